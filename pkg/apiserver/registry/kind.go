@@ -1,0 +1,117 @@
+package registry
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/scheme"
+)
+
+// Kind is how the apiserver treats one resource. The path of a create, update
+// or delete is fixed (package endpoints); what differs per kind is here. A nil
+// function means that the kind has nothing special there.
+type Kind struct {
+	*scheme.Kind
+
+	// Default fills in what the user left out. Called on every decoded body,
+	// and on what comes from the store.
+	Default func(obj scheme.Object)
+
+	// Prepare makes new storable: it resets what the user may not set
+	// (status on create and update), counts generation, allocates. old is nil
+	// on create. Release undoes what Prepare allocated, when the write that
+	// followed failed (old as in Prepare) or after the object was deleted.
+	Prepare func(ctx context.Context, b Backend, new, old scheme.Object) error
+	Release func(b Backend, new, old scheme.Object)
+
+	// Validate checks new, and against old where there is one; all errors at
+	// once, with upstream's field paths and texts. Object metadata has been
+	// checked already, with ValidateName for the name.
+	Validate     func(new, old scheme.Object) field.ErrorList
+	ValidateName func(name string, prefix bool) []string // nil: DNS-1123 subdomain
+	Warnings     func(new, old scheme.Object) []string
+
+	// Columns and Row are the Table form: what `kubectl get` prints.
+	Columns []metav1.TableColumnDefinition
+	Row     func(obj scheme.Object, now time.Time) []any
+
+	// Fields are the kind's own selectable fields, besides metadata.name and
+	// metadata.namespace; Indexed are those that watches are found by.
+	Fields  func(obj scheme.Object) fields.Set
+	Indexed []string
+
+	// BeforeDelete may turn a delete into a graceful one by changing obj (a
+	// pod's deletion timestamp and grace period; a namespace's phase); it
+	// returns true if the object must be kept for now.
+	BeforeDelete func(obj scheme.Object, opts *metav1.DeleteOptions, now time.Time) (keep bool, err error)
+
+	// AllowCreateOnUpdate: PUT of an absent object creates it (upstream's leases, endpoints, events ...).
+	AllowCreateOnUpdate bool
+	// AllowUnconditionalUpdate: PUT without resourceVersion overwrites.
+	AllowUnconditionalUpdate bool
+
+	Subresources []*Subresource
+}
+
+// Subresource is one path below an object. Exactly one of the four groups of
+// functions is set.
+type Subresource struct {
+	Name string                  // "status", "scale", "binding", ...
+	GVK  schema.GroupVersionKind // of its bodies
+
+	// 1. A part of the object itself (status, ephemeralcontainers, resize):
+	// get, update, patch. PreparePart takes from old all that this part does
+	// not own.
+	PreparePart  func(ctx context.Context, new, old scheme.Object) error
+	ValidatePart func(new, old scheme.Object) field.ErrorList
+
+	// 2. A view of the object (scale): get, update, patch.
+	View  func(obj scheme.Object) (runtime.Object, error)
+	Merge func(obj scheme.Object, view runtime.Object) error
+
+	// 3. An action (binding, eviction, token): create.
+	Act func(ctx context.Context, b Backend, namespace, name string, body runtime.Object, opts *metav1.CreateOptions) (runtime.Object, error)
+
+	// 4. A stream (log, exec, attach, portforward, proxy): the handler owns
+	// the connection. Verbs are the HTTP methods it answers.
+	Connect func(b Backend, namespace, name, path string) http.Handler
+	Methods []string
+}
+
+// Backend is what a kind's own code may ask of the server: other objects.
+// Reads are consistent. Errors are *apierrors.StatusError.
+type Backend interface {
+	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error)
+	List(ctx context.Context, gvr schema.GroupVersionResource, namespace string) ([]scheme.Object, error)
+	Create(ctx context.Context, gvr schema.GroupVersionResource, obj scheme.Object) (scheme.Object, error)
+	// Update applies change to the present state until it is stored without a
+	// conflict; validation and Prepare do not run (it is the server's own write).
+	Update(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, change func(scheme.Object) error) (scheme.Object, error)
+	Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts *metav1.DeleteOptions) error
+}
+
+// Of is a Kind written with its Go type. Kind erases the type.
+type Of[T scheme.Object] struct {
+	Default      func(obj T)
+	Prepare      func(ctx context.Context, b Backend, new, old T) error
+	Release      func(b Backend, new, old T)
+	Validate     func(new, old T) field.ErrorList
+	ValidateName func(name string, prefix bool) []string
+	Warnings     func(new, old T) []string
+	Columns      []metav1.TableColumnDefinition
+	Row          func(obj T, now time.Time) []any
+	Fields       func(obj T) fields.Set
+	Indexed      []string
+	BeforeDelete func(obj T, opts *metav1.DeleteOptions, now time.Time) (bool, error)
+
+	AllowCreateOnUpdate      bool
+	AllowUnconditionalUpdate bool
+	Subresources             []*Subresource
+}

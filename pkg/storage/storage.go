@@ -1,0 +1,101 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Store is a multi-version map from key to value. Every successful write makes
+// one new revision, counted over the whole store. All methods may be called
+// concurrently; all reads see every write that was acknowledged before them.
+type Store interface {
+	// Get returns the present value of key, or ErrNotFound.
+	Get(ctx context.Context, key string) (KV, error)
+
+	// List returns the values under a prefix, in the order of their keys.
+	List(ctx context.Context, prefix string, opts ListOptions) (Page, error)
+
+	// Create stores a value under a key that must not exist (else ErrExists)
+	// and returns the revision this made.
+	Create(ctx context.Context, key string, value []byte) (int64, error)
+
+	// Update replaces the value that was written at the revision expect and
+	// returns the new revision; if another write came first it returns a
+	// *ConflictError that carries the present state.
+	Update(ctx context.Context, key string, value []byte, expect int64) (int64, error)
+
+	// Delete removes the value that was written at the revision expect and
+	// returns the revision of the deletion; conflicts as Update.
+	Delete(ctx context.Context, key string, expect int64) (int64, error)
+
+	// Watch reports, in order, every write under a prefix with a revision
+	// greater than after; after must not be below the compacted revision
+	// (else ErrCompacted, at once or from the Watch).
+	Watch(ctx context.Context, prefix string, after int64) (Watch, error)
+
+	// Revision is the store's latest revision: not below that of any write
+	// acknowledged before the call.
+	Revision(ctx context.Context) (int64, error)
+
+	// Compact forgets what was overwritten or deleted before rev.
+	Compact(ctx context.Context, rev int64) error
+}
+
+// KV is one stored value.
+type KV struct {
+	Key      string
+	Value    []byte
+	Revision int64 // of the write that made this value
+}
+
+// ListOptions narrows a List. The zero value means everything, now.
+type ListOptions struct {
+	Revision int64  // read as of this revision; 0 is now
+	After    string // only keys greater than this one
+	Limit    int    // at most so many; 0 is all
+}
+
+// Page is the answer to a List.
+type Page struct {
+	KVs       []KV
+	Revision  int64 // the revision the page shows
+	More      bool  // there are keys behind the last one
+	Remaining int64 // how many, where the store knows; else -1
+}
+
+// Event is one write seen by a Watch.
+type Event struct {
+	KV          // Value is nil if the key was deleted; Revision is that of this write
+	Prev []byte // the value before, nil if there was none
+}
+
+// Watch is a running watch. Next blocks until there are events, in revision
+// order and never splitting one revision over two calls, and returns an error
+// when the watch has ended: ErrCompacted, the context's error, or what broke
+// it. Stop releases it; it may be called twice and while Next blocks.
+type Watch interface {
+	Next(ctx context.Context) ([]Event, error)
+	Stop()
+}
+
+// What can go wrong, asked for by errors.Is.
+var (
+	ErrNotFound  = errors.New("not found")
+	ErrExists    = errors.New("already exists")
+	ErrCompacted = errors.New("revision has been compacted")
+	ErrFuture    = errors.New("revision is in the future")
+)
+
+// ConflictError says that a value was not at the expected revision.
+type ConflictError struct {
+	Key     string
+	Current *KV // nil if the key does not exist
+}
+
+func (e *ConflictError) Error() string {
+	if e.Current == nil {
+		return fmt.Sprintf("%s was deleted", e.Key)
+	}
+	return fmt.Sprintf("%s was changed at revision %d", e.Key, e.Current.Revision)
+}
