@@ -25,11 +25,20 @@ type Kind struct {
 	Default func(obj scheme.Object)
 
 	// Prepare makes new storable: it resets what the user may not set
-	// (status on create and update), counts generation, allocates. old is nil
-	// on create. Release undoes what Prepare allocated, when the write that
-	// followed failed (old as in Prepare) or after the object was deleted.
+	// (status on create and update), counts generation, fills in what depends
+	// on other objects. old is nil on create. It must bear what Validate
+	// would refuse, since it runs before.
 	Prepare func(ctx context.Context, b Backend, new, old scheme.Object) error
-	Release func(b Backend, new, old scheme.Object)
+
+	// Allocate takes what new needs and old does not have from the cluster's
+	// stock (a Service's addresses and node ports) and writes it into new. It
+	// runs last before the write, after Validate. With dryRun it chooses and
+	// checks but takes nothing. undo, which may be nil, gives back what was
+	// taken; call it when the write did not happen.
+	Allocate func(ctx context.Context, new, old scheme.Object, dryRun bool) (undo func(context.Context), err error)
+	// Release gives back what old holds and new does not: after a successful
+	// update, and with a nil new after the object is gone from the store.
+	Release func(ctx context.Context, new, old scheme.Object)
 
 	// Validate checks new, and against old where there is one; all errors at
 	// once, with upstream's field paths and texts. Object metadata has been
@@ -80,10 +89,14 @@ type Subresource struct {
 	Act func(ctx context.Context, b Backend, namespace, name string, body runtime.Object, opts *metav1.CreateOptions) (runtime.Object, error)
 
 	// 4. A stream (log, exec, attach, portforward, proxy): the handler owns
-	// the connection. Verbs are the HTTP methods it answers.
-	Connect func(b Backend, namespace, name, path string) http.Handler
+	// the connection. path is what follows the subresource's name in the URL.
+	// Methods are the HTTP methods it answers.
+	Connect Connect
 	Methods []string
 }
+
+// Connect makes the handler of one streaming request.
+type Connect func(b Backend, namespace, name, path string) http.Handler
 
 // Backend is what a kind's own code may ask of the server: other objects.
 // Reads are consistent. Errors are *apierrors.StatusError.
@@ -101,7 +114,8 @@ type Backend interface {
 type Of[T scheme.Object] struct {
 	Default      func(obj T)
 	Prepare      func(ctx context.Context, b Backend, new, old T) error
-	Release      func(b Backend, new, old T)
+	Allocate     func(ctx context.Context, new, old T, dryRun bool) (undo func(context.Context), err error)
+	Release      func(ctx context.Context, new, old T)
 	Validate     func(new, old T) field.ErrorList
 	ValidateName func(name string, prefix bool) []string
 	Warnings     func(new, old T) []string
@@ -114,4 +128,109 @@ type Of[T scheme.Object] struct {
 	AllowCreateOnUpdate      bool
 	AllowUnconditionalUpdate bool
 	Subresources             []*Subresource
+}
+
+// Kind erases the Go type: k is the entry of T in the scheme's table.
+func (o Of[T]) Kind(k *scheme.Kind) *Kind {
+	return &Kind{
+		Kind:                     k,
+		Default:                  erase1(o.Default),
+		Prepare:                  erasePrepare(o.Prepare),
+		Allocate:                 eraseAllocate(o.Allocate),
+		Release:                  eraseRelease(o.Release),
+		Validate:                 erase2(o.Validate),
+		ValidateName:             o.ValidateName,
+		Warnings:                 erase2(o.Warnings),
+		Columns:                  o.Columns,
+		Row:                      eraseRow(o.Row),
+		Fields:                   eraseFields(o.Fields),
+		Indexed:                  o.Indexed,
+		BeforeDelete:             eraseBeforeDelete(o.BeforeDelete),
+		AllowCreateOnUpdate:      o.AllowCreateOnUpdate,
+		AllowUnconditionalUpdate: o.AllowUnconditionalUpdate,
+		Subresources:             o.Subresources,
+	}
+}
+
+// typed is obj as a T; the zero T for the nil that stands for "there is none".
+func typed[T scheme.Object](obj scheme.Object) T {
+	if obj == nil {
+		var none T
+		return none
+	}
+	return obj.(T)
+}
+
+func erase1[T scheme.Object](f func(T)) func(scheme.Object) {
+	if f == nil {
+		return nil
+	}
+	return func(obj scheme.Object) { f(typed[T](obj)) }
+}
+
+func erase2[T scheme.Object, R any](f func(new, old T) R) func(new, old scheme.Object) R {
+	if f == nil {
+		return nil
+	}
+	return func(new, old scheme.Object) R { return f(typed[T](new), typed[T](old)) }
+}
+
+func erasePrepare[T scheme.Object](f func(context.Context, Backend, T, T) error) func(context.Context, Backend, scheme.Object, scheme.Object) error {
+	if f == nil {
+		return nil
+	}
+	return func(ctx context.Context, b Backend, new, old scheme.Object) error {
+		return f(ctx, b, typed[T](new), typed[T](old))
+	}
+}
+
+func eraseAllocate[T scheme.Object](f func(context.Context, T, T, bool) (func(context.Context), error)) func(context.Context, scheme.Object, scheme.Object, bool) (func(context.Context), error) {
+	if f == nil {
+		return nil
+	}
+	return func(ctx context.Context, new, old scheme.Object, dryRun bool) (func(context.Context), error) {
+		return f(ctx, typed[T](new), typed[T](old), dryRun)
+	}
+}
+
+func eraseRelease[T scheme.Object](f func(context.Context, T, T)) func(context.Context, scheme.Object, scheme.Object) {
+	if f == nil {
+		return nil
+	}
+	return func(ctx context.Context, new, old scheme.Object) { f(ctx, typed[T](new), typed[T](old)) }
+}
+
+func eraseRow[T scheme.Object](f func(T, time.Time) []any) func(scheme.Object, time.Time) []any {
+	if f == nil {
+		return nil
+	}
+	return func(obj scheme.Object, now time.Time) []any { return f(typed[T](obj), now) }
+}
+
+func eraseFields[T scheme.Object](f func(T) fields.Set) func(scheme.Object) fields.Set {
+	if f == nil {
+		return nil
+	}
+	return func(obj scheme.Object) fields.Set { return f(typed[T](obj)) }
+}
+
+func eraseBeforeDelete[T scheme.Object](f func(T, *metav1.DeleteOptions, time.Time) (bool, error)) func(scheme.Object, *metav1.DeleteOptions, time.Time) (bool, error) {
+	if f == nil {
+		return nil
+	}
+	return func(obj scheme.Object, opts *metav1.DeleteOptions, now time.Time) (bool, error) {
+		return f(typed[T](obj), opts, now)
+	}
+}
+
+// part is the subresource of T that is a part of the object itself.
+func part[T scheme.Object](k *scheme.Kind, name string, prepare func(new, old T), validate func(new, old T) field.ErrorList) *Subresource {
+	return &Subresource{
+		Name: name, GVK: k.GroupVersionKind,
+		PreparePart: func(_ context.Context, new, old scheme.Object) error {
+			prepare(typed[T](new), typed[T](old))
+			return nil
+		},
+		ValidatePart: erase2(validate),
+	}
 }

@@ -1,0 +1,60 @@
+package registry
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/storage"
+)
+
+// Config is what the kinds need from the server that serves them.
+type Config struct {
+	// Store keeps who owns which Service address and node port.
+	Store       storage.Store
+	ServiceCIDR netip.Prefix // where cluster IPs come from
+	NodePorts   PortRange    // where node ports come from
+
+	Tokens         TokenSigner // signs what serviceaccounts/token hands out
+	TokenAudiences []string    // of a token that asks for none
+
+	Now func() time.Time
+
+	Streams Streams
+}
+
+// PortRange is the ports from First to Last, both included.
+type PortRange struct{ First, Last int32 }
+
+// Streams are the subresources that are connections to a node or a pod. One
+// that is nil is not served.
+type Streams struct {
+	PodLog, PodExec, PodAttach, PodPortForward, PodProxy Connect
+	NodeProxy, ServiceProxy                              Connect
+}
+
+// TokenSigner makes service account tokens.
+type TokenSigner interface {
+	SignToken(ctx context.Context, c TokenClaims) (string, error)
+}
+
+// TokenClaims is what a service account token says.
+type TokenClaims struct {
+	ID             string // unique
+	Namespace      string
+	ServiceAccount Ref
+	Pod            *Ref // what the token is bound to; it dies with it
+	Secret         *Ref
+	Node           *Ref // the bound pod's node, or the bound node
+	Audiences      []string
+	IssuedAt       time.Time // also not valid before
+	Expires        time.Time
+}
+
+// Ref names one object in time.
+type Ref struct {
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid,omitempty"`
+}
