@@ -1,0 +1,75 @@
+// Command images builds the container images that tests and examples use,
+// without a registry and without a container engine: each is one layer of
+// static binaries, written as an archive that `ctr images import` and
+// `docker load` read.
+//
+//	go run ./hack/images -out _images [-busybox /bin/busybox]
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+func main() {
+	out := flag.String("out", "_images", "folder the archives are written to")
+	busybox := flag.String("busybox", "/bin/busybox", "static busybox (Debian's busybox-static)")
+	flag.Parse()
+	if err := run(*out, *busybox); err != nil {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1)
+	}
+}
+
+func run(out, busybox string) error {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "podium-images-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+
+	for _, name := range []string{"pause", "web"} {
+		binary := filepath.Join(work, name)
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./deploy/images/"+name)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", name, err, text)
+		}
+		img := image{name: "localhost/podium/" + name + ":v1", entrypoint: []string{"/" + name}}
+		if err := img.addFile("/"+name, binary); err != nil {
+			return err
+		}
+		if err := img.write(filepath.Join(out, name+".tar")); err != nil {
+			return err
+		}
+	}
+	return busyboxImage(out, busybox)
+}
+
+// busyboxImage holds busybox and a link for each of its applets.
+func busyboxImage(out, busybox string) error {
+	list, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		return fmt.Errorf("ask %s for its applets (Debian: apt-get install busybox-static): %w", busybox, err)
+	}
+	img := image{name: "localhost/podium/busybox:v1", command: []string{"sh"}}
+	if err := img.addFile("/bin/busybox", busybox); err != nil {
+		return err
+	}
+	for _, applet := range strings.Fields(string(list)) {
+		if applet != "busybox" {
+			img.addLink("/bin/"+applet, "busybox")
+		}
+	}
+	img.addDir("/tmp", 0o1777)
+	img.addText("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")
+	img.addText("/etc/group", "root:x:0:\nnogroup:x:65534:\n")
+	return img.write(filepath.Join(out, "busybox.tar"))
+}

@@ -1,0 +1,113 @@
+package pki_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"podium/pkg/cluster/pki"
+)
+
+func TestIssuedCertificatesServeAndIdentify(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := pki.OpenAuthority(dir, "ca", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := pki.Identity{Name: "system:node:a", Groups: []string{"system:nodes"}, Hosts: []string{"a", "127.0.0.1"}}
+	if err := ca.Issue(dir, "kubelet", id); err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile := pki.Files(dir, "kubelet")
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cert.Subject.CommonName != id.Name || cert.Subject.Organization[0] != "system:nodes" {
+		t.Errorf("subject is %v", cert.Subject)
+	}
+	if err := cert.VerifyHostname("127.0.0.1"); err != nil {
+		t.Error(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Cert)
+	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots}); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(keyFile); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("key file: %v, %v; want mode 0600", info, err)
+	}
+}
+
+func TestIssueKeepsWhatFitsAndReplacesTheRest(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	clock := func() time.Time { return now }
+	id := pki.Identity{Name: "x", Hosts: []string{"x"}}
+	serial := func() string {
+		t.Helper()
+		ca, err := pki.OpenAuthority(dir, "ca", clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ca.Issue(dir, "x", id); err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "x.crt"), filepath.Join(dir, "x.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := x509.ParseCertificate(pair.Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert.SerialNumber.String()
+	}
+	first := serial()
+	if again := serial(); again != first {
+		t.Error("a certificate that fits was replaced")
+	}
+	id.Hosts = []string{"x", "10.0.0.1"}
+	second := serial()
+	if second == first {
+		t.Error("a certificate without the new address was kept")
+	}
+	now = now.Add(300 * 24 * time.Hour)
+	if third := serial(); third == second {
+		t.Error("a certificate near its end was kept")
+	}
+}
+
+func TestSigningKeyIsStable(t *testing.T) {
+	dir := t.TempDir()
+	read := func() string {
+		if err := pki.SigningKey(dir, "sa"); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(filepath.Join(dir, "sa.pub"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	if read() != read() {
+		t.Error("the key pair changed between two calls")
+	}
+}
+
+func TestADamagedAuthorityIsNotReplaced(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("garbage"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pki.OpenAuthority(dir, "ca", time.Now); err == nil {
+		t.Error("a damaged authority was silently replaced: every certificate of the cluster would be void")
+	}
+}
