@@ -1,0 +1,169 @@
+package client
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"podium/pkg/scheme"
+)
+
+// Config says where the API is and who asks.
+type Config struct {
+	// Servers are base URLs (https://host:port). They are tried in order and
+	// the one that answers is kept until it does not.
+	Servers []string
+	// TLS holds the CA and the client certificate; nil trusts the system's CAs.
+	TLS *tls.Config
+	// Token gives the bearer token of each request; nil or an empty token: none.
+	Token func() (string, error)
+	// Transport replaces the network, for simulations and tests; TLS is then ignored.
+	Transport http.RoundTripper
+	// UserAgent names the program in the server's logs.
+	UserAgent string
+}
+
+// How long a peer may be silent. An HTTP/2 connection that showed nothing for
+// pingAfter is asked for a sign of life, and given up after pingTimeout.
+const (
+	dialTimeout = 10 * time.Second
+	keepAlive   = 30 * time.Second
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
+)
+
+// Client sends requests to the API.
+type Client struct {
+	scheme  *scheme.Scheme
+	cfg     Config
+	servers []*url.URL
+	current atomic.Int32 // index into servers of the one that answered last
+
+	network  network
+	upgrades http.RoundTripper // HTTP/1.1 only
+}
+
+// New checks the configuration; it opens no connection.
+func New(s *scheme.Scheme, cfg Config) (*Client, error) {
+	if len(cfg.Servers) == 0 {
+		return nil, errors.New("client: no server given")
+	}
+	c := &Client{scheme: s, cfg: cfg}
+	for _, text := range cfg.Servers {
+		u, err := url.Parse(strings.TrimSuffix(text, "/"))
+		if err != nil {
+			return nil, fmt.Errorf("client: server: %w", err)
+		}
+		if u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+			return nil, fmt.Errorf("client: server %q is not https://host:port", text)
+		}
+		c.servers = append(c.servers, u)
+	}
+	if cfg.Transport != nil {
+		c.network.fixed = cfg.Transport
+		c.upgrades = cfg.Transport
+		return c, nil
+	}
+	c.network.make = func() *http.Transport { return newTransport(cfg.TLS) }
+	c.upgrades = newUpgradeTransport(cfg.TLS)
+	return c, nil
+}
+
+// Scheme is the set of kinds the client knows.
+func (c *Client) Scheme() *scheme.Scheme { return c.scheme }
+
+// CloseIdle closes the connections that no request uses.
+func (c *Client) CloseIdle() { c.network.closeIdle() }
+
+func newTransport(cfg *tls.Config) *http.Transport {
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
+		TLSClientConfig:     cloneTLS(cfg),
+		TLSHandshakeTimeout: dialTimeout,
+		ForceAttemptHTTP2:   true,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		MaxIdleConnsPerHost: 25,
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true, // inside a cluster, CPU is dearer than bytes
+	}
+}
+
+// newUpgradeTransport speaks HTTP/1.1 only: HTTP/2 has no Upgrade.
+func newUpgradeTransport(cfg *tls.Config) *http.Transport {
+	t := newTransport(cfg)
+	t.ForceAttemptHTTP2 = false
+	t.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	t.DisableKeepAlives = true
+	if t.TLSClientConfig != nil {
+		t.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	}
+	return t
+}
+
+func cloneTLS(cfg *tls.Config) *tls.Config {
+	if cfg == nil {
+		return nil
+	}
+	return cfg.Clone()
+}
+
+// network holds the present connections. A server that says 401 on a
+// connection may have seen a certificate that expired since: renew turns to
+// new connections, which present the present certificate, and lets the old
+// ones finish what they carry.
+type network struct {
+	fixed http.RoundTripper // when set, there is nothing to renew
+	make  func() *http.Transport
+
+	mu      sync.Mutex
+	current *http.Transport
+	renewed time.Time
+}
+
+// renewEvery bounds how often a server's 401s can cost us our connections.
+const renewEvery = 10 * time.Second
+
+func (n *network) transport() http.RoundTripper {
+	if n.fixed != nil {
+		return n.fixed
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.current == nil {
+		n.current, n.renewed = n.make(), time.Now()
+	}
+	return n.current
+}
+
+// renew reports whether the next request will use a new connection.
+func (n *network) renew(failed http.RoundTripper) bool {
+	if n.fixed != nil {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if http.RoundTripper(n.current) != failed {
+		return true // somebody else has renewed it since
+	}
+	if time.Since(n.renewed) < renewEvery {
+		return false
+	}
+	n.current.CloseIdleConnections()
+	n.current, n.renewed = n.make(), time.Now()
+	return true
+}
+
+func (n *network) closeIdle() {
+	type idler interface{ CloseIdleConnections() }
+	if i, ok := n.transport().(idler); ok {
+		i.CloseIdleConnections()
+	}
+}

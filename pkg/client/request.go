@@ -1,0 +1,205 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Request is one request to the API. Path is below the server's base URL and
+// already escaped.
+type Request struct {
+	Method string // empty: GET
+	Path   string
+	Query  url.Values
+	Header http.Header
+	Body   []byte
+}
+
+// maxRetries is how often one request obeys a Retry-After.
+const maxRetries = 10
+
+// Do sends a request and reads the whole answer. A status of 300 or more comes
+// back as *apierrors.StatusError. It retries when the server asks for it (429
+// and 503 with Retry-After) and turns to the next server when one cannot be
+// connected to; nothing else is retried, for the caller knows better.
+func (c *Client) Do(ctx context.Context, r Request) ([]byte, http.Header, error) {
+	resp, err := c.Stream(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	body, err := readAll(resp)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s %s: read the answer: %w", r.method(), r.Path, err)
+	}
+	return body, resp.Header, nil
+}
+
+// Stream is Do for answers that are read as they come (logs, watches): the
+// caller closes the body. Cancelling ctx ends it.
+func (c *Client) Stream(ctx context.Context, r Request) (*http.Response, error) {
+	return c.send(ctx, r, c.network.transport)
+}
+
+// send does one request over the servers and the server's own retries.
+func (c *Client) send(ctx context.Context, r Request, transport func() http.RoundTripper) (*http.Response, error) {
+	renewed := false
+	for retries := 0; ; retries++ {
+		t := transport()
+		resp, err := c.tryServers(ctx, r, t)
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode < 300 {
+			return resp, nil
+		}
+		if resp.StatusCode == http.StatusUnauthorized && !renewed && c.network.renew(t) {
+			renewed = true
+			drain(resp.Body)
+			continue
+		}
+		wait, ok := retryAfter(resp)
+		if !ok || retries >= maxRetries {
+			defer resp.Body.Close()
+			return nil, c.statusError(resp, r)
+		}
+		drain(resp.Body)
+		if err := sleep(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryServers sends the request to the server that answered last, and to the
+// others in turn while none can be connected to. Nothing was sent over a
+// connection that was never made, so this is safe for every method.
+func (c *Client) tryServers(ctx context.Context, r Request, t http.RoundTripper) (*http.Response, error) {
+	start := int(c.current.Load())
+	var errs []error
+	for i := range c.servers {
+		n := (start + i) % len(c.servers)
+		req, err := c.request(ctx, r, c.servers[n])
+		if err != nil {
+			return nil, err
+		}
+		resp, err := t.RoundTrip(req)
+		if err == nil {
+			c.current.CompareAndSwap(int32(start), int32(n))
+			return resp, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		errs = append(errs, fmt.Errorf("%s %s: %w", r.method(), req.URL.Redacted(), err))
+		if !neverConnected(err) {
+			// The next request goes to the next server: this one may be half dead.
+			c.current.CompareAndSwap(int32(start), int32((n+1)%len(c.servers)))
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (c *Client) request(ctx context.Context, r Request, server *url.URL) (*http.Request, error) {
+	u := *server
+	path := u.EscapedPath() + r.Path
+	var err error
+	if u.Path, err = url.PathUnescape(path); err != nil {
+		return nil, fmt.Errorf("path %q: %w", path, err)
+	}
+	u.RawPath = path
+	u.RawQuery = r.Query.Encode()
+	var body io.Reader
+	if r.Body != nil {
+		body = bytes.NewReader(r.Body)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method(), u.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range r.Header {
+		req.Header[k] = v
+	}
+	if c.cfg.UserAgent != "" && req.Header.Get("User-Agent") == "" {
+		req.Header.Set("User-Agent", c.cfg.UserAgent)
+	}
+	if c.cfg.Token != nil {
+		token, err := c.cfg.Token()
+		if err != nil {
+			return nil, fmt.Errorf("bearer token: %w", err)
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+	}
+	return req, nil
+}
+
+func (r Request) method() string {
+	if r.Method == "" {
+		return http.MethodGet
+	}
+	return r.Method
+}
+
+// neverConnected holds for errors that arose before a byte of the request
+// left: the dial, or the TLS handshake's verdict on the server.
+func neverConnected(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return true
+	}
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid)
+}
+
+// retryAfter is what the server asks for with 429 and 503.
+func retryAfter(resp *http.Response) (time.Duration, bool) {
+	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
+		return 0, false
+	}
+	seconds, err := strconv.Atoi(strings.TrimSpace(resp.Header.Get("Retry-After")))
+	if err != nil || seconds < 0 {
+		return 0, false
+	}
+	return time.Duration(seconds) * time.Second, true
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// drain reads what is left of a short body, so that its connection can be used again.
+func drain(body io.ReadCloser) {
+	_, _ = io.CopyN(io.Discard, body, 64<<10) // an error only costs the connection
+	body.Close()
+}
+
+func readAll(resp *http.Response) ([]byte, error) {
+	if resp.ContentLength <= 0 {
+		return io.ReadAll(resp.Body)
+	}
+	// A wrong length must not cost memory before the bytes are there.
+	buf := bytes.NewBuffer(make([]byte, 0, min(resp.ContentLength+bytes.MinRead, 64<<20)))
+	_, err := buf.ReadFrom(resp.Body)
+	return buf.Bytes(), err
+}
