@@ -3,9 +3,16 @@ package env
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/kubelet/downward"
 )
 
 // Sources is where referenced ConfigMaps and Secrets are read. Errors are *apierrors.StatusError.
@@ -18,10 +25,10 @@ type Sources interface {
 type Request struct {
 	Pod       *corev1.Pod
 	Container *corev1.Container
-	PodIPs    []string
-	HostIPs   []string
-	Node      *corev1.Node      // allocatable, where a container has no limits; may be nil
-	Services  []*corev1.Service // all namespaces'; only those of the pod's and default/kubernetes are used
+	PodIPs    []string          // nil: those of the pod's status; so for HostIPs
+	HostIPs   []string          //
+	Node      *corev1.Node      // what limits fall back to; may be nil
+	Services  []*corev1.Service // only the pod's namespace's and default/kubernetes are used
 }
 
 // ConfigError says that the container cannot be made because something it
@@ -31,13 +38,187 @@ type ConfigError struct{ Err error }
 func (e *ConfigError) Error() string { return e.Err.Error() }
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// Make is the container's environment, sorted by name.
+// Make is the container's environment, sorted by name: envFrom in its order,
+// over them env in its order, and the Services' variables where none of these
+// has the name. Every error is a *ConfigError.
 func Make(ctx context.Context, req Request, sources Sources) ([]*runtimeapi.KeyValue, error) {
-	return nil, errors.New("soon")
+	m := &maker{
+		Request:    req,
+		sources:    sources,
+		pod:        podWithIPs(req),
+		services:   serviceVars(req.Pod, req.Services),
+		vars:       map[string]string{},
+		configMaps: map[string]*corev1.ConfigMap{},
+		secrets:    map[string]*corev1.Secret{},
+	}
+	for i := range req.Container.EnvFrom {
+		if err := m.addAll(ctx, &req.Container.EnvFrom[i]); err != nil {
+			return nil, &ConfigError{err}
+		}
+	}
+	for i := range req.Container.Env {
+		if err := m.add(ctx, &req.Container.Env[i]); err != nil {
+			return nil, &ConfigError{err}
+		}
+	}
+	all := m.services
+	maps.Copy(all, m.vars)
+	out := make([]*runtimeapi.KeyValue, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, &runtimeapi.KeyValue{Key: name, Value: []byte(all[name])})
+	}
+	return out, nil
 }
 
-// Expand replaces $(VAR) references in commands and arguments; unknown ones stay as they are.
-func Expand(texts []string, vars []*runtimeapi.KeyValue) []string { return texts }
+func podWithIPs(req Request) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: req.Pod.ObjectMeta, Spec: req.Pod.Spec, Status: req.Pod.Status}
+	if len(req.PodIPs) > 0 {
+		pod.Status.PodIP, pod.Status.PodIPs = req.PodIPs[0], nil
+		for _, ip := range req.PodIPs {
+			pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: ip})
+		}
+	}
+	if len(req.HostIPs) > 0 {
+		pod.Status.HostIP, pod.Status.HostIPs = req.HostIPs[0], nil
+		for _, ip := range req.HostIPs {
+			pod.Status.HostIPs = append(pod.Status.HostIPs, corev1.HostIP{IP: ip})
+		}
+	}
+	return pod
+}
 
-// ExpandSubPath is Expand for a subPathExpr: an unknown variable is an error.
-func ExpandSubPath(expr string, vars []*runtimeapi.KeyValue) (string, error) { return expr, nil }
+// maker holds what one Make has read so far.
+type maker struct {
+	Request
+	sources  Sources
+	pod      *corev1.Pod       // with the IPs of the request
+	services map[string]string // weakest
+	vars     map[string]string
+
+	configMaps map[string]*corev1.ConfigMap // read already
+	secrets    map[string]*corev1.Secret
+}
+
+// addAll adds every key of an envFrom's ConfigMap or Secret. A key that makes
+// no variable name is left out.
+func (m *maker) addAll(ctx context.Context, from *corev1.EnvFromSource) error {
+	set := func(key, value string) {
+		if name := from.Prefix + key; len(validation.IsRelaxedEnvVarName(name)) == 0 {
+			m.vars[name] = value
+		}
+	}
+	switch {
+	case from.ConfigMapRef != nil:
+		cm, err := m.configMap(ctx, from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
+		if err != nil || cm == nil {
+			return err
+		}
+		for k, v := range cm.Data {
+			set(k, v)
+		}
+	case from.SecretRef != nil:
+		s, err := m.secret(ctx, from.SecretRef.Name, from.SecretRef.Optional)
+		if err != nil || s == nil {
+			return err
+		}
+		for k, v := range s.Data {
+			set(k, string(v))
+		}
+	}
+	return nil
+}
+
+func (m *maker) add(ctx context.Context, v *corev1.EnvVar) error {
+	if v.ValueFrom == nil || v.Value != "" {
+		m.vars[v.Name] = expand(v.Value, m.lookup)
+		return nil
+	}
+	value, present, err := m.valueFrom(ctx, v.ValueFrom)
+	if err != nil {
+		return err
+	}
+	if present {
+		m.vars[v.Name] = value
+	}
+	return nil
+}
+
+// lookup finds what a $(VAR) in a value may refer to: what came before it, and Services.
+func (m *maker) lookup(name string) (string, bool) {
+	if v, ok := m.vars[name]; ok {
+		return v, true
+	}
+	v, ok := m.services[name]
+	return v, ok
+}
+
+// valueFrom reads a reference; present is false when it is optional and absent.
+func (m *maker) valueFrom(ctx context.Context, from *corev1.EnvVarSource) (value string, present bool, err error) {
+	switch {
+	case from.FieldRef != nil:
+		value, err = downward.Field(m.pod, from.FieldRef.FieldPath)
+		return value, err == nil, err
+	case from.ResourceFieldRef != nil:
+		value, err = downward.Resource(m.pod, m.Container, from.ResourceFieldRef, m.Node)
+		return value, err == nil, err
+	case from.ConfigMapKeyRef != nil:
+		ref := from.ConfigMapKeyRef
+		cm, err := m.configMap(ctx, ref.Name, ref.Optional)
+		if err != nil || cm == nil {
+			return "", false, err
+		}
+		if value, ok := cm.Data[ref.Key]; ok {
+			return value, true, nil
+		}
+		return "", false, m.missingKey("ConfigMap", ref.Name, ref.Key, ref.Optional)
+	case from.SecretKeyRef != nil:
+		ref := from.SecretKeyRef
+		s, err := m.secret(ctx, ref.Name, ref.Optional)
+		if err != nil || s == nil {
+			return "", false, err
+		}
+		if value, ok := s.Data[ref.Key]; ok {
+			return string(value), true, nil
+		}
+		return "", false, m.missingKey("Secret", ref.Name, ref.Key, ref.Optional)
+	}
+	return "", false, errors.New("the kubelet does not know this kind of valueFrom")
+}
+
+func (m *maker) missingKey(kind, name, key string, optional *bool) error {
+	if isTrue(optional) {
+		return nil
+	}
+	return fmt.Errorf("couldn't find key %v in %v %v/%v", key, kind, m.Pod.Namespace, name)
+}
+
+func (m *maker) configMap(ctx context.Context, name string, optional *bool) (*corev1.ConfigMap, error) {
+	return read(ctx, m.configMaps, m.sources.ConfigMap, "configmap", m.Pod.Namespace, name, optional)
+}
+
+func (m *maker) secret(ctx context.Context, name string, optional *bool) (*corev1.Secret, error) {
+	return read(ctx, m.secrets, m.sources.Secret, "secret", m.Pod.Namespace, name, optional)
+}
+
+// read gets an object once; nil without error means optional and absent.
+// The kubelet's words for an absent one name its kind in the singular.
+func read[T any](ctx context.Context, seen map[string]*T, get func(ctx context.Context, namespace, name string) (*T, error),
+	kind, namespace, name string, optional *bool) (*T, error) {
+	if obj, ok := seen[name]; ok {
+		return obj, nil
+	}
+	obj, err := get(ctx, namespace, name)
+	if apierrors.IsNotFound(err) {
+		if isTrue(optional) {
+			return nil, nil
+		}
+		return nil, apierrors.NewNotFound(corev1.Resource(kind), name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen[name] = obj
+	return obj, nil
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
