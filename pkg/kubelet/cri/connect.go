@@ -1,0 +1,146 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Conn is a connection to a runtime. It reconnects by itself when the runtime
+// restarts; calls fail while it is away.
+type Conn struct {
+	Runtime Runtime
+	Images  Images
+	Version *runtimeapi.VersionResponse
+
+	conn *grpc.ClientConn
+}
+
+// Close ends the connection.
+func (c *Conn) Close() error { return c.conn.Close() }
+
+// Options of a connection; the zero value will do.
+type Options struct {
+	RequestTimeout time.Duration // of calls that do not wait for anything; 0: two minutes
+	Observe        Observer      // told of every call; nil: nobody
+}
+
+// An Observer is told how a call went. operation is upstream's name for it.
+type Observer func(operation string, took time.Duration, err error)
+
+// Connect opens the runtime's socket and makes sure that it speaks CRI v1. It
+// waits until the runtime answers or ctx ends.
+func Connect(ctx context.Context, endpoint string, o Options) (*Conn, error) {
+	path, err := socketPath(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if o.RequestTimeout == 0 {
+		o.RequestTimeout = 2 * time.Minute
+	}
+	cc, err := grpc.NewClient("passthrough:///"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", addr)
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize)),
+		grpc.WithUnaryInterceptor(intercept(o)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("open the container runtime's socket %s: %w", endpoint, err)
+	}
+	c := &Conn{Runtime: runtimeapi.NewRuntimeServiceClient(cc), Images: runtimeapi.NewImageServiceClient(cc), conn: cc}
+	if c.Version, err = c.Runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"}, grpc.WaitForReady(true)); err != nil {
+		return nil, errors.Join(versionError(endpoint, err), cc.Close())
+	}
+	return c, nil
+}
+
+func versionError(endpoint string, err error) error {
+	if Unimplemented(err) {
+		return fmt.Errorf("the container runtime at %s does not serve CRI v1 (containerd: version 1.6 or newer, and the cri plugin not in disabled_plugins): %w", endpoint, err)
+	}
+	return fmt.Errorf("the container runtime at %s does not answer (is it running, is --container-runtime-endpoint right?): %w", endpoint, err)
+}
+
+// socketPath reads unix:///path and plain paths.
+func socketPath(endpoint string) (string, error) {
+	path := strings.TrimPrefix(endpoint, "unix://")
+	if !strings.HasPrefix(path, "/") {
+		return "", fmt.Errorf("container runtime endpoint %q: want unix:///path/to/socket", endpoint)
+	}
+	return path, nil
+}
+
+// intercept bounds every call and tells the observer of it.
+func intercept(o Options) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if limit := callTimeout(req, o.RequestTimeout); limit > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, limit)
+			defer cancel()
+		}
+		start := time.Now()
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		if o.Observe != nil {
+			o.Observe(operation(method), time.Since(start), err)
+		}
+		return err
+	}
+}
+
+// callTimeout is how long a call may take. Sandboxes wait for the network, a
+// stop waits for its grace period, an exec for its own timeout, and a pull is
+// the caller's to bound.
+func callTimeout(req any, ordinary time.Duration) time.Duration {
+	switch r := req.(type) {
+	case *runtimeapi.RunPodSandboxRequest:
+		return 2 * ordinary
+	case *runtimeapi.StopContainerRequest:
+		return ordinary + time.Duration(r.Timeout)*time.Second
+	case *runtimeapi.ExecSyncRequest:
+		if r.Timeout == 0 {
+			return 0
+		}
+		return ordinary + time.Duration(r.Timeout)*time.Second
+	case *runtimeapi.PullImageRequest, *runtimeapi.VersionRequest:
+		return 0
+	}
+	return ordinary
+}
+
+// operations are upstream's values of the operation_type label.
+var operations = map[string]string{
+	"Version": "version", "Status": "status", "RuntimeConfig": "runtime_config",
+	"RunPodSandbox": "run_podsandbox", "StopPodSandbox": "stop_podsandbox", "RemovePodSandbox": "remove_podsandbox",
+	"PodSandboxStatus": "podsandbox_status", "ListPodSandbox": "list_podsandbox",
+	"CreateContainer": "create_container", "StartContainer": "start_container", "StopContainer": "stop_container",
+	"RemoveContainer": "remove_container", "ListContainers": "list_containers", "ContainerStatus": "container_status",
+	"ExecSync": "exec_sync", "Exec": "exec", "Attach": "attach", "PortForward": "port_forward",
+	"UpdateContainerResources": "update_container", "ReopenContainerLog": "reopen_container_log",
+	"ListContainerStats": "list_container_stats", "ContainerStats": "container_stats",
+	"PodSandboxStats": "podsandbox_stats", "ListPodSandboxStats": "list_podsandbox_stats",
+	"ListImages": "list_images", "ImageStatus": "image_status", "PullImage": "pull_image",
+	"RemoveImage": "remove_image", "ImageFsInfo": "image_fs_info",
+}
+
+func operation(method string) string {
+	name := method[strings.LastIndexByte(method, '/')+1:]
+	if op, ok := operations[name]; ok {
+		return op
+	}
+	return strings.ToLower(name)
+}
