@@ -1,0 +1,54 @@
+# Everything a person or CI does with this repository. `make help` lists it.
+
+BINARIES := kube-apiserver kube-scheduler kube-controller-manager kubelet kube-proxy etcd podium
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+GOFLAGS_BUILD := -trimpath -ldflags "-s -w"
+RUN      ?= _run
+
+export CGO_ENABLED ?= 0
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: deps
+deps: ## install what is missing from Debian's packages
+	@hack/deps
+
+.PHONY: build
+build: ## build the binaries into bin/
+	@mkdir -p bin
+	go build $(GOFLAGS_BUILD) -o bin/ $(addprefix ./cmd/,$(BINARIES))
+
+.PHONY: images
+images: deps ## build the images of tests and examples into _images/
+	go run ./hack/images -out _images
+
+.PHONY: up
+up: deps ## bring up a one-node cluster and an app on it
+	@hack/up $(RUN)
+
+.PHONY: down
+down: ## end the cluster and leave nothing behind
+	@hack/down $(RUN)
+
+.PHONY: test
+test: ## all tests: unit, contract, integration, end to end
+	@hack/test
+
+.PHONY: e2e
+e2e: deps ## only the end-to-end tests, on a real containerd
+	@hack/test e2e
+
+.PHONY: bench
+bench: deps ## measure: beside the peer, beside the raw runtime, memory
+	@hack/bench
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck
+	@hack/test lint
+
+.PHONY: generate
+generate: ## make the published API documents again
+	go run ./hack/openapi

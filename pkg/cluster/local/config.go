@@ -1,0 +1,121 @@
+package local
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Config says what the cluster is like and where it lives.
+type Config struct {
+	Name   string        // of the cluster and of its kubeconfig context; default "podium"
+	Dir    string        // everything of the cluster is in here; default "_run"
+	Bin    string        // folder of the daemons' binaries; default: that of the running program
+	Images []string      // image archives to load; the one named pause.tar is needed
+	Node   string        // name of the node; default the host's name in lower case
+	NodeIP string        // default: the address of the default route
+	Port   int           // of the apiserver; default 6443
+	Wait   time.Duration // for the node to be Ready; default 60 s
+	Out    io.Writer     // progress; nil: none
+}
+
+const (
+	podCIDR      = "10.244.0.0/16"
+	serviceCIDR  = "10.96.0.0/16"
+	apiServiceIP = "10.96.0.1" // the first of serviceCIDR
+	clusterDNS   = "10.96.0.10"
+	bridge       = "podium0"
+	sandboxImage = "localhost/podium/pause:v1"
+)
+
+// complete fills in the defaults and makes paths absolute.
+func (c *Config) complete() error {
+	var errs []error
+	abs := func(p *string, fallback string) {
+		if *p == "" {
+			*p = fallback
+		}
+		full, err := filepath.Abs(*p)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		*p = full
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the running program: %w", err)
+	}
+	abs(&c.Dir, "_run")
+	abs(&c.Bin, filepath.Dir(self))
+	for i := range c.Images {
+		abs(&c.Images[i], "")
+	}
+	if c.Name == "" {
+		c.Name = "podium"
+	}
+	if c.Port == 0 {
+		c.Port = 6443
+	}
+	if c.Wait == 0 {
+		c.Wait = time.Minute
+	}
+	if c.Out == nil {
+		c.Out = io.Discard
+	}
+	if c.Node == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read the host's name: %w", err))
+		}
+		c.Node = strings.ToLower(host)
+	}
+	if c.NodeIP == "" {
+		if c.NodeIP, err = defaultAddress(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if ip, err := netip.ParseAddr(c.NodeIP); err != nil || !ip.Is4() {
+		errs = append(errs, fmt.Errorf("node IP %q is not an IPv4 address; give one with --node-ip", c.NodeIP))
+	}
+	return errors.Join(errs...)
+}
+
+// defaultAddress is the address this host would speak to the world from. It
+// sends nothing.
+func defaultAddress() (string, error) {
+	conn, err := net.Dial("udp4", "192.0.2.1:9")
+	if err != nil {
+		return "", fmt.Errorf("find this host's address (has it a default route? else give --node-ip): %w", err)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil
+}
+
+func (c *Config) path(parts ...string) string {
+	return filepath.Join(append([]string{c.Dir}, parts...)...)
+}
+
+// id tells clusters in different folders apart: in cgroups, and under /run.
+func (c *Config) id() string {
+	sum := sha256.Sum256([]byte(c.Dir))
+	return "podium-" + hex.EncodeToString(sum[:4])
+}
+
+// runDir holds containerd's state and socket: on a tmpfs, and with a short
+// name, since a socket's path has at most 107 bytes.
+func (c *Config) runDir() string { return filepath.Join("/run", c.id()) }
+
+func (c *Config) containerdSocket() string { return filepath.Join(c.runDir(), "containerd.sock") }
+
+func (c *Config) server() string { return fmt.Sprintf("https://127.0.0.1:%d", c.Port) }
+
+// Kubeconfig is the path of the administrator's kubeconfig.
+func (c *Config) Kubeconfig() string { return c.path("kubeconfig") }

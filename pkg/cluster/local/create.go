@@ -1,0 +1,144 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/client"
+	"podium/pkg/client/kubeconfig"
+	"podium/pkg/cluster/progress"
+	"podium/pkg/scheme"
+)
+
+// Create brings the cluster up, or to what cfg says, and returns when its node
+// is Ready. It may be called again at any time, also after a crash.
+func Create(ctx context.Context, cfg Config) error {
+	if err := cfg.complete(); err != nil {
+		return err
+	}
+	if err := cfg.claim(); err != nil {
+		return err
+	}
+	steps := progress.Start(cfg.Out)
+	plain := func(f func(context.Context) error) func(context.Context, func(string)) error {
+		return func(ctx context.Context, _ func(string)) error { return f(ctx) }
+	}
+	for _, step := range []struct {
+		name string
+		run  func(context.Context, func(string)) error
+	}{
+		{"certificates and kubeconfigs", plain(cfg.identities)},
+		{"daemons started", plain(cfg.startAll)},
+		{"images loaded", plain(cfg.loadImages)},
+		{"kube-apiserver ready", cfg.apiserverReady},
+		{"node " + cfg.Node + " Ready", cfg.nodeReady},
+	} {
+		if err := steps.Do(ctx, step.name, step.run); err != nil {
+			return err
+		}
+	}
+	steps.Total("cluster " + cfg.Name + " is up")
+	return nil
+}
+
+func (c *Config) startAll(ctx context.Context) error {
+	containerd, err := c.containerdProcess(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range append([]process{containerd}, c.daemons()...) {
+		if err := c.start(ctx, p); err != nil {
+			return err
+		}
+	}
+	wait, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	return poll(wait, 20*time.Millisecond, c.containerdAnswers)
+}
+
+// client speaks to the cluster as its administrator.
+func (c *Config) client() (*client.Client, error) {
+	config, err := kubeconfig.Load(c.Kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	cfg, _, err := config.Client("")
+	if err != nil {
+		return nil, err
+	}
+	return client.New(scheme.New(), cfg)
+}
+
+// alive fails as soon as one of the processes has ended.
+func (c *Config) alive(names ...string) error {
+	for _, name := range names {
+		r, err := c.running(name)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			return fmt.Errorf("%s has ended; see %s", name, c.logFile(name))
+		}
+	}
+	return nil
+}
+
+// wait polls until check passes, a daemon it depends on ends, or the
+// cluster's patience does.
+func (c *Config) wait(ctx context.Context, waiting func(string), check func(context.Context) error, needs ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	ended := error(nil)
+	err := poll(ctx, 20*time.Millisecond, func(ctx context.Context) error {
+		if ended = c.alive(needs...); ended != nil {
+			return nil
+		}
+		err := check(ctx)
+		if err != nil {
+			waiting(err.Error())
+		}
+		return err
+	})
+	if ended != nil {
+		return ended
+	}
+	return err
+}
+
+func (c *Config) apiserverReady(ctx context.Context, waiting func(string)) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	return c.wait(ctx, waiting, func(ctx context.Context) error {
+		_, _, err := cl.Do(ctx, client.Request{Method: "GET", Path: "/readyz"})
+		return err
+	}, "kube-apiserver")
+}
+
+func (c *Config) nodeReady(ctx context.Context, waiting func(string)) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	nodes := client.For[*corev1.Node](cl)
+	return c.wait(ctx, waiting, func(ctx context.Context) error {
+		node, err := nodes.Get(ctx, c.Node)
+		if err != nil {
+			return err
+		}
+		for _, cond := range node.Status.Conditions {
+			if cond.Type != corev1.NodeReady {
+				continue
+			}
+			if cond.Status == corev1.ConditionTrue {
+				return nil
+			}
+			return fmt.Errorf("%s: %s", cond.Reason, cond.Message)
+		}
+		return fmt.Errorf("the kubelet has not reported yet")
+	}, "kube-apiserver", "kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager")
+}

@@ -1,0 +1,68 @@
+package local
+
+import (
+	"path/filepath"
+	"strconv"
+)
+
+// daemons lists the cluster's processes beside containerd, in the order in
+// which they are started. Those that need the apiserver wait for it themselves.
+func (c *Config) daemons() []process {
+	pki := func(file string) string { return c.path("pki", file) }
+	conf := func(name string) string { return c.path("kubeconfigs", name+".conf") }
+	daemon := func(name string, flags ...string) process {
+		return process{name: name, args: append([]string{filepath.Join(c.Bin, name)}, flags...)}
+	}
+	return []process{
+		daemon("kube-apiserver",
+			"--data-dir="+c.path("etcd"),
+			"--secure-port="+strconv.Itoa(c.Port),
+			"--advertise-address="+c.NodeIP,
+			"--client-ca-file="+pki("ca.crt"),
+			"--tls-cert-file="+pki("apiserver.crt"),
+			"--tls-private-key-file="+pki("apiserver.key"),
+			"--kubelet-certificate-authority="+pki("ca.crt"),
+			"--kubelet-client-certificate="+pki("apiserver-kubelet-client.crt"),
+			"--kubelet-client-key="+pki("apiserver-kubelet-client.key"),
+			"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+			"--service-account-signing-key-file="+pki("sa.key"),
+			"--service-account-key-file="+pki("sa.pub"),
+			"--service-cluster-ip-range="+serviceCIDR,
+		),
+		daemon("kube-controller-manager",
+			"--kubeconfig="+conf("kube-controller-manager"),
+			"--cluster-cidr="+podCIDR,
+			"--root-ca-file="+pki("ca.crt"),
+			"--leader-elect=false", // one machine, one of each
+		),
+		daemon("kube-scheduler",
+			"--kubeconfig="+conf("kube-scheduler"),
+			"--leader-elect=false",
+		),
+		daemon("kubelet",
+			"--kubeconfig="+conf("kubelet"),
+			"--hostname-override="+c.Node,
+			"--node-ip="+c.NodeIP,
+			"--root-dir="+c.path("kubelet"),
+			"--container-runtime-endpoint=unix://"+c.containerdSocket(),
+			"--cgroup-driver=cgroupfs",
+			"--cgroup-root=/"+c.id(),
+			"--cluster-dns="+clusterDNS,
+			"--cluster-domain=cluster.local",
+			"--pod-logs-dir="+c.path("pods"),
+			"--client-ca-file="+pki("ca.crt"),
+			"--tls-cert-file="+pki("kubelet-serving.crt"),
+			"--tls-private-key-file="+pki("kubelet-serving.key"),
+		),
+		daemon("kube-proxy", append([]string{
+			"--kubeconfig=" + conf("kube-proxy"),
+			"--hostname-override=" + c.Node,
+			"--cluster-cidr=" + podCIDR,
+		}, c.networkFlags()...)...),
+	}
+}
+
+// networkFlags say which network is ours, for running and for cleaning up.
+func (c *Config) networkFlags() []string {
+	return []string{"--cni-conf-dir=" + c.cniConf(), "--bridge-name=" + bridge}
+}

@@ -1,0 +1,48 @@
+package local
+
+import (
+	"context"
+	"time"
+
+	"podium/pkg/cluster/pki"
+)
+
+// identities makes the cluster's certificates and a kubeconfig for everyone
+// who speaks to the apiserver.
+func (c *Config) identities(context.Context) error {
+	dir := c.path("pki")
+	ca, err := pki.OpenAuthority(dir, "ca", time.Now)
+	if err != nil {
+		return err
+	}
+	if err := pki.SigningKey(dir, "sa"); err != nil {
+		return err
+	}
+	servers := []string{
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+		"localhost", "127.0.0.1", apiServiceIP, c.NodeIP, c.Node,
+	}
+	for _, cert := range []struct {
+		name string
+		id   pki.Identity
+	}{
+		{"apiserver", pki.Identity{Name: "kube-apiserver", Hosts: servers}},
+		{"apiserver-kubelet-client", pki.Identity{Name: "kube-apiserver-kubelet-client", Groups: []string{"system:masters"}}},
+		{"kubelet-serving", pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}, Hosts: []string{c.Node, c.NodeIP}}},
+		{"admin", pki.Identity{Name: "kubernetes-admin", Groups: []string{"system:masters"}}},
+		{"kubelet", pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}}},
+		{"kube-proxy", pki.Identity{Name: "system:kube-proxy"}},
+		{"kube-scheduler", pki.Identity{Name: "system:kube-scheduler"}},
+		{"kube-controller-manager", pki.Identity{Name: "system:kube-controller-manager"}},
+	} {
+		if err := ca.Issue(dir, cert.name, cert.id); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager"} {
+		if err := c.writeKubeconfig(c.path("kubeconfigs", name+".conf"), name); err != nil {
+			return err
+		}
+	}
+	return c.writeKubeconfig(c.Kubeconfig(), "admin")
+}

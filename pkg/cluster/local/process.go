@@ -1,0 +1,185 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is one long-running program of the cluster.
+type process struct {
+	name string
+	args []string // args[0] is the binary's absolute path
+	env  []string
+}
+
+// record is what a pid file remembers. Started tells a reused pid from ours.
+type record struct {
+	PID     int      `json:"pid"`
+	Started string   `json:"started"`
+	Args    []string `json:"args"`
+	Binary  string   `json:"binary"` // its inode and time of change
+}
+
+func (c *Config) pidFile(name string) string { return c.path("pids", name+".json") }
+
+// start makes sure that p runs with these arguments and this binary. It leaves
+// one that does alone, and replaces one that runs with others.
+func (c *Config) start(ctx context.Context, p process) error {
+	binary, err := fingerprint(p.args[0])
+	if err != nil {
+		return fmt.Errorf("find %s: %w (build it: make build)", p.name, err)
+	}
+	if old, err := c.running(p.name); err != nil {
+		return err
+	} else if old != nil {
+		if slices.Equal(old.Args, p.args) && old.Binary == binary {
+			return nil
+		}
+		if err := c.stop(ctx, p.name); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(c.path("logs"), 0o755); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(c.logFile(p.name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.args[0], p.args[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Dir = c.Dir
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // outlives the terminal
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	started, err := startTime(cmd.Process.Pid)
+	if err != nil {
+		return fmt.Errorf("%s ended at once; its log: %s", p.name, c.logFile(p.name))
+	}
+	go cmd.Wait() // collects it if it ends while we still wait for the cluster
+	return writeJSON(c.pidFile(p.name), record{cmd.Process.Pid, started, p.args, binary})
+}
+
+func (c *Config) logFile(name string) string { return c.path("logs", name+".log") }
+
+// running returns the record of a process that still runs, or nil.
+func (c *Config) running(name string) (*record, error) {
+	data, err := os.ReadFile(c.pidFile(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("read %s: %w", c.pidFile(name), err)
+	}
+	if started, err := startTime(r.PID); err != nil || started != r.Started {
+		return nil, nil
+	}
+	return &r, nil
+}
+
+// stop asks a process to end, insists after ten seconds, and returns when it
+// is gone. One that does not run is fine.
+func (c *Config) stop(ctx context.Context, name string) error {
+	r, err := c.running(name)
+	if err != nil || r == nil {
+		return err
+	}
+	for i, patience := range []time.Duration{10 * time.Second, 5 * time.Second} {
+		signal := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[i]
+		if err := syscall.Kill(r.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("stop %s (pid %d): %w", name, r.PID, err)
+		}
+		wait, cancel := context.WithTimeout(ctx, patience)
+		err := poll(wait, 10*time.Millisecond, func(context.Context) error {
+			if started, err := startTime(r.PID); err != nil || started != r.Started {
+				return nil
+			}
+			return fmt.Errorf("pid %d still runs", r.PID)
+		})
+		cancel()
+		if err == nil {
+			return os.Remove(c.pidFile(name))
+		}
+	}
+	return fmt.Errorf("stop %s: pid %d does not end, even by SIGKILL", name, r.PID)
+}
+
+// startTime is the kernel's note of when a live process began.
+func startTime(pid int) (string, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "", err
+	}
+	// The second field is the program's name in parentheses and may hold
+	// spaces; the state is the third field, the start time the 22nd.
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+		return "", fmt.Errorf("process %d has ended", pid)
+	}
+	return fields[19], nil
+}
+
+// fingerprint changes when a file is replaced.
+func fingerprint(file string) (string, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d %d %d", info.Sys().(*syscall.Stat_t).Ino, info.Size(), info.ModTime().UnixNano()), nil
+}
+
+// poll calls check until it returns nil, or ctx ends: then with check's last
+// complaint.
+func poll(ctx context.Context, every time.Duration, check func(context.Context) error) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("gave up: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+func writeJSON(file string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return writeFile(file, data, 0o600)
+}
+
+// writeFile replaces a file in one step, and makes its folder.
+func writeFile(file string, data []byte, mode fs.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	next := file + ".new"
+	if err := os.WriteFile(next, data, mode); err != nil {
+		return err
+	}
+	return os.Rename(next, file)
+}

@@ -1,0 +1,132 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// seen is what an informer told about one object: its life as a list of
+// revisions, and an empty string where it was deleted.
+type seen struct {
+	mu    sync.Mutex
+	lives map[string][]string
+}
+
+func (s *seen) add(obj *corev1.ConfigMap, what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lives[obj.Name] = append(s.lives[obj.Name], what)
+}
+
+func (s *seen) of(name string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.lives[name]...)
+}
+
+// TestInformersSeeEveryChangeOnceWhileTheServerIsKilled writes objects whose
+// data count up, kills the server again and again, and compares what an
+// informer was told with what was acknowledged.
+func TestInformersSeeEveryChangeOnceWhileTheServerIsKilled(t *testing.T) {
+	s := startServer(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+
+	told := &seen{lives: map[string][]string{}}
+	factory := informers.NewSharedInformerFactoryWithOptions(s.client(), 0, informers.WithNamespace("default"))
+	informer := factory.Core().V1().ConfigMaps().Informer()
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { told.add(o.(*corev1.ConfigMap), o.(*corev1.ConfigMap).Data["n"]) },
+		UpdateFunc: func(_, o any) { told.add(o.(*corev1.ConfigMap), o.(*corev1.ConfigMap).Data["n"]) },
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			told.add(o.(*corev1.ConfigMap), "")
+		},
+	})
+	check(t, err)
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+
+	const writers, rounds, kills = 4, 30, 4
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() { countUp(ctx, t, s.client(), fmt.Sprintf("counter-%d", w), rounds) })
+	}
+	stop := make(chan struct{})
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		for range kills {
+			select {
+			case <-stop:
+				return
+			case <-time.After(700 * time.Millisecond):
+			}
+			s.kill()
+			s.start()
+		}
+	})
+	all.Wait()
+	close(stop)
+	killer.Wait()
+
+	var want []string
+	for n := range rounds {
+		want = append(want, strconv.Itoa(n))
+	}
+	want = append(want, "")
+	for w := range writers {
+		name := fmt.Sprintf("counter-%d", w)
+		eventually(t, ctx, name, func() error {
+			got := told.of(name)
+			if len(got) < len(want) {
+				return fmt.Errorf("the informer was told %v, want %v", got, want)
+			}
+			return nil
+		})
+		if got := told.of(name); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: the informer was told %v, want %v", name, got, want)
+		}
+	}
+}
+
+// countUp creates an object, updates it n times and deletes it. A write whose
+// answer was lost is looked up before it is tried again, as a careful client does.
+func countUp(ctx context.Context, t *testing.T, c kubernetes.Interface, name string, n int) {
+	maps := c.CoreV1().ConfigMaps("default")
+	for i := range n {
+		value := strconv.Itoa(i)
+		eventually(t, ctx, name+" "+value, func() error {
+			present, err := maps.Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) && i == 0 {
+				_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"n": value}}, metav1.CreateOptions{})
+				return err
+			}
+			if err != nil || present.Data["n"] == value {
+				return err
+			}
+			present.Data["n"] = value
+			_, err = maps.Update(ctx, present, metav1.UpdateOptions{})
+			return err
+		})
+	}
+	eventually(t, ctx, "delete "+name, func() error {
+		err := maps.Delete(ctx, name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}
