@@ -1,0 +1,147 @@
+package certfile
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// checkEvery is how long a look at the files is good for.
+const checkEvery = time.Second
+
+// watched is a value made of files. When they change it is made anew; while
+// that fails (a file is half written, say) the old value stays.
+type watched[T any] struct {
+	files []string
+	load  func() (T, error)
+
+	mu      sync.Mutex
+	value   T
+	stamps  []stamp
+	checked time.Time
+}
+
+type stamp struct {
+	modified time.Time
+	size     int64
+}
+
+func watch[T any](load func() (T, error), files ...string) (*watched[T], error) {
+	w := &watched[T]{files: files, load: load}
+	stamps, err := w.stat()
+	if err != nil {
+		return nil, err
+	}
+	if w.value, err = load(); err != nil {
+		return nil, err
+	}
+	w.stamps, w.checked = stamps, time.Now()
+	return w, nil
+}
+
+func (w *watched[T]) get() T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Since(w.checked) < checkEvery {
+		return w.value
+	}
+	w.checked = time.Now()
+	stamps, err := w.stat()
+	if err != nil || equal(stamps, w.stamps) {
+		return w.value
+	}
+	if value, err := w.load(); err == nil {
+		w.value, w.stamps = value, stamps
+	}
+	return w.value
+}
+
+func (w *watched[T]) stat() ([]stamp, error) {
+	stamps := make([]stamp, len(w.files))
+	for i, name := range w.files {
+		info, err := os.Stat(name)
+		if err != nil {
+			return nil, err
+		}
+		stamps[i] = stamp{info.ModTime(), info.Size()}
+	}
+	return stamps, nil
+}
+
+func equal(a, b []stamp) bool {
+	for i := range a {
+		if a[i].size != b[i].size || !a[i].modified.Equal(b[i].modified) {
+			return false
+		}
+	}
+	return true
+}
+
+// Pair is a certificate and its key.
+type Pair struct{ w *watched[*tls.Certificate] }
+
+// NewPair reads both files.
+func NewPair(certFile, keyFile string) (*Pair, error) {
+	w, err := watch(func() (*tls.Certificate, error) {
+		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %s, key %s: %w", certFile, keyFile, err)
+		}
+		return &cert, nil
+	}, certFile, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	return &Pair{w}, nil
+}
+
+// Get is the present certificate.
+func (p *Pair) Get() *tls.Certificate { return p.w.get() }
+
+// Pool is a set of authorities.
+type Pool struct{ w *watched[*x509.CertPool] }
+
+// NewPool reads a file of PEM certificates.
+func NewPool(caFile string) (*Pool, error) {
+	w, err := watch(func() (*x509.CertPool, error) {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, err
+		}
+		return ParsePool(pem, caFile)
+	}, caFile)
+	if err != nil {
+		return nil, err
+	}
+	return &Pool{w}, nil
+}
+
+// Get is the present set.
+func (p *Pool) Get() *x509.CertPool { return p.w.get() }
+
+// ParsePool reads PEM certificates; from is where they stood, for the error.
+func ParsePool(pem []byte, from string) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no PEM certificate", from)
+	}
+	return pool, nil
+}
+
+// Text is a file's content.
+type Text struct{ w *watched[[]byte] }
+
+// NewText reads the file.
+func NewText(name string) (*Text, error) {
+	w, err := watch(func() ([]byte, error) { return os.ReadFile(name) }, name)
+	if err != nil {
+		return nil, err
+	}
+	return &Text{w}, nil
+}
+
+// Get is the present content. Not to be modified.
+func (t *Text) Get() []byte { return t.w.get() }

@@ -1,0 +1,159 @@
+package events
+
+import (
+	"container/list"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The limits are upstream's.
+const (
+	maxSimilar    = 10               // different messages of one reason before they are written as one
+	similarFor    = 10 * time.Minute // how long they count
+	spamBurst     = 25               // events an object may have at once
+	spamRefill    = 5 * time.Minute  // until it may have one more
+	maxRemembered = 4096             // of each kind of memory
+
+	combined = "(combined from similar events): "
+)
+
+// similar identifies events that differ in their message only.
+type similar struct {
+	object       corev1.ObjectReference
+	kind, reason string
+}
+
+// same identifies events that are repetitions.
+type same struct {
+	similar
+	message string
+}
+
+// series is an event and its repetitions, one object on the server.
+type series struct {
+	event  *corev1.Event
+	stored bool
+}
+
+type group struct {
+	since    time.Time
+	messages map[string]bool
+}
+
+type bucket struct {
+	tokens float64
+	filled time.Time
+}
+
+// correlator decides what becomes of an event: written, counted, or dropped.
+// It belongs to one goroutine.
+type correlator struct {
+	series *lru[same, *series]
+	groups *lru[similar, *group]
+	spam   *lru[corev1.ObjectReference, *bucket]
+}
+
+func newCorrelator() *correlator {
+	return &correlator{
+		series: newLRU[same, *series](maxRemembered),
+		groups: newLRU[similar, *group](maxRemembered),
+		spam:   newLRU[corev1.ObjectReference, *bucket](maxRemembered),
+	}
+}
+
+// observe returns the series that e belongs to, brought up to date, or false
+// when e's object has had too many.
+func (c *correlator) observe(e *corev1.Event) (*series, bool) {
+	now := e.LastTimestamp.Time
+	object := e.InvolvedObject
+	object.ResourceVersion = ""
+	if !c.allow(object, now) {
+		return nil, false
+	}
+	like := similar{object, e.Type, e.Reason}
+	key := same{like, e.Message}
+	if c.countMessage(like, e.Message, now) > maxSimilar {
+		key.message = combined
+		e.Message = combined + e.Message
+	}
+	s, known := c.series.get(key)
+	if !known {
+		s = &series{event: e}
+		c.series.put(key, s)
+		return s, true
+	}
+	s.event.Count++
+	s.event.LastTimestamp = e.LastTimestamp
+	s.event.Message = e.Message
+	return s, true
+}
+
+func (c *correlator) countMessage(like similar, message string, now time.Time) int {
+	g, ok := c.groups.get(like)
+	if !ok || now.Sub(g.since) > similarFor {
+		g = &group{since: now, messages: map[string]bool{}}
+		c.groups.put(like, g)
+	}
+	if len(g.messages) <= maxSimilar {
+		g.messages[message] = true
+	} else if !g.messages[message] {
+		return len(g.messages) + 1
+	}
+	return len(g.messages)
+}
+
+func (c *correlator) allow(object corev1.ObjectReference, now time.Time) bool {
+	b, ok := c.spam.get(object)
+	if !ok {
+		b = &bucket{tokens: spamBurst, filled: now}
+		c.spam.put(object, b)
+	}
+	b.tokens = min(spamBurst, b.tokens+now.Sub(b.filled).Seconds()/spamRefill.Seconds())
+	b.filled = now
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+// lru is a map that forgets what was not used for longest.
+type lru[K comparable, V any] struct {
+	max   int
+	items map[K]*list.Element
+	order *list.List // of pair[K, V], the latest in front
+}
+
+type pair[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+func newLRU[K comparable, V any](limit int) *lru[K, V] {
+	return &lru[K, V]{max: limit, items: map[K]*list.Element{}, order: list.New()}
+}
+
+func (l *lru[K, V]) get(k K) (V, bool) {
+	e, ok := l.items[k]
+	if !ok {
+		var none V
+		return none, false
+	}
+	l.order.MoveToFront(e)
+	return e.Value.(pair[K, V]).value, true
+}
+
+func (l *lru[K, V]) put(k K, v V) {
+	if e, ok := l.items[k]; ok {
+		e.Value = pair[K, V]{k, v}
+		l.order.MoveToFront(e)
+		return
+	}
+	l.items[k] = l.order.PushFront(pair[K, V]{k, v})
+	if l.order.Len() > l.max {
+		last := l.order.Back()
+		l.order.Remove(last)
+		delete(l.items, last.Value.(pair[K, V]).key)
+	}
+}

@@ -1,0 +1,186 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/client"
+	"podium/pkg/scheme"
+)
+
+const (
+	queueLength = 1000
+
+	maxTries   = 12 // of one write, while the server cannot be reached
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+// Recorder records the events of one component on one host. A nil *Recorder
+// discards them.
+type Recorder struct {
+	scheme    *scheme.Scheme
+	events    client.Resource[*corev1.Event]
+	source    corev1.EventSource
+	log       *slog.Logger
+	queue     chan *corev1.Event
+	dropped   atomic.Int64
+	correlate *correlator // used by Run only
+}
+
+// New makes a recorder. Nothing is written before Run.
+func New(c *client.Client, component, host string, log *slog.Logger) *Recorder {
+	return &Recorder{
+		scheme:    c.Scheme(),
+		events:    client.For[*corev1.Event](c),
+		source:    corev1.EventSource{Component: component, Host: host},
+		log:       log,
+		queue:     make(chan *corev1.Event, queueLength),
+		correlate: newCorrelator(),
+	}
+}
+
+// Dropped counts the events that were never written.
+func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
+
+// Eventf is Event with a format.
+func (r *Recorder) Eventf(obj scheme.Object, eventType, reason, format string, args ...any) {
+	r.Event(obj, eventType, reason, fmt.Sprintf(format, args...))
+}
+
+// Event records something about obj. eventType is Normal or Warning, reason is
+// CamelCase for programs, message is for people. The object is only read, now.
+func (r *Recorder) Event(obj scheme.Object, eventType, reason, message string) {
+	r.EventOn(obj, "", eventType, reason, message)
+}
+
+// EventOn is Event about a part of obj: spec.containers{web}, say.
+func (r *Recorder) EventOn(obj scheme.Object, fieldPath, eventType, reason, message string) {
+	if r == nil {
+		return
+	}
+	gvk, err := r.scheme.GVKOf(obj)
+	if err != nil {
+		r.drop("the object has no kind", reason, err)
+		return
+	}
+	now := metav1.Now()
+	namespace := obj.GetNamespace()
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	e := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: eventName(obj.GetName(), now.Time)},
+		InvolvedObject: corev1.ObjectReference{
+			Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String(),
+			Namespace: obj.GetNamespace(), Name: obj.GetName(),
+			UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), FieldPath: fieldPath,
+		},
+		Reason: reason, Message: message, Type: eventType,
+		Source: r.source, ReportingController: r.source.Component, ReportingInstance: r.source.Host,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	select {
+	case r.queue <- e:
+	default:
+		r.drop("the queue is full", reason, nil)
+	}
+}
+
+// maxName leaves room for the time in an event's name.
+const maxName = 253 - 17
+
+func eventName(object string, at time.Time) string {
+	return fmt.Sprintf("%.*s.%016x", maxName, object, at.UnixNano())
+}
+
+// Run writes events until ctx ends; then it returns nil.
+func (r *Recorder) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e := <-r.queue:
+			r.record(ctx, e)
+		}
+	}
+}
+
+func (r *Recorder) record(ctx context.Context, e *corev1.Event) {
+	known, ok := r.correlate.observe(e)
+	if !ok {
+		r.drop("the object has too many", e.Reason, nil)
+		return
+	}
+	wait := firstRetry
+	for try := 1; ; try++ {
+		err := r.write(ctx, known)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if !mayHelp(err) || try == maxTries {
+			r.drop("the server did not take it", e.Reason, err)
+			return
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// mayHelp says whether the same write can succeed later: always, unless the
+// server has judged it.
+func mayHelp(err error) bool {
+	status, ok := err.(apierrors.APIStatus)
+	if !ok {
+		return true
+	}
+	code := status.Status().Code
+	return code >= 500 || code == 429
+}
+
+// write stores a series of equal events: the first creates the object, the
+// others count it up.
+func (r *Recorder) write(ctx context.Context, s *series) error {
+	events := r.events.In(s.event.Namespace)
+	if s.stored {
+		patch, err := json.Marshal(map[string]any{
+			"count": s.event.Count, "lastTimestamp": s.event.LastTimestamp, "message": s.event.Message,
+		})
+		if err != nil {
+			return err
+		}
+		_, err = events.Patch(ctx, s.event.Name, types.MergePatchType, patch)
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		// It lived out its time on the server: the series goes on in a new object.
+		s.stored = false
+		s.event.Name = eventName(s.event.InvolvedObject.Name, s.event.LastTimestamp.Time)
+	}
+	_, err := events.Create(ctx, s.event)
+	if err == nil || apierrors.IsAlreadyExists(err) { // exists: an earlier try arrived after all
+		s.stored = true
+		return nil
+	}
+	return err
+}
+
+func (r *Recorder) drop(why, reason string, err error) {
+	r.dropped.Add(1)
+	r.log.Debug("event dropped", "why", why, "reason", reason, "error", err)
+}

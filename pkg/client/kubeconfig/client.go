@@ -1,0 +1,241 @@
+package kubeconfig
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"podium/pkg/client"
+	"podium/pkg/client/certfile"
+)
+
+// ServersExtension names a cluster's extension that lists more servers of the
+// same cluster, {"servers": ["https://..."]}: podium's own clients turn to the
+// next when one does not answer. Other clients do not look at it.
+const ServersExtension = "podium.dev/servers"
+
+// Client says how to reach the server of a context and who asks, and the
+// context's namespace ("default" when it has none). An empty name is the
+// current context. Certificates and tokens that are named by file are read
+// again when the files change.
+func (c *Config) Client(contextName string) (client.Config, string, error) {
+	none := client.Config{}
+	if contextName == "" {
+		contextName = c.CurrentContext
+	}
+	if contextName == "" {
+		return none, "", errors.New("kubeconfig: no current context is set; choose one with --context")
+	}
+	ctx := c.Context(contextName)
+	if ctx == nil {
+		return none, "", fmt.Errorf("kubeconfig: context %q does not exist", contextName)
+	}
+	cluster := c.Cluster(ctx.Cluster)
+	if cluster == nil {
+		return none, "", fmt.Errorf("kubeconfig: context %q names cluster %q, which does not exist", contextName, ctx.Cluster)
+	}
+	user := &User{}
+	if ctx.User != "" {
+		if user = c.User(ctx.User); user == nil {
+			return none, "", fmt.Errorf("kubeconfig: context %q names user %q, which does not exist", contextName, ctx.User)
+		}
+	}
+	cfg, err := clientConfig(cluster, user)
+	if err != nil {
+		return none, "", fmt.Errorf("kubeconfig: context %q: %w", contextName, err)
+	}
+	namespace := ctx.Namespace
+	if namespace == "" {
+		namespace = "default"
+	}
+	return cfg, namespace, nil
+}
+
+func clientConfig(cluster *Cluster, user *User) (client.Config, error) {
+	if err := supported(cluster, user); err != nil {
+		return client.Config{}, err
+	}
+	cfg := client.Config{Servers: []string{cluster.Server}}
+	more, err := cluster.moreServers()
+	if err != nil {
+		return client.Config{}, err
+	}
+	for _, s := range more {
+		if s != cluster.Server {
+			cfg.Servers = append(cfg.Servers, s)
+		}
+	}
+	if cfg.TLS, err = tlsConfig(cluster, user); err != nil {
+		return client.Config{}, err
+	}
+	switch {
+	case user.TokenFile != "":
+		cfg.Token, err = tokenFile(user.TokenFile)
+	case user.Token != "":
+		cfg.Token = func() (string, error) { return user.Token, nil }
+	}
+	return cfg, err
+}
+
+// supported refuses what would otherwise be passed over in silence.
+func supported(cluster *Cluster, user *User) error {
+	for _, refused := range []struct {
+		given bool
+		what  string
+	}{
+		{len(user.Exec) > 0 && string(user.Exec) != "null", "an exec credential plugin"},
+		{len(user.AuthProvider) > 0 && string(user.AuthProvider) != "null", "an auth-provider"},
+		{user.Username != "" || user.Password != "", "a user name and password"},
+		{user.Impersonate != "" || user.ImpersonateUID != "" || len(user.ImpersonateGroups) > 0 || len(user.ImpersonateExtra) > 0, "impersonation (as)"},
+		{cluster.ProxyURL != "", "a proxy-url"},
+	} {
+		if refused.given {
+			return fmt.Errorf("%s is not supported; use a client certificate, a token or a tokenFile", refused.what)
+		}
+	}
+	if cluster.Server == "" {
+		return errors.New("the cluster has no server")
+	}
+	return nil
+}
+
+func (c *Cluster) moreServers() ([]string, error) {
+	for _, e := range c.Extensions {
+		if e.Name != ServersExtension {
+			continue
+		}
+		var x struct {
+			Servers []string `json:"servers"`
+		}
+		if err := json.Unmarshal(e.Extension, &x); err != nil {
+			return nil, fmt.Errorf("extension %s: %w", ServersExtension, err)
+		}
+		return x.Servers, nil
+	}
+	return nil, nil
+}
+
+func tlsConfig(cluster *Cluster, user *User) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cluster.TLSServerName, InsecureSkipVerify: cluster.InsecureSkipTLSVerify}
+	ca := cluster.CertificateAuthorityData
+	from := "certificate-authority-data"
+	if len(ca) == 0 && cluster.CertificateAuthority != "" {
+		var err error
+		if ca, err = os.ReadFile(cluster.CertificateAuthority); err != nil {
+			return nil, err
+		}
+		from = cluster.CertificateAuthority
+	}
+	if len(ca) > 0 {
+		pool, err := certfile.ParsePool(ca, from)
+		if err != nil {
+			return nil, err
+		}
+		cfg.RootCAs = pool
+	}
+	return cfg, clientCertificate(cfg, user)
+}
+
+func clientCertificate(cfg *tls.Config, user *User) error {
+	haveCert := user.ClientCertificate != "" || len(user.ClientCertificateData) > 0
+	haveKey := user.ClientKey != "" || len(user.ClientKeyData) > 0
+	if haveCert != haveKey {
+		return errors.New("a client certificate needs its key, and a key its certificate")
+	}
+	if !haveCert {
+		return nil
+	}
+	if len(user.ClientCertificateData) == 0 && len(user.ClientKeyData) == 0 {
+		pair, err := certfile.NewPair(user.ClientCertificate, user.ClientKey)
+		if err != nil {
+			return err
+		}
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.Get(), nil }
+		return nil
+	}
+	cert, err := dataOr(user.ClientCertificateData, user.ClientCertificate)
+	if err != nil {
+		return err
+	}
+	key, err := dataOr(user.ClientKeyData, user.ClientKey)
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("client certificate: %w", err)
+	}
+	cfg.Certificates = []tls.Certificate{pair}
+	return nil
+}
+
+func dataOr(data []byte, file string) ([]byte, error) {
+	if len(data) > 0 {
+		return data, nil
+	}
+	return os.ReadFile(file)
+}
+
+func tokenFile(path string) (func() (string, error), error) {
+	text, err := certfile.NewText(path)
+	if err != nil {
+		return nil, err
+	}
+	return func() (string, error) {
+		token := strings.TrimSpace(string(text.Get()))
+		if token == "" {
+			return "", fmt.Errorf("%s is empty", path)
+		}
+		return token, nil
+	}, nil
+}
+
+// Where a pod finds its service account.
+const serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// ErrNotInCluster says that the process does not run in a pod.
+var ErrNotInCluster = errors.New("not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+
+// InCluster is how a pod reaches its own cluster, and its namespace.
+func InCluster() (client.Config, string, error) {
+	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+	if host == "" || port == "" {
+		return client.Config{}, "", ErrNotInCluster
+	}
+	cfg, err := clientConfig(
+		&Cluster{Server: "https://" + net.JoinHostPort(host, port), CertificateAuthority: filepath.Join(serviceAccountDir, "ca.crt")},
+		&User{TokenFile: filepath.Join(serviceAccountDir, "token")})
+	if err != nil {
+		return client.Config{}, "", err
+	}
+	namespace, err := os.ReadFile(filepath.Join(serviceAccountDir, "namespace"))
+	if err != nil {
+		return client.Config{}, "", err
+	}
+	return cfg, strings.TrimSpace(string(namespace)), nil
+}
+
+// ForDaemon is how a daemon finds its server: the file it was given, or else
+// the pod it runs in.
+func ForDaemon(path, userAgent string) (client.Config, error) {
+	var cfg client.Config
+	var err error
+	if path == "" {
+		cfg, _, err = InCluster()
+		if errors.Is(err, ErrNotInCluster) {
+			err = fmt.Errorf("--kubeconfig is needed: %w", err)
+		}
+	} else {
+		var file *Config
+		if file, err = Load(path); err == nil {
+			cfg, _, err = file.Client("")
+		}
+	}
+	cfg.UserAgent = userAgent
+	return cfg, err
+}

@@ -1,0 +1,3 @@
+// Package kubeconfig reads and writes the files that say where a cluster is
+// and who asks: the same files kubectl reads.
+package kubeconfig

@@ -1,0 +1,268 @@
+package kubeconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Config is a kubeconfig file, or several merged. The JSON names are the file's.
+type Config struct {
+	Kind           string           `json:"kind,omitempty"`
+	APIVersion     string           `json:"apiVersion,omitempty"`
+	Preferences    json.RawMessage  `json:"preferences,omitempty"`
+	Clusters       []Named[Cluster] `json:"clusters"`
+	Users          []Named[User]    `json:"users"`
+	Contexts       []Named[Context] `json:"contexts"`
+	CurrentContext string           `json:"current-context"`
+	Extensions     []Extension      `json:"extensions,omitempty"`
+}
+
+// Named is an entry of one of the three lists. In the file the value's key
+// says what it is.
+type Named[T Cluster | User | Context] struct {
+	Name  string
+	Value T
+}
+
+// Cluster says where a server is and how to know it.
+type Cluster struct {
+	Server                   string      `json:"server"`
+	TLSServerName            string      `json:"tls-server-name,omitempty"`
+	InsecureSkipTLSVerify    bool        `json:"insecure-skip-tls-verify,omitempty"`
+	CertificateAuthority     string      `json:"certificate-authority,omitempty"`
+	CertificateAuthorityData []byte      `json:"certificate-authority-data,omitempty"`
+	ProxyURL                 string      `json:"proxy-url,omitempty"`
+	DisableCompression       bool        `json:"disable-compression,omitempty"`
+	Extensions               []Extension `json:"extensions,omitempty"`
+}
+
+// User says who asks.
+type User struct {
+	ClientCertificate     string          `json:"client-certificate,omitempty"`
+	ClientCertificateData []byte          `json:"client-certificate-data,omitempty"`
+	ClientKey             string          `json:"client-key,omitempty"`
+	ClientKeyData         []byte          `json:"client-key-data,omitempty"`
+	Token                 string          `json:"token,omitempty"`
+	TokenFile             string          `json:"tokenFile,omitempty"`
+	Impersonate           string          `json:"as,omitempty"`
+	ImpersonateUID        string          `json:"as-uid,omitempty"`
+	ImpersonateGroups     []string        `json:"as-groups,omitempty"`
+	ImpersonateExtra      json.RawMessage `json:"as-user-extra,omitempty"`
+	Username              string          `json:"username,omitempty"`
+	Password              string          `json:"password,omitempty"`
+	AuthProvider          json.RawMessage `json:"auth-provider,omitempty"`
+	Exec                  json.RawMessage `json:"exec,omitempty"`
+	Extensions            []Extension     `json:"extensions,omitempty"`
+}
+
+// Context joins a cluster, a user and a namespace.
+type Context struct {
+	Cluster    string      `json:"cluster"`
+	User       string      `json:"user"`
+	Namespace  string      `json:"namespace,omitempty"`
+	Extensions []Extension `json:"extensions,omitempty"`
+}
+
+// Extension is something that a tool keeps in the file.
+type Extension struct {
+	Name      string          `json:"name"`
+	Extension json.RawMessage `json:"extension"`
+}
+
+func valueKey[T Cluster | User | Context]() string {
+	switch any(*new(T)).(type) {
+	case Cluster:
+		return "cluster"
+	case User:
+		return "user"
+	}
+	return "context"
+}
+
+// MarshalJSON writes the value under the key that says what it is.
+func (n Named[T]) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]any{"name": n.Name, valueKey[T](): n.Value})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (n *Named[T]) UnmarshalJSON(data []byte) error {
+	var parts map[string]json.RawMessage
+	if err := json.Unmarshal(data, &parts); err != nil {
+		return err
+	}
+	*n = Named[T]{}
+	if raw, ok := parts["name"]; ok {
+		if err := json.Unmarshal(raw, &n.Name); err != nil {
+			return fmt.Errorf("name: %w", err)
+		}
+	}
+	if raw, ok := parts[valueKey[T]()]; ok {
+		if err := json.Unmarshal(raw, &n.Value); err != nil {
+			return fmt.Errorf("%s %q: %w", valueKey[T](), n.Name, err)
+		}
+	}
+	return nil
+}
+
+// Parse reads one file's content. Relative paths in it are below dir.
+func Parse(data []byte, dir string) (*Config, error) {
+	c := &Config{}
+	if err := yaml.Unmarshal(data, c); err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	if c.Kind != "" && c.Kind != "Config" {
+		return nil, fmt.Errorf("kubeconfig: kind %q, want Config", c.Kind)
+	}
+	if c.APIVersion != "" && c.APIVersion != "v1" {
+		return nil, fmt.Errorf("kubeconfig: apiVersion %q, want v1", c.APIVersion)
+	}
+	below := func(path *string) {
+		if *path != "" && dir != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(dir, *path)
+		}
+	}
+	for i := range c.Clusters {
+		below(&c.Clusters[i].Value.CertificateAuthority)
+	}
+	for i := range c.Users {
+		u := &c.Users[i].Value
+		below(&u.ClientCertificate)
+		below(&u.ClientKey)
+		below(&u.TokenFile)
+	}
+	return c, nil
+}
+
+// DefaultPaths are the files kubectl would read: those in $KUBECONFIG, or
+// ~/.kube/config.
+func DefaultPaths() []string {
+	if list := os.Getenv("KUBECONFIG"); list != "" {
+		return slices.DeleteFunc(filepath.SplitList(list), func(p string) bool { return p == "" })
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil
+	}
+	return []string{filepath.Join(home, ".kube", "config")}
+}
+
+// Load reads the files and merges them: of two entries with one name the first
+// file's counts. Without paths it reads DefaultPaths. One path that is named
+// must exist; of several, and of the defaults, those that do not are skipped.
+func Load(paths ...string) (*Config, error) {
+	must := len(paths) == 1
+	if len(paths) == 0 {
+		paths = DefaultPaths()
+	}
+	merged := &Config{Kind: "Config", APIVersion: "v1"}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) && !must {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		dir, err := filepath.Abs(filepath.Dir(path))
+		if err != nil {
+			return nil, err
+		}
+		c, err := Parse(data, dir)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		merged.Merge(c)
+	}
+	return merged, nil
+}
+
+// Merge adds what other has and c has not.
+func (c *Config) Merge(other *Config) {
+	c.Clusters = merge(c.Clusters, other.Clusters)
+	c.Users = merge(c.Users, other.Users)
+	c.Contexts = merge(c.Contexts, other.Contexts)
+	if c.CurrentContext == "" {
+		c.CurrentContext = other.CurrentContext
+	}
+	if len(c.Preferences) == 0 {
+		c.Preferences = other.Preferences
+	}
+	for _, e := range other.Extensions {
+		if !slices.ContainsFunc(c.Extensions, func(have Extension) bool { return have.Name == e.Name }) {
+			c.Extensions = append(c.Extensions, e)
+		}
+	}
+}
+
+func merge[T Cluster | User | Context](have, more []Named[T]) []Named[T] {
+	for _, n := range more {
+		if find(have, n.Name) == nil {
+			have = append(have, n)
+		}
+	}
+	return have
+}
+
+func find[T Cluster | User | Context](list []Named[T], name string) *T {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i].Value
+		}
+	}
+	return nil
+}
+
+// Cluster, User and Context find an entry by name, nil if there is none.
+func (c *Config) Cluster(name string) *Cluster { return find(c.Clusters, name) }
+
+// User finds a user by name, nil if there is none.
+func (c *Config) User(name string) *User { return find(c.Users, name) }
+
+// Context finds a context by name, nil if there is none.
+func (c *Config) Context(name string) *Context { return find(c.Contexts, name) }
+
+// New is a config of one cluster, one user and one context, all named name.
+func New(name string, cluster Cluster, user User) *Config {
+	return &Config{
+		Kind: "Config", APIVersion: "v1",
+		Clusters:       []Named[Cluster]{{name, cluster}},
+		Users:          []Named[User]{{name, user}},
+		Contexts:       []Named[Context]{{name, Context{Cluster: name, User: name}}},
+		CurrentContext: name,
+	}
+}
+
+// Write stores the config at path, whole or not at all. Keys stand in it:
+// perm should be 0600.
+func (c *Config) Write(path string, perm os.FileMode) error {
+	out := *c
+	out.Kind, out.APIVersion = "Config", "v1"
+	out.Clusters = append([]Named[Cluster]{}, c.Clusters...)
+	out.Users = append([]Named[User]{}, c.Users...)
+	out.Contexts = append([]Named[Context]{}, c.Contexts...)
+	data, err := yaml.Marshal(out)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".kubeconfig-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // gone already when all went well
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(perm), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

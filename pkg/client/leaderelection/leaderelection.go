@@ -1,0 +1,308 @@
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/client"
+)
+
+// Config says for what to compete. The zero durations mean the defaults.
+type Config struct {
+	Client    *client.Client
+	Namespace string // of the Lease; default kube-system
+	Name      string
+	Identity  string // of this replica; must differ from the others'
+
+	LeaseDuration time.Duration // how long a silent leader is respected; default 15 s
+	RenewDeadline time.Duration // how long a leader works on without a renewal; default 10 s
+	RetryPeriod   time.Duration // between attempts; default 2 s
+
+	Log       *slog.Logger
+	OnLeading func(leading bool) // nil, or told when it begins and ends (metrics)
+}
+
+// ErrLost says that the leader could not renew its Lease in time, or that
+// somebody else holds it.
+var ErrLost = errors.New("leader election lost")
+
+// releaseTimeout bounds the last write of a leader that stops.
+const releaseTimeout = 5 * time.Second
+
+// Run waits until this replica leads, then calls lead. The context that lead
+// gets ends with ctx and when leadership is lost; Run waits for lead to return,
+// gives the Lease back when it still can, and returns lead's error, or ErrLost.
+// Being cancelled before leading is no error.
+func Run(ctx context.Context, cfg Config, lead func(context.Context) error) error {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	e := &elector{cfg: cfg, leases: client.For[*coordinationv1.Lease](cfg.Client).In(cfg.Namespace)}
+	if !e.acquire(ctx) {
+		return nil
+	}
+	e.leading(true)
+	defer e.leading(false)
+	defer e.release()
+
+	leadCtx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	done := make(chan error, 1)
+	go func() { done <- lead(leadCtx) }()
+	renewCtx, stopRenewing := context.WithCancel(ctx)
+	lost := make(chan struct{})
+	go func() {
+		defer close(lost)
+		e.renew(renewCtx)
+	}()
+	select {
+	case err := <-done:
+		stopRenewing()
+		<-lost
+		return err
+	case <-lost:
+		stopRenewing()
+		stop(ErrLost)
+		err := <-done
+		if ctx.Err() != nil {
+			return err
+		}
+		if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+		return errors.Join(ErrLost, err)
+	}
+}
+
+func (c *Config) setDefaults() {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&c.LeaseDuration, 15*time.Second)
+	def(&c.RenewDeadline, 10*time.Second)
+	def(&c.RetryPeriod, 2*time.Second)
+	if c.Namespace == "" {
+		c.Namespace = metav1.NamespaceSystem
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	if c.Name == "" || c.Identity == "" {
+		errs = append(errs, errors.New("leader election: the lease's name and the identity are needed"))
+	}
+	if c.LeaseDuration <= c.RenewDeadline {
+		errs = append(errs, fmt.Errorf("leader election: lease duration %v must be longer than the renew deadline %v", c.LeaseDuration, c.RenewDeadline))
+	}
+	if c.RenewDeadline <= c.RetryPeriod {
+		errs = append(errs, fmt.Errorf("leader election: renew deadline %v must be longer than the retry period %v", c.RenewDeadline, c.RetryPeriod))
+	}
+	return errors.Join(errs...)
+}
+
+// elector follows one Lease. Whether another's Lease has run out is judged by
+// our own clock, from when we first saw its last change: the clocks of the
+// replicas need not agree.
+type elector struct {
+	cfg    Config
+	leases client.Resource[*coordinationv1.Lease]
+
+	seen   *coordinationv1.Lease // as last read or written
+	seenAt time.Time             // when it first looked so
+	isOurs bool
+}
+
+func (e *elector) leading(yes bool) {
+	if yes {
+		e.cfg.Log.Info("leading", "lease", e.cfg.Name, "identity", e.cfg.Identity)
+	}
+	if e.cfg.OnLeading != nil {
+		e.cfg.OnLeading(yes)
+	}
+}
+
+// acquire blocks until the Lease is ours; false when ctx ended first.
+func (e *elector) acquire(ctx context.Context) bool {
+	for {
+		if err := e.try(ctx); err != nil && ctx.Err() == nil {
+			e.cfg.Log.Debug("the lease was not acquired", "lease", e.cfg.Name, "error", err)
+		}
+		if e.isOurs {
+			return ctx.Err() == nil || e.giveUp()
+		}
+		// Spread, so that replicas that started together do not collide for ever.
+		if !pause(ctx, e.cfg.RetryPeriod+time.Duration(rand.Float64()*0.2*float64(e.cfg.RetryPeriod))) {
+			return false
+		}
+	}
+}
+
+// giveUp returns a Lease that came when nobody wanted it any more.
+func (e *elector) giveUp() bool {
+	e.release()
+	return false
+}
+
+// renew returns when the Lease is lost, or ctx ends.
+func (e *elector) renew(ctx context.Context) {
+	renewed := time.Now()
+	for pause(ctx, e.cfg.RetryPeriod) {
+		deadline, cancel := context.WithDeadline(ctx, renewed.Add(e.cfg.RenewDeadline))
+		began := time.Now()
+		err := e.try(deadline)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil && e.isOurs {
+			renewed = began
+			continue
+		}
+		if err == nil {
+			e.cfg.Log.Warn("the lease is somebody else's", "lease", e.cfg.Name, "holder", holder(e.seen))
+			return
+		}
+		e.cfg.Log.Warn("the lease was not renewed", "lease", e.cfg.Name, "error", err)
+		if time.Since(renewed) >= e.cfg.RenewDeadline {
+			e.isOurs = false
+			return
+		}
+	}
+}
+
+// try reads the Lease and writes it if it is ours, nobody's, or has run out.
+// It returns nil when another holds it.
+func (e *elector) try(ctx context.Context) error {
+	if e.isOurs { // as a rule nobody wrote in between: no need to read first
+		if err := e.write(ctx, e.seen); err == nil || !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	lease, err := e.leases.Get(ctx, e.cfg.Name)
+	if apierrors.IsNotFound(err) {
+		e.isOurs = false
+		return e.create(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	e.observe(lease)
+	if h := holder(lease); h != "" && h != e.cfg.Identity && time.Since(e.seenAt) < duration(lease, e.cfg.LeaseDuration) {
+		e.isOurs = false
+		return nil
+	}
+	return e.write(ctx, lease)
+}
+
+func (e *elector) observe(lease *coordinationv1.Lease) {
+	if e.seen == nil || e.seen.ResourceVersion != lease.ResourceVersion || e.seen.UID != lease.UID {
+		e.seenAt = time.Now()
+	}
+	e.seen = lease
+}
+
+func (e *elector) create(ctx context.Context) error {
+	now := metav1.NowMicro()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.cfg.Namespace, Name: e.cfg.Name},
+		Spec:       e.spec(now, now, 0),
+	}
+	return e.wrote(e.leases.Create(ctx, lease))
+}
+
+func (e *elector) write(ctx context.Context, from *coordinationv1.Lease) error {
+	now := metav1.NowMicro()
+	lease := from.DeepCopy()
+	acquired, transitions := now, int32(0)
+	if lease.Spec.LeaseTransitions != nil {
+		transitions = *lease.Spec.LeaseTransitions
+	}
+	if holder(lease) == e.cfg.Identity {
+		if lease.Spec.AcquireTime != nil {
+			acquired = *lease.Spec.AcquireTime
+		}
+	} else {
+		transitions++
+	}
+	lease.Spec = e.spec(acquired, now, transitions)
+	return e.wrote(e.leases.Update(ctx, lease))
+}
+
+func (e *elector) spec(acquired, renewed metav1.MicroTime, transitions int32) coordinationv1.LeaseSpec {
+	seconds := max(1, int32(e.cfg.LeaseDuration.Seconds()))
+	return coordinationv1.LeaseSpec{
+		HolderIdentity:       &e.cfg.Identity,
+		LeaseDurationSeconds: &seconds,
+		AcquireTime:          &acquired,
+		RenewTime:            &renewed,
+		LeaseTransitions:     &transitions,
+	}
+}
+
+func (e *elector) wrote(lease *coordinationv1.Lease, err error) error {
+	if err != nil {
+		return err
+	}
+	e.observe(lease)
+	e.isOurs = true
+	return nil
+}
+
+// release lets the others have the Lease at once.
+func (e *elector) release() {
+	if !e.isOurs {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	now := metav1.NowMicro()
+	nobody, second := "", int32(1)
+	lease := e.seen.DeepCopy()
+	lease.Spec.HolderIdentity = &nobody
+	lease.Spec.LeaseDurationSeconds = &second
+	lease.Spec.RenewTime = &now
+	lease.Spec.AcquireTime = &now
+	if _, err := e.leases.Update(ctx, lease); err != nil {
+		e.cfg.Log.Warn("the lease was not released; it runs out by itself", "lease", e.cfg.Name, "error", err)
+	}
+	e.isOurs = false
+}
+
+func holder(l *coordinationv1.Lease) string {
+	if l == nil || l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+func duration(l *coordinationv1.Lease, def time.Duration) time.Duration {
+	if l.Spec.LeaseDurationSeconds == nil {
+		return def
+	}
+	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
