@@ -9,6 +9,7 @@ import (
 // Store is a multi-version map from key to value. Every successful write makes
 // one new revision, counted over the whole store. All methods may be called
 // concurrently; all reads see every write that was acknowledged before them.
+// Values are shared, on the way in and on the way out: nobody modifies them.
 type Store interface {
 	// Get returns the present value of key, or ErrNotFound.
 	Get(ctx context.Context, key string) (KV, error)
@@ -17,7 +18,8 @@ type Store interface {
 	List(ctx context.Context, prefix string, opts ListOptions) (Page, error)
 
 	// Create stores a value under a key that must not exist (else ErrExists)
-	// and returns the revision this made.
+	// and returns the revision this made. A value of MaxValue bytes or more
+	// is refused with ErrTooLarge, here and by Update.
 	Create(ctx context.Context, key string, value []byte) (int64, error)
 
 	// Update replaces the value that was written at the revision expect and
@@ -66,18 +68,35 @@ type Page struct {
 
 // Event is one write seen by a Watch.
 type Event struct {
-	KV          // Value is nil if the key was deleted; Revision is that of this write
-	Prev []byte // the value before, nil if there was none
+	KV // Revision is that of this write; Value is nil if the key was deleted
 }
+
+// Deleted says that the write removed the key.
+func (e *Event) Deleted() bool { return e.Value == nil }
+
+// IsMark says that this is no write but the watch's word that everything up to
+// Revision has been reported (see Watch.Mark).
+func (e *Event) IsMark() bool { return e.Key == "" }
 
 // Watch is a running watch. Next blocks until there are events, in revision
 // order and never splitting one revision over two calls, and returns an error
 // when the watch has ended: ErrCompacted, the context's error, or what broke
 // it. Stop releases it; it may be called twice and while Next blocks.
+//
+// Mark asks for a mark: an Event without a key that Next returns soon, once
+// everything up to its revision has been reported; that revision is not below
+// the store's at the time of the call. It is how one learns that the writes one
+// waits for were outside the watched prefix. The error wraps
+// errors.ErrUnsupported if the store cannot do it.
 type Watch interface {
 	Next(ctx context.Context) ([]Event, error)
+	Mark(ctx context.Context) error
 	Stop()
 }
+
+// MaxValue is the size from which on a value is refused: etcd takes requests
+// of 1.5 MiB, and the key and the transaction around the value need room.
+const MaxValue = 1400 << 10
 
 // What can go wrong, asked for by errors.Is.
 var (
@@ -85,6 +104,7 @@ var (
 	ErrExists    = errors.New("already exists")
 	ErrCompacted = errors.New("revision has been compacted")
 	ErrFuture    = errors.New("revision is in the future")
+	ErrTooLarge  = errors.New("value is too large")
 )
 
 // ConflictError says that a value was not at the expected revision.

@@ -1,0 +1,128 @@
+package watchcache
+
+import (
+	"iter"
+	"strings"
+
+	"github.com/google/btree"
+)
+
+// degree of the trees: wide enough to be shallow, narrow enough that copying
+// the nodes on a path is cheap.
+const degree = 32
+
+// Snapshot is the resource at one revision. It takes O(1) to make, costs
+// nothing to keep, and is safe for concurrent use.
+type Snapshot struct {
+	Revision int64
+
+	*contents
+}
+
+// contents are the entries in key order, and once more for each indexed field
+// in the order of its values. A frozen clone is inside every snapshot.
+type contents struct {
+	entries *btree.BTreeG[item]
+	indexed []string
+	byField []*btree.BTreeG[posting] // one for each of indexed
+}
+
+type item struct {
+	key   string
+	entry *Entry
+}
+
+type posting struct {
+	value string
+	item
+}
+
+func newContents(indexed []string) *contents {
+	c := &contents{
+		entries: btree.NewG(degree, func(a, b item) bool { return a.key < b.key }),
+		indexed: indexed,
+	}
+	for range indexed {
+		c.byField = append(c.byField, btree.NewG(degree, func(a, b posting) bool {
+			if a.value != b.value {
+				return a.value < b.value
+			}
+			return a.key < b.key
+		}))
+	}
+	return c
+}
+
+// clone shares all nodes with the original; the next write to either copies
+// what it touches. The caller holds the lock that guards writes to c.
+func (c *contents) clone() *contents {
+	out := &contents{entries: c.entries.Clone(), indexed: c.indexed, byField: make([]*btree.BTreeG[posting], len(c.byField))}
+	for i, t := range c.byField {
+		out.byField[i] = t.Clone()
+	}
+	return out
+}
+
+// put adds or replaces an entry and returns the one before.
+func (c *contents) put(e *Entry) *Entry {
+	old, _ := c.entries.ReplaceOrInsert(item{e.Key, e})
+	for i, field := range c.indexed {
+		value := e.Fields[field]
+		if old.entry != nil && old.entry.Fields[field] != value {
+			c.byField[i].Delete(posting{old.entry.Fields[field], item{key: e.Key}})
+		}
+		c.byField[i].ReplaceOrInsert(posting{value, item{e.Key, e}})
+	}
+	return old.entry
+}
+
+// remove takes an entry out and returns it, nil if there was none.
+func (c *contents) remove(key string) *Entry {
+	old, ok := c.entries.Delete(item{key: key})
+	if !ok {
+		return nil
+	}
+	for i, field := range c.indexed {
+		c.byField[i].Delete(posting{old.entry.Fields[field], item{key: key}})
+	}
+	return old.entry
+}
+
+// Len is the number of objects.
+func (c *contents) Len() int { return c.entries.Len() }
+
+// Get finds the object with a storage key, nil if there is none.
+func (c *contents) Get(key string) *Entry {
+	it, _ := c.entries.Get(item{key: key})
+	return it.entry
+}
+
+// Ascend yields the objects whose keys are under prefix and greater than after
+// (which may be empty), in key order, until yield returns false.
+func (c *contents) Ascend(prefix, after string, yield func(*Entry) bool) {
+	from := prefix
+	if after >= prefix && after != "" {
+		from = after + "\x00"
+	}
+	c.entries.AscendGreaterOrEqual(item{key: from}, func(it item) bool {
+		return strings.HasPrefix(it.key, prefix) && yield(it.entry)
+	})
+}
+
+// ByField is the objects whose field has a value, in key order; quick for the
+// indexed fields, a walk over everything for others.
+func (c *contents) ByField(name, value string) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		for i, field := range c.indexed {
+			if field == name {
+				c.byField[i].AscendGreaterOrEqual(posting{value: value}, func(p posting) bool {
+					return p.value == value && yield(p.entry)
+				})
+				return
+			}
+		}
+		c.Ascend("", "", func(e *Entry) bool {
+			return e.Fields[name] != value || yield(e)
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package watchcache
+
+import (
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+)
+
+// watchers finds those who may want a change without asking everybody: each
+// watcher sits in one bucket, the narrowest its options allow, and a change
+// looks only into the buckets of its key, its namespace and its indexed fields
+// (before and after), and into that of the watchers which want everything.
+// The cache's lock guards it.
+type watchers struct {
+	indexed []string
+	buckets map[bucket][]*Watcher
+}
+
+// bucket names a group of watchers: by is a field, or one of these.
+type bucket struct{ by, value string }
+
+const (
+	byNothing = ""
+	byKey     = "/key"
+	byFolder  = "/folder"
+)
+
+func newWatchers(indexed []string) watchers {
+	return watchers{indexed: indexed, buckets: map[bucket][]*Watcher{}}
+}
+
+// bucketOf picks the narrowest bucket for a watcher of a resource.
+func (ws *watchers) bucketOf(opts WatchOptions, resource string) bucket {
+	exact := func(field string) (string, bool) {
+		if opts.Fields == nil {
+			return "", false
+		}
+		return opts.Fields.RequiresExactMatch(field)
+	}
+	folder := opts.Prefix
+	if ns, ok := exact("metadata.namespace"); ok && folder == resource && ns != "" {
+		folder += ns + "/"
+	}
+	if !strings.HasSuffix(folder, "/") {
+		return bucket{byKey, folder}
+	}
+	if name, ok := exact("metadata.name"); ok && folder != resource {
+		return bucket{byKey, folder + name}
+	}
+	for _, field := range ws.indexed {
+		if value, ok := exact(field); ok {
+			return bucket{field, value}
+		}
+	}
+	if folder != resource {
+		return bucket{byFolder, folder}
+	}
+	return bucket{by: byNothing}
+}
+
+func (ws *watchers) add(w *Watcher) {
+	b := ws.buckets[w.bucket]
+	w.slot = len(b)
+	ws.buckets[w.bucket] = append(b, w)
+}
+
+// remove is a no-op for a watcher that is out already.
+func (ws *watchers) remove(w *Watcher) {
+	b := ws.buckets[w.bucket]
+	if w.slot >= len(b) || b[w.slot] != w {
+		return
+	}
+	last := len(b) - 1
+	b[w.slot] = b[last]
+	b[w.slot].slot = w.slot
+	b[last] = nil
+	if last == 0 {
+		delete(ws.buckets, w.bucket)
+		return
+	}
+	ws.buckets[w.bucket] = b[:last]
+}
+
+// dispatch hands a change to every watcher that wants it, and takes out those
+// that are too slow to take it. It never blocks.
+func (ws *watchers) dispatch(ch *change) {
+	if len(ws.buckets) == 0 {
+		return
+	}
+	key, labels, before := "", fields.Set(nil), fields.Set(nil)
+	if ch.prev != nil {
+		key, before = ch.prev.Key, ch.prev.Fields
+	}
+	if ch.entry != nil {
+		key, labels = ch.entry.Key, ch.entry.Fields
+	}
+	ws.offer(bucket{by: byNothing}, ch)
+	ws.offer(bucket{byKey, key}, ch)
+	ws.offer(bucket{byFolder, key[:strings.LastIndexByte(key, '/')+1]}, ch)
+	for _, field := range ws.indexed {
+		if ch.entry != nil {
+			ws.offer(bucket{field, labels[field]}, ch)
+		}
+		if ch.prev != nil && (ch.entry == nil || before[field] != labels[field]) {
+			ws.offer(bucket{field, before[field]}, ch)
+		}
+	}
+}
+
+func (ws *watchers) offer(b bucket, ch *change) {
+	group := ws.buckets[b]
+	for i := len(group) - 1; i >= 0; i-- { // backwards: remove fills the gap from the end
+		if w := group[i]; !w.offer(ch) {
+			ws.remove(w)
+		}
+	}
+}
+
+// cutAll ends every watch.
+func (ws *watchers) cutAll(err error) {
+	for b, group := range ws.buckets {
+		for _, w := range group {
+			w.cut(err)
+		}
+		delete(ws.buckets, b)
+	}
+}
+
+// cutStalled ends the watches whose reader has not come for what waits.
+func (ws *watchers) cutStalled(now time.Time) {
+	for _, group := range ws.buckets {
+		for i := len(group) - 1; i >= 0; i-- {
+			if w := group[i]; w.stalled(now) {
+				w.cut(ErrSlow)
+				ws.remove(w)
+			}
+		}
+	}
+}
