@@ -1,0 +1,183 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+// ConfigAPIVersion is what the daemons' config files say they are.
+const ConfigAPIVersion = "config.podium.dev/v1alpha1"
+
+// LoadConfig reads a config file for cmd; an empty path is no file. The file's
+// kind is the command's name and "Configuration" (kube-proxy:
+// KubeProxyConfiguration). A key that is a flag's name in camelCase sets that
+// flag, unless it was given on the command line; the other keys are the JSON
+// fields of into, a pointer to a struct, or nil when there are none. What is
+// neither is an error; all errors come at once.
+func LoadConfig(cmd *cobra.Command, path string, into any) error {
+	if path == "" {
+		return nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := applyConfig(cmd.Name(), cmd.Flags(), data, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func applyConfig(name string, flags *pflag.FlagSet, data []byte, into any) error {
+	text, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return err
+	}
+	var keys map[string]any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber() // 1000000 must not become 1e+06 on its way to a flag
+	if err := d.Decode(&keys); err != nil {
+		return fmt.Errorf("the file must be a map from names to values: %w", err)
+	}
+	if err := checkKind(name, keys); err != nil {
+		return err
+	}
+	byName := flagsByKey(flags)
+	rest := map[string]any{}
+	var errs []error
+	for _, key := range sortedKeys(keys) {
+		f := byName[strings.ToLower(key)]
+		if f == nil {
+			rest[key] = keys[key]
+			continue
+		}
+		if f.Changed {
+			continue // the command line wins
+		}
+		if err := setFlag(f, keys[key]); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		}
+	}
+	return errors.Join(append(errs, decodeRest(rest, into))...)
+}
+
+func checkKind(name string, keys map[string]any) error {
+	wanted := kindOf(name)
+	apiVersion, kind := keys["apiVersion"], keys["kind"]
+	delete(keys, "apiVersion")
+	delete(keys, "kind")
+	if apiVersion != ConfigAPIVersion || !strings.EqualFold(fmt.Sprint(kind), wanted) {
+		return fmt.Errorf("the file must begin with apiVersion: %s, kind: %s", ConfigAPIVersion, wanted)
+	}
+	return nil
+}
+
+// kindOf makes KubeSchedulerConfiguration of kube-scheduler.
+func kindOf(name string) string {
+	var b strings.Builder
+	for _, word := range strings.Split(name, "-") {
+		if word == "" {
+			continue
+		}
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String() + "Configuration"
+}
+
+// flagsByKey finds a flag by its name in camelCase, whatever its capitals:
+// both podCidr and podCIDR are pod-cidr.
+func flagsByKey(flags *pflag.FlagSet) map[string]*pflag.Flag {
+	out := map[string]*pflag.Flag{}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Name != "config" && f.Name != "help" {
+			out[strings.ReplaceAll(f.Name, "-", "")] = f
+		}
+	})
+	return out
+}
+
+func setFlag(f *pflag.Flag, value any) error {
+	var err error
+	switch v := value.(type) {
+	case []any:
+		list, ok := f.Value.(pflag.SliceValue)
+		if !ok {
+			return errors.New("a list is not understood here")
+		}
+		words := make([]string, len(v))
+		for i := range v {
+			if words[i], err = scalar(v[i]); err != nil {
+				return err
+			}
+		}
+		err = list.Replace(words)
+	case map[string]any:
+		pairs := make([]string, 0, len(v))
+		for _, k := range sortedKeys(v) {
+			word, err := scalar(v[k])
+			if err != nil {
+				return err
+			}
+			pairs = append(pairs, k+"="+word)
+		}
+		err = f.Value.Set(strings.Join(pairs, ","))
+	default:
+		var word string
+		if word, err = scalar(v); err != nil {
+			return err
+		}
+		err = f.Value.Set(word)
+	}
+	if err != nil {
+		return fmt.Errorf("invalid value: %w", err)
+	}
+	return nil
+}
+
+func scalar(v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case bool, json.Number:
+		return fmt.Sprint(v), nil
+	}
+	return "", fmt.Errorf("%v is neither text, number nor boolean", v)
+}
+
+func decodeRest(rest map[string]any, into any) error {
+	if len(rest) == 0 {
+		return nil
+	}
+	if into == nil {
+		names := sortedKeys(rest)
+		for i := range names {
+			names[i] = fmt.Sprintf("unknown field %q", names[i])
+		}
+		return errors.New(strings.Join(names, ", "))
+	}
+	text, err := json.Marshal(rest)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
+}
+
+func sortedKeys(m map[string]any) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}

@@ -1,0 +1,47 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Main runs a command to its end and returns the exit code. SIGTERM and SIGINT
+// cancel its context, a second one ends the process at once. An error is
+// printed once, here.
+func Main(cmd *cobra.Command) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // gives the signals back their usual effect
+	return Execute(ctx, cmd, os.Stderr)
+}
+
+// errUsage marks a mistake in the command line.
+type errUsage struct{ error }
+
+func (e errUsage) Unwrap() error { return e.error }
+
+// Execute is Main without signals.
+func Execute(ctx context.Context, cmd *cobra.Command, stderr io.Writer) int {
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return errUsage{err} })
+	called, err := cmd.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return 0 // it was asked to end, and did
+	}
+	fmt.Fprintf(stderr, "Error: %v\n", err)
+	var usage errUsage
+	if errors.As(err, &usage) {
+		fmt.Fprintf(stderr, "See '%s --help' for the flags.\n", called.CommandPath())
+	}
+	return 1
+}

@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+
+	"github.com/spf13/pflag"
+)
+
+// The forms of log lines.
+const (
+	LogText = "text"
+	LogJSON = "json"
+)
+
+// Options are the flags that all daemons have.
+type Options struct {
+	ConfigFile string // --config; empty: flags only
+	LogFormat  string // --logging-format; text or json, default text
+	Verbosity  int    // -v; 4 and more show what is of use to a developer
+}
+
+// AddFlags declares the flags. Call it on an Options that holds the defaults.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	if o.LogFormat == "" {
+		o.LogFormat = LogText
+	}
+	fs.StringVar(&o.ConfigFile, "config", o.ConfigFile, "file with the same settings as the flags (YAML); flags win over it")
+	fs.VarP((*verbosity)(&o.Verbosity), "v", "v", "how much to log: 0 what an operator needs, 4 and more for debugging")
+	fs.Var((*logFormat)(&o.LogFormat), "logging-format", "how log lines look: text or json")
+}
+
+// debugFrom is the verbosity from which upstream's daemons log for debugging.
+const debugFrom = 4
+
+// Logger writes log lines to w.
+func (o *Options) Logger(w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if o.Verbosity >= debugFrom {
+		opts.Level = slog.LevelDebug
+	}
+	if o.LogFormat == LogJSON {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+type verbosity int
+
+func (v *verbosity) String() string { return fmt.Sprint(int(*v)) }
+func (v *verbosity) Type() string   { return "int" }
+func (v *verbosity) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return fmt.Errorf("%q is not a number from 0 up", s)
+	}
+	*v = verbosity(n)
+	return nil
+}
+
+type logFormat string
+
+func (f *logFormat) String() string { return string(*f) }
+func (f *logFormat) Type() string   { return "string" }
+func (f *logFormat) Set(s string) error {
+	if s != LogText && s != LogJSON {
+		return fmt.Errorf("%q is neither %s nor %s", s, LogText, LogJSON)
+	}
+	*f = logFormat(s)
+	return nil
+}

@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// ServeConfig says what to serve and where.
+type ServeConfig struct {
+	Address  string       // host:port, used when there is no Listener
+	Listener net.Listener // closed by Serve
+	TLS      *tls.Config  // nil: plain HTTP
+	Handler  http.Handler
+	Log      *slog.Logger
+
+	// Grace is how long requests may take to end after ctx; default 5 s. Their
+	// own contexts end with ctx at once.
+	Grace time.Duration
+}
+
+const (
+	defaultGrace  = 5 * time.Second
+	headerTimeout = 32 * time.Second
+	idleTimeout   = 90 * time.Second
+)
+
+// Serve answers requests until ctx ends, lets those under way end, and returns
+// nil; or what made serving impossible.
+func Serve(ctx context.Context, cfg ServeConfig) error {
+	ln := cfg.Listener
+	if ln == nil {
+		var err error
+		if ln, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Address); err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+	}
+	srv := &http.Server{
+		Handler:           cfg.Handler,
+		TLSConfig:         cfg.TLS,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          log.New(debugLog{cfg.Log}, "", 0),
+	}
+	served := make(chan error, 1)
+	go func() {
+		if cfg.TLS != nil {
+			served <- srv.ServeTLS(ln, "", "")
+		} else {
+			served <- srv.Serve(ln)
+		}
+	}()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve on %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	grace := cfg.Grace
+	if grace == 0 {
+		grace = defaultGrace
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	if err := srv.Shutdown(end); err != nil {
+		err = srv.Close()
+		if err != nil && !errors.Is(err, net.ErrClosed) {
+			cfg.Log.Warn("close the listener", "error", err)
+		}
+	}
+	<-served
+	return nil
+}
+
+// debugLog takes the lines net/http writes about clients that misbehave.
+type debugLog struct{ log *slog.Logger }
+
+func (d debugLog) Write(line []byte) (int, error) {
+	if d.log != nil {
+		d.log.Debug(string(bytes.TrimSpace(line)))
+	}
+	return len(line), nil
+}
