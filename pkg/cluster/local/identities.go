@@ -2,8 +2,12 @@ package local
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"time"
 
+	"podium/pkg/client/kubeconfig"
 	"podium/pkg/cluster/pki"
 )
 
@@ -45,4 +49,22 @@ func (c *Config) identities(context.Context) error {
 		}
 	}
 	return c.writeKubeconfig(c.Kubeconfig(), "admin")
+}
+
+// writeKubeconfig writes a kubeconfig with the certificate of that name in it.
+func (c *Config) writeKubeconfig(file, name string) error {
+	certFile, keyFile := pki.Files(c.path("pki"), name)
+	ca, errCA := os.ReadFile(c.path("pki", "ca.crt"))
+	cert, errCert := os.ReadFile(certFile)
+	key, errKey := os.ReadFile(keyFile)
+	if err := errors.Join(errCA, errCert, errKey); err != nil {
+		return err
+	}
+	config := kubeconfig.New(c.Name,
+		kubeconfig.Cluster{Server: c.server(), CertificateAuthorityData: ca},
+		kubeconfig.User{ClientCertificateData: cert, ClientKeyData: key})
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return config.Write(file, 0o600)
 }

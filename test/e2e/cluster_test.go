@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// cluster is a local cluster made by `podium cluster create`.
+type cluster struct {
+	root string // of the repository
+	dir  string // of the cluster
+}
+
+func (c *cluster) bin(name string) string { return filepath.Join(c.root, "bin", name) }
+
+// create brings the cluster up, or back up: daemons that were killed start
+// again, those that run are left alone.
+func (c *cluster) create(ctx context.Context) error {
+	return c.command(ctx, "create", "--images", filepath.Join(c.root, "_images"), "--node-name", "node-a", "--node-ip", nodeIP)
+}
+
+func (c *cluster) delete(ctx context.Context) error { return c.command(ctx, "delete") }
+
+func (c *cluster) command(ctx context.Context, verb string, flags ...string) error {
+	args := append([]string{"cluster", verb, "e2e", "--provider", "local", "--dir", c.dir}, flags...)
+	cmd := exec.CommandContext(ctx, c.bin("podium"), args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("podium cluster %s: %w\n%s", verb, err, out.Bytes())
+	}
+	return nil
+}
+
+// keepLogs copies the daemons' logs to where CI and people find them.
+func (c *cluster) keepLogs() {
+	target := filepath.Join(os.TempDir(), "podium-e2e-logs")
+	os.RemoveAll(target)
+	if err := os.CopyFS(target, os.DirFS(filepath.Join(c.dir, "logs"))); err == nil {
+		fmt.Fprintln(os.Stderr, "e2e: the daemons' logs are in", target)
+	}
+}
+
+// podium runs our CLI and returns what it prints.
+func (c *cluster) podium(t *testing.T, args ...string) string {
+	t.Helper()
+	return c.run(t, "", c.bin("podium"), args...)
+}
+
+// run runs a program on this cluster; its failure is the test's.
+func (c *cluster) run(t *testing.T, stdin, program string, args ...string) string {
+	t.Helper()
+	out, err := c.try(t.Context(), stdin, program, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// try runs a program on this cluster for at most two minutes.
+func (c *cluster) try(ctx context.Context, stdin, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(c.dir, "kubeconfig"), "HOME="+c.dir)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(program), strings.Join(args, " "), err, out.Bytes(), errs.Bytes())
+	}
+	return out.String(), nil
+}
+
+// eventually waits until ok returns nil, at most for the given time: the world
+// outside this process gives nothing better to wait on.
+func eventually(t *testing.T, within time.Duration, what string, ok func() error) {
+	t.Helper()
+	deadline := time.After(within)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%s: not within %v: %v", what, within, err)
+		case <-tick.C:
+		}
+	}
+}

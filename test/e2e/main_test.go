@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// inside says, in the environment of the second process, that it runs in the
+// namespace that the first one made.
+const inside = "PODIUM_E2E_INSIDE"
+
+const nodeIP = "10.99.0.1"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(inside) == "" {
+		os.Exit(outer())
+	}
+	code, err := withCluster(m.Run)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// outer runs this program again in a fresh network namespace. Only the network
+// is apart: cgroups and mounts are the machine's, and are cleaned up.
+func outer() int {
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(os.Stderr, "e2e: containers need root; run as root")
+		return 1
+	}
+	name := fmt.Sprintf("podium-e2e-%d", os.Getpid())
+	setup := [][]string{
+		{"ip", "netns", "add", name},
+		{"ip", "-n", name, "link", "set", "lo", "up"},
+		// The node's address, and a default route: without one the kernel
+		// refuses a Service's address before any rule can turn it.
+		{"ip", "-n", name, "link", "add", "uplink", "type", "veth", "peer", "name", "nowhere"},
+		{"ip", "-n", name, "addr", "add", nodeIP + "/24", "dev", "uplink"},
+		{"ip", "-n", name, "link", "set", "uplink", "up"},
+		{"ip", "-n", name, "link", "set", "nowhere", "up"},
+		{"ip", "-n", name, "route", "add", "default", "via", "10.99.0.254"},
+	}
+	defer exec.Command("ip", "netns", "delete", name).Run()
+	for _, args := range setup {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "e2e: %s: %v: %s\n", strings.Join(args, " "), err, out)
+			return 1
+		}
+	}
+	cmd := exec.Command("nsenter", append([]string{"--net=/var/run/netns/" + name, os.Args[0]}, os.Args[1:]...)...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return exit.ExitCode()
+		}
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	return 0
+}
+
+// the is the cluster that all tests of this package share.
+var the *cluster
+
+// withCluster brings a cluster up, runs the tests, and takes it down.
+func withCluster(tests func() int) (code int, err error) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return 1, err
+	}
+	dir, err := os.MkdirTemp("", "podium-e2e-")
+	if err != nil {
+		return 1, err
+	}
+	the = &cluster{root: root, dir: filepath.Join(dir, "cluster")}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	defer func() {
+		if code != 0 || err != nil {
+			the.keepLogs()
+		}
+		end := the.delete(context.Background())
+		err = errors.Join(err, end, os.RemoveAll(dir))
+	}()
+	if err := the.create(ctx); err != nil {
+		return 1, err
+	}
+	return tests(), nil
+}
