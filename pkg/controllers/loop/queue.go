@@ -1,0 +1,234 @@
+package loop
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Key names the object to reconcile; cluster-scoped ones have no namespace.
+type Key = types.NamespacedName
+
+// queue hands out keys, each to one worker at a time. A key is
+//
+//	absent ─▶ delayed ─▶ ready ─▶ running ─▶ absent
+//
+// and may skip delayed; one that is woken while running becomes ready or
+// delayed again when the worker gives it back.
+type queue struct {
+	pace time.Duration // between two starts of one key
+
+	mu      sync.Mutex
+	items   map[Key]*item
+	ready   []*item // first in, first out
+	delayed schedule
+	wake    chan struct{} // has room for one: there may be something to take
+	metrics *series
+}
+
+type item struct {
+	key       Key
+	running   bool
+	ready     bool      // in queue.ready, or woken while running
+	readyAt   time.Time // since when
+	due       time.Time // when in queue.delayed
+	wanted    bool      // to be reconciled when due; else it is only kept for notBefore
+	index     int       // in queue.delayed, -1 when not there
+	notBefore time.Time // the earliest next start
+	fails     int       // in a row
+}
+
+func newQueue(pace time.Duration, m *series) *queue {
+	return &queue{pace: pace, items: map[Key]*item{}, wake: make(chan struct{}, 1), metrics: m}
+}
+
+// add makes the key ready now, or as soon as the pace allows.
+func (q *queue) add(key Key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	it := q.item(key)
+	switch wait := time.Until(it.notBefore); {
+	case it.ready:
+	case it.running:
+		it.ready, it.readyAt = true, time.Now()
+		q.metrics.adds.Inc()
+	case wait > 0:
+		q.delay(it, wait)
+	default:
+		q.push(it)
+	}
+}
+
+// addAfter makes the key ready after d, or sooner if it was to be so already.
+func (q *queue) addAfter(key Key, d time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it := q.item(key); !it.ready {
+		q.delay(it, d)
+	}
+}
+
+func (q *queue) item(key Key) *item {
+	it := q.items[key]
+	if it == nil {
+		it = &item{key: key, index: -1}
+		q.items[key] = it
+	}
+	return it
+}
+
+func (q *queue) push(it *item) {
+	if it.index >= 0 {
+		heap.Remove(&q.delayed, it.index)
+	}
+	if !it.ready {
+		it.ready, it.readyAt = true, time.Now()
+		q.metrics.adds.Inc()
+	}
+	q.ready = append(q.ready, it)
+	q.metrics.depth.Set(float64(len(q.ready)))
+	q.signal()
+}
+
+func (q *queue) delay(it *item, d time.Duration) {
+	due := time.Now().Add(d)
+	if due.Before(it.notBefore) {
+		due = it.notBefore
+	}
+	if it.index >= 0 && it.wanted && !due.Before(it.due) {
+		return
+	}
+	q.keep(it, due, true)
+	q.signal()
+}
+
+func (q *queue) keep(it *item, due time.Time, wanted bool) {
+	it.due, it.wanted = due, wanted
+	if it.index >= 0 {
+		heap.Fix(&q.delayed, it.index)
+	} else {
+		heap.Push(&q.delayed, it)
+	}
+}
+
+func (q *queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take blocks until there is a key to reconcile; false when ctx has ended.
+func (q *queue) take(ctx context.Context) (*item, bool) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		it, wait := q.next()
+		if it != nil {
+			return it, true
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+		case <-q.wake:
+		case <-timer.C:
+		}
+	}
+	return nil, false
+}
+
+// next takes the first ready key, or says how long the first delayed one has to wait.
+func (q *queue) next() (*item, time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	q.expire(now)
+	if len(q.ready) == 0 {
+		if len(q.delayed) == 0 {
+			return nil, time.Hour
+		}
+		return nil, q.delayed[0].due.Sub(now)
+	}
+	it := q.ready[0]
+	q.ready[0] = nil
+	q.ready = q.ready[1:]
+	q.metrics.depth.Set(float64(len(q.ready)))
+	q.metrics.waited.Observe(now.Sub(it.readyAt).Seconds())
+	it.ready, it.running = false, true
+	it.notBefore = now.Add(q.pace)
+	if len(q.ready) > 0 || len(q.delayed) > 0 {
+		q.signal() // for the next worker
+	}
+	return it, 0
+}
+
+// expire moves what is due to ready, or forgets it.
+func (q *queue) expire(now time.Time) {
+	for len(q.delayed) > 0 && !q.delayed[0].due.After(now) {
+		it := heap.Pop(&q.delayed).(*item)
+		switch {
+		case !it.wanted:
+			delete(q.items, it.key)
+		case it.running:
+			it.ready, it.readyAt = true, now
+			q.metrics.adds.Inc()
+		default:
+			q.push(it)
+		}
+	}
+}
+
+// unpaced says that the worker did not do anything with the key.
+func (q *queue) unpaced(it *item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	it.notBefore = time.Time{}
+}
+
+// done gives a key back, to be ready again after a while if after is not 0.
+func (q *queue) done(it *item, fails int, after time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	it.running, it.fails = false, fails
+	rest := time.Until(it.notBefore)
+	switch {
+	case it.ready && rest <= 0: // woken meanwhile
+		q.push(it)
+	case it.ready:
+		it.ready = false
+		q.delay(it, rest)
+	case after > 0:
+		q.delay(it, after)
+	case it.index >= 0: // to be delayed, said somebody meanwhile
+	case rest > 0:
+		q.keep(it, it.notBefore, false)
+	default:
+		delete(q.items, it.key)
+	}
+}
+
+// schedule is the heap of delayed keys, the earliest first.
+type schedule []*item
+
+func (s schedule) Len() int           { return len(s) }
+func (s schedule) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
+func (s schedule) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].index, s[j].index = i, j
+}
+func (s *schedule) Push(x any) {
+	it := x.(*item)
+	it.index = len(*s)
+	*s = append(*s, it)
+}
+func (s *schedule) Pop() any {
+	old := *s
+	it := old[len(old)-1]
+	old[len(old)-1] = nil
+	*s = old[:len(old)-1]
+	it.index = -1
+	return it
+}
