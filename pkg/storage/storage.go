@@ -19,7 +19,8 @@ type Store interface {
 
 	// Create stores a value under a key that must not exist (else ErrExists)
 	// and returns the revision this made. A value of MaxValue bytes or more
-	// is refused with ErrTooLarge, here and by Update.
+	// is refused with ErrTooLarge, an empty one with an error (CheckValue);
+	// so does Update.
 	Create(ctx context.Context, key string, value []byte) (int64, error)
 
 	// Update replaces the value that was written at the revision expect and
@@ -33,7 +34,8 @@ type Store interface {
 
 	// Watch reports, in order, every write under a prefix with a revision
 	// greater than after; after must not be below the compacted revision
-	// (else ErrCompacted, at once or from the Watch).
+	// (else ErrCompacted, at once or from the Watch). The watch runs until
+	// Stop; ctx only bounds its beginning.
 	Watch(ctx context.Context, prefix string, after int64) (Watch, error)
 
 	// Revision is the store's latest revision: not below that of any write
@@ -86,8 +88,9 @@ func (e *Event) IsMark() bool { return e.Key == "" }
 // Mark asks for a mark: an Event without a key that Next returns soon, once
 // everything up to its revision has been reported; that revision is not below
 // the store's at the time of the call. It is how one learns that the writes one
-// waits for were outside the watched prefix. The error wraps
-// errors.ErrUnsupported if the store cannot do it.
+// waits for were outside the watched prefix. The request may get lost: ask
+// again. Marks also come unasked. The error wraps errors.ErrUnsupported if the
+// store cannot do it.
 type Watch interface {
 	Next(ctx context.Context) ([]Event, error)
 	Mark(ctx context.Context) error
@@ -118,4 +121,16 @@ func (e *ConflictError) Error() string {
 		return fmt.Sprintf("%s was deleted", e.Key)
 	}
 	return fmt.Sprintf("%s was changed at revision %d", e.Key, e.Current.Revision)
+}
+
+// CheckValue is the error of a value no store takes: too large, or nil, which
+// would read as a deletion.
+func CheckValue(key string, value []byte) error {
+	switch {
+	case len(value) >= MaxValue:
+		return fmt.Errorf("%s: %d bytes, at most %d are allowed: %w", key, len(value), MaxValue-1, ErrTooLarge)
+	case len(value) == 0:
+		return fmt.Errorf("%s: a value may not be empty", key)
+	}
+	return nil
 }

@@ -80,9 +80,10 @@ func (f *Feed) Ready() error {
 // go on where it broke.
 func (f *Feed) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var sweeper sync.WaitGroup
-	sweeper.Go(func() { f.sweep(ctx) })
-	defer sweeper.Wait()
+	var helpers sync.WaitGroup
+	helpers.Go(func() { f.sweep(ctx) })
+	helpers.Go(func() { f.wait(ctx, 0) }) // asks for marks: the last writes before the start may lie outside the prefix
+	defer helpers.Wait()
 	defer cancel()
 
 	retry := backoff{}
@@ -212,9 +213,6 @@ func (f *Feed) watchOnce(ctx context.Context, target int64) error {
 	defer w.Stop()
 	if err := f.setWatch(w); err != nil {
 		return err
-	}
-	if !f.listed.Load() {
-		f.askMark(ctx) // the last writes before target may lie outside the prefix
 	}
 	for {
 		events, err := w.Next(ctx)

@@ -1,0 +1,272 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"podium/pkg/storage"
+)
+
+const (
+	callTimeout = 5 * time.Second // of a call whose caller set no deadline
+	pageSize    = 1000            // values one request reads
+)
+
+// Store is storage.Store over etcd; Open and Embed make one.
+type Store struct {
+	client *clientv3.Client
+	log    *slog.Logger
+
+	// A member in this process is the whole cluster and this Store its only
+	// client. Then a plain read is linearizable: a write is acknowledged when
+	// this member has applied it, there is no other member that could have
+	// acknowledged one, and what is applied is what reads see.
+	sole  bool
+	read  []clientv3.OpOption // what makes a read linearizable, and no more
+	marks bool                // the server's progress marks can be trusted
+
+	// latest is the highest revision any answer or event has shown. For a sole
+	// client it is the store's revision: every write goes through this Store,
+	// which notes its revision before it acknowledges it; writes without an
+	// answer were not acknowledged, and once an event or a read shows one, that
+	// is noted before it is passed on, so the revision never goes back.
+	latest atomic.Int64
+
+	ask       question // shared by those who ask a remote cluster for its revision
+	closeOnce sync.Once
+	closers   []func() error
+}
+
+// Get returns the present value of key.
+func (s *Store) Get(ctx context.Context, key string) (storage.KV, error) {
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	resp, err := s.client.Get(ctx, key, s.read...)
+	if err != nil {
+		return storage.KV{}, explain("get "+key, err)
+	}
+	s.note(resp.Header.Revision)
+	if len(resp.Kvs) == 0 {
+		return storage.KV{}, fmt.Errorf("%s: %w", key, storage.ErrNotFound)
+	}
+	return kvOf(resp.Kvs[0]), nil
+}
+
+// List returns the values under a prefix, read in several requests of one
+// revision when there are many.
+func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.Page, error) {
+	page := storage.Page{Revision: opts.Revision}
+	from := prefix
+	if opts.After >= prefix && opts.After != "" {
+		from = opts.After + "\x00"
+	}
+	for {
+		n := pageSize
+		if left := opts.Limit - len(page.KVs); opts.Limit > 0 && left < n {
+			n = left
+		}
+		resp, err := s.listSome(ctx, from, prefix, page.Revision, n)
+		if err != nil {
+			return storage.Page{}, explain("list "+prefix, err)
+		}
+		if page.Revision == 0 {
+			page.Revision = resp.Header.Revision
+		}
+		if page.KVs == nil {
+			page.KVs = make([]storage.KV, 0, pageCapacity(int(resp.Count), opts.Limit))
+		}
+		for _, kv := range resp.Kvs {
+			page.KVs = append(page.KVs, kvOf(kv))
+		}
+		page.More, page.Remaining = resp.More, resp.Count-int64(len(resp.Kvs))
+		if !resp.More || len(resp.Kvs) == 0 || len(page.KVs) == opts.Limit {
+			return page, nil
+		}
+		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
+}
+
+func (s *Store) listSome(ctx context.Context, from, prefix string, rev int64, n int) (*clientv3.GetResponse, error) {
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	opts := append([]clientv3.OpOption{
+		clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(int64(n)), clientv3.WithRev(rev),
+	}, s.read...)
+	resp, err := s.client.Get(ctx, from, opts...)
+	if err == nil {
+		s.note(resp.Header.Revision)
+	}
+	return resp, err
+}
+
+func pageCapacity(count, limit int) int {
+	if limit > 0 {
+		return min(count, limit)
+	}
+	return count
+}
+
+// Create stores a value under a new key.
+func (s *Store) Create(ctx context.Context, key string, value []byte) (int64, error) {
+	if err := storage.CheckValue(key, value); err != nil {
+		return 0, err
+	}
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	resp, err := s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, string(value))).
+		Commit()
+	if err != nil {
+		return 0, explain("create "+key, err)
+	}
+	s.note(resp.Header.Revision)
+	if !resp.Succeeded {
+		return 0, fmt.Errorf("%s: %w", key, storage.ErrExists)
+	}
+	return resp.Header.Revision, nil
+}
+
+// Update replaces the value written at the revision expect.
+func (s *Store) Update(ctx context.Context, key string, value []byte, expect int64) (int64, error) {
+	if err := storage.CheckValue(key, value); err != nil {
+		return 0, err
+	}
+	return s.swap(ctx, "update ", key, expect, clientv3.OpPut(key, string(value)))
+}
+
+// Delete removes the value written at the revision expect.
+func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
+	return s.swap(ctx, "delete ", key, expect, clientv3.OpDelete(key))
+}
+
+func (s *Store) swap(ctx context.Context, verb, key string, expect int64, op clientv3.Op) (int64, error) {
+	if expect <= 0 { // to etcd, revision 0 is a key that does not exist
+		kv, err := s.Get(ctx, key)
+		if errors.Is(err, storage.ErrNotFound) {
+			return 0, &storage.ConflictError{Key: key}
+		} else if err != nil {
+			return 0, err
+		}
+		return 0, &storage.ConflictError{Key: key, Current: &kv}
+	}
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	resp, err := s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
+		Then(op).
+		Else(clientv3.OpGet(key)).
+		Commit()
+	if err != nil {
+		return 0, explain(verb+key, err)
+	}
+	s.note(resp.Header.Revision)
+	if resp.Succeeded {
+		return resp.Header.Revision, nil
+	}
+	conflict := &storage.ConflictError{Key: key}
+	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		kv := kvOf(kvs[0])
+		conflict.Current = &kv
+	}
+	return 0, conflict
+}
+
+// Revision is the store's latest: known here if nobody else writes, else asked
+// for with a linearizable read.
+func (s *Store) Revision(ctx context.Context) (int64, error) {
+	if s.sole {
+		return s.latest.Load(), ctx.Err()
+	}
+	rev, err := s.ask.answer(ctx, s.askRevision)
+	return rev, explain("ask for the revision", err)
+}
+
+func (s *Store) askRevision(ctx context.Context) (int64, error) {
+	resp, err := s.client.Get(ctx, "revision", clientv3.WithCountOnly()) // any key will do: the header carries it
+	if err != nil {
+		return 0, err
+	}
+	return resp.Header.Revision, nil
+}
+
+// Compact forgets what was overwritten or deleted before rev.
+func (s *Store) Compact(ctx context.Context, rev int64) error {
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	_, err := s.client.Compact(ctx, rev)
+	return explain(fmt.Sprintf("compact to revision %d", rev), err)
+}
+
+// Snapshot streams a copy of the whole store as it stands, in the form that
+// `etcdutl snapshot restore` reads. ctx bounds the whole stream.
+func (s *Store) Snapshot(ctx context.Context) (io.ReadCloser, error) {
+	r, err := s.client.Snapshot(ctx)
+	return r, explain("snapshot", err)
+}
+
+// Close releases the connection, and stops an embedded member.
+func (s *Store) Close() error {
+	var errs []error
+	s.closeOnce.Do(func() {
+		for _, f := range s.closers {
+			errs = append(errs, f())
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// note remembers a revision that was seen.
+func (s *Store) note(rev int64) {
+	for {
+		latest := s.latest.Load()
+		if rev <= latest || s.latest.CompareAndSwap(latest, rev) {
+			return
+		}
+	}
+}
+
+func kvOf(kv *mvccpb.KeyValue) storage.KV {
+	return storage.KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision}
+}
+
+// bound gives a call a deadline if it has none.
+func bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, callTimeout)
+}
+
+// explain turns etcd's errors into the contract's.
+func explain(did string, err error) error {
+	if err == nil {
+		return nil
+	}
+	kind := err
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		kind = storage.ErrCompacted
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		kind = storage.ErrFuture
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), status.Code(err) == codes.ResourceExhausted && !errors.Is(err, rpctypes.ErrNoSpace):
+		kind = fmt.Errorf("%w (%w)", storage.ErrTooLarge, err)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		kind = fmt.Errorf("etcd has reached its quota: delete objects, then compact and defragment it (%w)", err)
+	case status.Code(err) == codes.DeadlineExceeded:
+		kind = fmt.Errorf("%w (%w)", context.DeadlineExceeded, err)
+	}
+	return fmt.Errorf("%s: %w", did, kind)
+}
