@@ -1,0 +1,239 @@
+package volumes
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// SubPath resolves subPath inside a volume that SetUp returned and gives a path
+// to mount in its stead. No link in the volume leads out of it; and because
+// what was found is bind-mounted by its descriptor onto a path of our own, a
+// container that swaps the volume's contents meanwhile gains nothing. A
+// directory that is not there is made. TearDown takes the mount away.
+func (m *Manager) SubPath(mount Mount, subPath string) (hostPath string, err error) {
+	if filepath.IsAbs(subPath) {
+		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", subPath)
+	}
+	for _, name := range strings.Split(subPath, "/") {
+		if name == ".." {
+			return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", subPath)
+		}
+	}
+	if subPath = filepath.Clean(subPath); subPath == "." {
+		return mount.HostPath, nil
+	}
+	if err := checkUID(mount.pod); err != nil {
+		return "", err
+	}
+	state := m.lock(mount.pod)
+	defer state.Unlock()
+
+	fd, err := openBeneath(mount.HostPath, subPath)
+	if err != nil {
+		return "", fmt.Errorf("error resolving SubPath `%s` of volume %q: %w", subPath, mount.volume, err)
+	}
+	defer unix.Close(fd)
+	sum := sha256.Sum256([]byte(subPath))
+	target := filepath.Join(m.subPaths(mount.pod), mount.volume, hex.EncodeToString(sum[:8]))
+	if err := m.bind(fd, target); err != nil {
+		return "", fmt.Errorf("bind SubPath `%s` of volume %q: %w", subPath, mount.volume, err)
+	}
+	return target, nil
+}
+
+// bind mounts the descriptor on target, replacing what was there unless it is
+// the same file: containers that run keep what they have.
+func (m *Manager) bind(fd int, target string) error {
+	points, err := m.Mounter.Under(target)
+	if err != nil {
+		return err
+	}
+	if len(points) > 0 {
+		if same(fd, target) {
+			return nil
+		}
+		for _, p := range points {
+			if err := m.Mounter.Unmount(p); err != nil {
+				return err
+			}
+		}
+	}
+	if err := removeTarget(target); err != nil {
+		return err
+	}
+	if err := makeLike(fd, target); err != nil {
+		return err
+	}
+	return m.Mounter.Bind(fd, target)
+}
+
+func same(fd int, path string) bool {
+	var a, b unix.Stat_t
+	return unix.Fstat(fd, &a) == nil && unix.Lstat(path, &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino
+}
+
+// removeTarget removes an earlier mount's empty target.
+func removeTarget(target string) error {
+	err := os.Remove(target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// makeLike makes an empty file or directory to mount fd's on.
+func makeLike(fd int, target string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return os.MkdirAll(target, 0o750)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(target, nil, 0o640)
+}
+
+var errEscapes = errors.New("it leads out of the volume")
+
+const (
+	pathFlags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	maxLinks  = 40 // as the kernel's
+)
+
+// openBeneath opens path below the directory root, making directories that are
+// missing. It walks name by name, never letting the kernel follow a link:
+// links are read and walked by the same rules, and ".." stops at root.
+func openBeneath(root, path string) (int, error) {
+	w := &walk{todo: split(path)}
+	defer w.close()
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: root, Err: err}
+	}
+	w.open = []int{fd}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return -1, err
+	}
+	w.dirMode = st.Mode & 0o777
+	for len(w.todo) > 0 {
+		name := w.todo[0]
+		w.todo = w.todo[1:]
+		if err := w.step(name); err != nil {
+			return -1, err
+		}
+	}
+	return w.take(), nil
+}
+
+// walk is a place in a tree: the directories from the root to here, open, and
+// the names still to go.
+type walk struct {
+	open    []int
+	todo    []string
+	links   int
+	dirMode uint32
+}
+
+func (w *walk) here() int { return w.open[len(w.open)-1] }
+
+// take gives away the descriptor of the present place.
+func (w *walk) take() int {
+	fd := w.here()
+	w.open = w.open[:len(w.open)-1]
+	return fd
+}
+
+func (w *walk) close() {
+	for _, fd := range w.open {
+		unix.Close(fd)
+	}
+}
+
+func (w *walk) step(name string) error {
+	if name == ".." {
+		if len(w.open) == 1 {
+			return errEscapes
+		}
+		unix.Close(w.take())
+		return nil
+	}
+	fd, err := unix.Openat(w.here(), name, pathFlags, 0)
+	if err == unix.ENOENT {
+		fd, err = w.mkdir(name)
+	}
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		defer unix.Close(fd)
+		return w.follow(fd)
+	}
+	w.open = append(w.open, fd)
+	return nil
+}
+
+// mkdir makes a missing directory with the volume's mode, whatever our umask.
+func (w *walk) mkdir(name string) (int, error) {
+	if err := unix.Mkdirat(w.here(), name, w.dirMode); err != nil && err != unix.EEXIST {
+		return -1, err
+	}
+	fd, err := unix.Openat(w.here(), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		err = unix.Fchmod(fd, st.Mode&(unix.S_ISGID)|w.dirMode)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// follow puts a link's text in front of what is still to go.
+func (w *walk) follow(fd int) error {
+	if w.links++; w.links > maxLinks {
+		return unix.ELOOP
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", buf)
+	if err != nil {
+		return err
+	}
+	text := string(buf[:n])
+	if filepath.IsAbs(text) {
+		return errEscapes
+	}
+	w.todo = append(split(text), w.todo...)
+	return nil
+}
+
+// split is the path's names, without empty ones and dots.
+func split(path string) []string {
+	var names []string
+	for _, name := range strings.Split(path, "/") {
+		if name != "" && name != "." {
+			names = append(names, name)
+		}
+	}
+	return names
+}
