@@ -1,0 +1,164 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+
+	"podium/pkg/storage"
+)
+
+// EmbeddedConfig is an etcd member inside this process.
+type EmbeddedConfig struct {
+	Dir        string       // data directory; made if it is missing
+	QuotaBytes int64        // 0: 8 GiB
+	NoSync     bool         // do not wait for the disk: for tests, a crash of the machine loses data
+	Log        *slog.Logger // etcd's own lines come one level lower
+}
+
+const (
+	defaultQuota = 8 << 30
+	startTimeout = 60 * time.Second // reading a big log takes long
+)
+
+// ErrLocked says that another process uses the data directory.
+var ErrLocked = errors.New("used by another process")
+
+// ErrCorrupt says that the data directory cannot be read.
+var ErrCorrupt = errors.New("the data directory is damaged")
+
+// Embed starts the member and waits until it serves. It listens on nothing:
+// this process reaches it by function calls, nobody else does.
+func Embed(ctx context.Context, cfg EmbeddedConfig) (*Store, error) {
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	unlock, err := lock(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := probe(cfg.Dir); err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	member, err := start(ctx, cfg)
+	if err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	client := v3client.New(member.Server)
+	s := &Store{
+		client: client,
+		log:    cfg.Log,
+		sole:   true,
+		read:   []clientv3.OpOption{clientv3.WithSerializable()},
+		marks:  true,
+		closers: []func() error{
+			client.Watcher.Close,
+			client.Close,
+			func() error { member.Close(); return nil },
+			unlock,
+		},
+	}
+	if _, err := s.Get(ctx, "revision"); err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// start runs etcd up to the point where it leads itself.
+func start(ctx context.Context, cfg EmbeddedConfig) (member *embed.Etcd, err error) {
+	logger := newLogger(cfg.Log)
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("start etcd on %s: %w: %v; restore a backup into an empty directory", cfg.Dir, ErrCorrupt, p)
+		}
+		logger.started.Store(true)
+	}()
+	member, err = embed.StartEtcd(memberConfig(cfg, logger))
+	if err != nil {
+		return nil, fmt.Errorf("start etcd on %s: %w", cfg.Dir, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	select {
+	case <-member.Server.ReadyNotify():
+		return member, nil
+	case err = <-member.Err():
+	case <-member.Server.StopNotify():
+		err = errors.New("it stopped")
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	member.Close()
+	return nil, fmt.Errorf("start etcd on %s: %w", cfg.Dir, err)
+}
+
+func memberConfig(cfg EmbeddedConfig, logger *logger) *embed.Config {
+	const name = "podium"
+	// Membership wants an address to call this member by. Nothing listens there.
+	nowhere := url.URL{Scheme: "http", Host: "localhost:2380"}
+
+	c := embed.NewConfig()
+	c.Name = name
+	c.Dir = cfg.Dir
+	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
+	c.AdvertisePeerUrls, c.AdvertiseClientUrls = []url.URL{nowhere}, []url.URL{nowhere}
+	c.InitialCluster = c.InitialClusterFromName(name)
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger.zap())
+	c.QuotaBackendBytes = cfg.QuotaBytes
+	if c.QuotaBackendBytes == 0 {
+		c.QuotaBackendBytes = defaultQuota
+	}
+	c.UnsafeNoFsync = cfg.NoSync
+	c.AutoCompactionRetention = "0" // storage.Compactor does it
+	// The log in memory is for followers that lag behind; there are none.
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 2000, 1
+	return c
+}
+
+// lock keeps a second process out, from before there is a database to lock.
+func lock(dir string) (unlock func() error, err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the data directory: %w", err)
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		d.Close()
+		return nil, locked(dir)
+	}
+	return d.Close, nil
+}
+
+func locked(dir string) error {
+	return fmt.Errorf("data directory %s: %w; stop it first, or choose another directory", dir, ErrLocked)
+}
+
+// probe opens the database as etcd will, because etcd waits for ever for one
+// that is locked and panics in a goroutine of its own over one that is damaged.
+func probe(dir string) error {
+	path := filepath.Join(dir, "member", "snap", "db")
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: 100 * time.Millisecond})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return locked(dir)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("open %s: %w", path, err)
+	case err != nil:
+		return fmt.Errorf("open %s: %w: %w; restore a backup into an empty directory", path, ErrCorrupt, err)
+	}
+	return db.Close()
+}
