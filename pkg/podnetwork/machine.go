@@ -1,0 +1,183 @@
+package podnetwork
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// routeProtocol marks our routes in the kernel's table, so that a later life
+// knows them again. The number is free: https://www.iana.org/assignments/rt-protocols
+const routeProtocol = 77
+
+// Machine is Host on this machine.
+type Machine struct{}
+
+// WriteFile implements Host.
+func (Machine) WriteFile(path string, data []byte) (bool, error) {
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
+		return false, nil
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return false, err
+	}
+	tmp, err := os.CreateTemp(dir, ".podium-*.tmp") // CNI reads *.conf, *.conflist and *.json
+	if err != nil {
+		return false, err
+	}
+	defer os.Remove(tmp.Name()) // does nothing after the rename
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(0o644), tmp.Sync(), tmp.Close())
+	if err != nil {
+		return false, fmt.Errorf("write %s: %w", tmp.Name(), err)
+	}
+	return true, os.Rename(tmp.Name(), path)
+}
+
+// Sysctl implements Host.
+func (Machine) Sysctl(path, value string) error {
+	file := filepath.Join("/proc/sys", path)
+	have, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if string(bytes.TrimSpace(have)) == value {
+		return nil // also where /proc/sys is read-only
+	}
+	return os.WriteFile(file, []byte(value), 0o644)
+}
+
+// Routes implements Host.
+func (Machine) Routes() ([]Route, error) {
+	found, err := netlink.RouteListFiltered(netlink.FAMILY_V4,
+		&netlink.Route{Protocol: routeProtocol, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	var out []Route
+	for _, r := range found {
+		if r.Dst == nil {
+			continue
+		}
+		ip, _ := netip.AddrFromSlice(r.Dst.IP)
+		via, _ := netip.AddrFromSlice(r.Gw)
+		ones, _ := r.Dst.Mask.Size()
+		out = append(out, Route{netip.PrefixFrom(ip.Unmap(), ones), via.Unmap()})
+	}
+	return out, nil
+}
+
+func (r Route) netlink() *netlink.Route {
+	return &netlink.Route{
+		Dst: &net.IPNet{IP: r.Pods.Addr().AsSlice(), Mask: net.CIDRMask(r.Pods.Bits(), 32)},
+		Gw:  r.Via.AsSlice(), Protocol: routeProtocol,
+	}
+}
+
+// AddRoute implements Host.
+func (Machine) AddRoute(r Route) error {
+	if err := netlink.RouteReplace(r.netlink()); err != nil {
+		return fmt.Errorf("add route to %s via %s: %w", r.Pods, r.Via, err)
+	}
+	return nil
+}
+
+// RemoveRoute implements Host.
+func (Machine) RemoveRoute(r Route) error {
+	if err := netlink.RouteDel(r.netlink()); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("remove route to %s via %s: %w", r.Pods, r.Via, err)
+	}
+	return nil
+}
+
+// OnLink implements Host. An address of this machine is on the link that has it.
+func (m Machine) OnLink(a netip.Addr) (Link, error) {
+	routes, err := netlink.RouteGet(a.AsSlice())
+	if err != nil {
+		return Link{}, err
+	}
+	if len(routes) == 0 {
+		return Link{}, fmt.Errorf("no route to %s", a)
+	}
+	r := routes[0]
+	if r.Type == unix.RTN_LOCAL {
+		return m.owner(a)
+	}
+	l, err := netlink.LinkByIndex(r.LinkIndex)
+	if err != nil {
+		return Link{}, err
+	}
+	return Link{Direct: len(r.Gw) == 0, Name: l.Attrs().Name, MTU: l.Attrs().MTU}, nil
+}
+
+func (Machine) owner(a netip.Addr) (Link, error) {
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return Link{}, err
+	}
+	for _, have := range addrs {
+		if have.IP.Equal(a.AsSlice()) {
+			l, err := netlink.LinkByIndex(have.LinkIndex)
+			if err != nil {
+				return Link{}, err
+			}
+			return Link{Direct: true, Name: l.Attrs().Name, MTU: l.Attrs().MTU}, nil
+		}
+	}
+	return Link{}, fmt.Errorf("no interface has %s", a)
+}
+
+// Cleanup removes what a pod network leaves on a machine: routes, the CNI
+// configuration, the bridge and host-local's notes. The rules are the proxy's
+// to remove. To be called when no pod is left.
+func Cleanup(confDir, bridge string) error {
+	if confDir == "" {
+		confDir = DefaultConfDir
+	}
+	if bridge == "" {
+		bridge = DefaultBridge
+	}
+	var m Machine
+	var errs []error
+	c := Config{ConfDir: confDir}
+	if err := os.Remove(c.confPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	have, err := m.Routes()
+	errs = append(errs, err)
+	for _, r := range have {
+		errs = append(errs, m.RemoveRoute(r))
+	}
+	link, err := netlink.LinkByName(bridge)
+	var notFound netlink.LinkNotFoundError
+	switch {
+	case errors.As(err, &notFound):
+	case err != nil:
+		errs = append(errs, err)
+	default:
+		errs = append(errs, netlink.LinkDel(link))
+	}
+	return errors.Join(append(errs, os.RemoveAll(filepath.Join(hostLocalDir, bridge)))...)
+}
+
+// hostLocalDir is where the host-local plugin notes which addresses are taken.
+const hostLocalDir = "/var/lib/cni/networks"
+
+// PluginDir finds the folder of the CNI plugins, "" if there is none.
+func PluginDir() string {
+	for _, dir := range []string{"/opt/cni/bin", "/usr/lib/cni"} {
+		if _, err := os.Stat(filepath.Join(dir, "bridge")); err == nil {
+			return dir
+		}
+	}
+	return ""
+}

@@ -1,0 +1,52 @@
+package podnetwork
+
+import (
+	"net/netip"
+
+	"podium/pkg/proxy/rules"
+)
+
+var (
+	forward = rules.Chain{Table: rules.Filter, Name: rules.PodChainPrefix + "FORWARD"}
+	egress  = rules.Chain{Table: rules.NAT, Name: rules.PodChainPrefix + "EGRESS"}
+)
+
+// Hooks are the places where the pod network's chains hang in the system's.
+func Hooks() []rules.Hook {
+	return []rules.Hook{
+		{Table: forward.Table, Chain: "FORWARD", Target: forward.Name},
+		{Table: egress.Table, Chain: "POSTROUTING", Target: egress.Name},
+	}
+}
+
+// NoRules is the pod network before the node's pod CIDR is known: its chains
+// exist and are empty.
+func NoRules() rules.Fragment {
+	var f rules.Fragment
+	f.Ensure(forward)
+	f.Ensure(egress)
+	return f
+}
+
+// podRules let pods' packets through, whatever the system's policy is (Docker
+// sets it to DROP), and hide them behind the node where they leave the
+// cluster: nobody out there knows a way back to a pod.
+func (c *Config) podRules(podCIDR netip.Prefix, bridgeFiltered bool) rules.Fragment {
+	f := NoRules()
+	f.Add(forward, "-i "+c.Bridge, "-j ACCEPT")
+	f.Add(forward, "-o "+c.Bridge, "-j ACCEPT")
+
+	pods, cluster := rules.Src(podCIDR.Masked()), podCIDR.Masked()
+	if c.ClusterCIDR.IsValid() {
+		cluster = c.ClusterCIDR.Masked()
+	}
+	if !bridgeFiltered {
+		// Answers between two pods of one bridge do not pass the kernel's rules
+		// then, so a translated connection must go by way of the node.
+		f.Add(egress, pods, rules.Dst(podCIDR.Masked()), "-m conntrack --ctstate DNAT", "-j MASQUERADE")
+	}
+	f.Add(egress, pods, rules.Dst(cluster), "-j RETURN")
+	f.Add(egress, pods, "-d 224.0.0.0/4", "-j RETURN")
+	f.Add(egress, pods, "-j MASQUERADE")
+	return f
+}

@@ -1,0 +1,245 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"podium/pkg/client"
+	"podium/pkg/client/events"
+	"podium/pkg/client/kubeconfig"
+	"podium/pkg/daemon"
+	"podium/pkg/podnetwork"
+	"podium/pkg/proxy/conntrack"
+	"podium/pkg/proxy/iptables"
+	"podium/pkg/scheme"
+)
+
+// options are the flags of kube-proxy.
+type options struct {
+	daemon.Options
+
+	kubeconfig, node            string
+	clusterCIDR                 string
+	healthz, metrics            string
+	mode                        string
+	sync, minSync               time.Duration
+	masqueradeAll, localhost    bool
+	nodePortAddresses           []string
+	detectLocal                 string
+	bridgeInterface, namePrefix string
+	conntrackPerCore            int
+	conntrackMin                int
+	cleanup                     bool
+
+	podNetwork         string
+	cniConfDir, bridge string
+	podMTU             int
+}
+
+// NewCommand is kube-proxy.
+func NewCommand() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "kube-proxy",
+		Short: "The node's network agent: Services and the pod network",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := daemon.LoadConfig(cmd, o.ConfigFile, nil); err != nil {
+				return err
+			}
+			if err := o.validate(); err != nil {
+				return err
+			}
+			if o.cleanup {
+				return o.cleanUp(cmd.Context())
+			}
+			d, err := o.daemon(o.Logger(cmd.ErrOrStderr()))
+			if err != nil {
+				return err
+			}
+			return Run(cmd.Context(), d)
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (o *options) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	o.Options.AddFlags(f)
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says where the API server is and who we are (default: the service account of the pod)")
+	f.StringVar(&o.node, "hostname-override", "", "name of this node (default: the host's name)")
+	f.StringVar(&o.clusterCIDR, "cluster-cidr", "", "the range of all pods: what asks for a cluster IP from elsewhere is masqueraded")
+	f.StringVar(&o.healthz, "healthz-bind-address", "0.0.0.0:10256", "where to serve /healthz and /livez; empty: nowhere")
+	f.StringVar(&o.metrics, "metrics-bind-address", "127.0.0.1:10249", "where to serve /metrics; empty: nowhere")
+	f.StringVar(&o.mode, "proxy-mode", "iptables", "how Services are served: iptables")
+	f.DurationVar(&o.sync, "iptables-sync-period", 30*time.Second, "how often the kernel's rules are compared with ours, whatever happens")
+	f.DurationVar(&o.minSync, "iptables-min-sync-period", 50*time.Millisecond, "least time between two writes of rules; the first change after a pause is written at once")
+	f.BoolVar(&o.masqueradeAll, "masquerade-all", false, "hide every client of a cluster IP behind the node")
+	f.BoolVar(&o.localhost, "iptables-localhost-nodeports", true, "serve node ports on 127.0.0.1 too")
+	f.StringSliceVar(&o.nodePortAddresses, "nodeport-addresses", nil, "ranges of the local addresses that serve node ports (default: all)")
+	f.StringVar(&o.detectLocal, "detect-local-mode", "", "how pods' packets are known: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix (default: ClusterCIDR where --cluster-cidr is given, else NodeCIDR)")
+	f.StringVar(&o.bridgeInterface, "pod-bridge-interface", "", "the bridge of the pods, for BridgeInterface")
+	f.StringVar(&o.namePrefix, "pod-interface-name-prefix", "", "how pods' interfaces are named, for InterfaceNamePrefix")
+	f.IntVar(&o.conntrackPerCore, "conntrack-max-per-core", 32768, "least size of the connection table, per CPU; 0: as it is")
+	f.IntVar(&o.conntrackMin, "conntrack-min", 131072, "least size of the connection table, with --conntrack-max-per-core")
+	f.BoolVar(&o.cleanup, "cleanup", false, "remove all rules of ours and the pod network, and exit")
+	f.StringVar(&o.podNetwork, "pod-network", "bridge", "the pods' network: bridge, or none to leave it to a network add-on")
+	f.StringVar(&o.cniConfDir, "cni-conf-dir", podnetwork.DefaultConfDir, "folder that the container runtime reads CNI configurations from")
+	f.StringVar(&o.bridge, "bridge-name", podnetwork.DefaultBridge, "name of the pods' bridge")
+	f.IntVar(&o.podMTU, "pod-mtu", 0, "MTU of pods (default: that of the link to the other nodes)")
+}
+
+var interfaceName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,14}$`)
+
+// validate reports everything that is wrong at once.
+func (o *options) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.mode != "iptables" && o.mode != "" {
+		bad("--proxy-mode=%s is not available: use iptables", o.mode)
+	}
+	if o.podNetwork != "bridge" && o.podNetwork != "none" {
+		bad("--pod-network=%s: use bridge, or none to leave pods to a network add-on", o.podNetwork)
+	}
+	if !interfaceName.MatchString(o.bridge) {
+		bad("--bridge-name=%q is not a name for an interface (at most 15 letters, digits, '-', '_', '.')", o.bridge)
+	}
+	for flag, address := range map[string]string{"healthz-bind-address": o.healthz, "metrics-bind-address": o.metrics} {
+		if _, _, err := net.SplitHostPort(address); address != "" && err != nil {
+			bad("--%s: %w", flag, err)
+		}
+	}
+	rules, err := o.rules()
+	return errors.Join(append(errs, err, rules.Validate())...)
+}
+
+func (o *options) rules() (RuleOptions, error) {
+	out := RuleOptions{
+		DetectLocal: o.detectLocal, LocalInterface: o.bridgeInterface,
+		MasqueradeAll: o.masqueradeAll, LocalhostNodePorts: o.localhost,
+	}
+	if o.detectLocal == DetectInterfacePrefix {
+		out.LocalInterface = o.namePrefix
+	}
+	var errs []error
+	// Upstream takes a list for dual stack; a list with one IPv4 range is as good.
+	for _, text := range strings.Split(o.clusterCIDR, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		switch {
+		case text == "":
+		case err != nil:
+			errs = append(errs, fmt.Errorf("--cluster-cidr: %w", err))
+		case p.Addr().Is4() || !out.ClusterCIDR.IsValid():
+			out.ClusterCIDR = p
+		}
+	}
+	for _, text := range o.nodePortAddresses {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--nodeport-addresses: %w", err))
+			continue
+		}
+		out.NodePortAddresses = append(out.NodePortAddresses, p)
+	}
+	return out, errors.Join(errs...)
+}
+
+func (o *options) nodeName() (string, error) {
+	if o.node != "" {
+		return strings.ToLower(strings.TrimSpace(o.node)), nil
+	}
+	host, err := os.Hostname()
+	return strings.ToLower(host), err
+}
+
+// daemon connects the flags to this machine.
+func (o *options) daemon(log *slog.Logger) (Daemon, error) {
+	node, err := o.nodeName()
+	if err != nil {
+		return Daemon{}, err
+	}
+	rules, err := o.rules()
+	if err != nil {
+		return Daemon{}, err
+	}
+	cfg, err := kubeconfig.ForDaemon(o.kubeconfig, "kube-proxy")
+	if err != nil {
+		return Daemon{}, err
+	}
+	c, err := client.New(scheme.New(), cfg)
+	if err != nil {
+		return Daemon{}, err
+	}
+	kernel, err := iptables.NewHost()
+	if err != nil {
+		return Daemon{}, err
+	}
+	var machine podnetwork.Machine
+	o.raiseConntrack(machine, log)
+	d := Daemon{
+		Config: Config{
+			Node: node, Client: c, Log: log, Registry: daemon.Metrics(),
+			Events: events.New(c, "kube-proxy", node, log),
+			Kernel: kernel, Conntrack: conntrack.Kernel{},
+			Health: &HealthServers{Log: log},
+			Rules:  rules, Times: Times{MinSync: o.minSync, Sync: o.sync},
+		},
+		HealthzAddress: o.healthz, MetricsAddress: o.metrics,
+		Sysctl: machine.Sysctl,
+	}
+	if o.podNetwork == "bridge" {
+		if podnetwork.PluginDir() == "" {
+			log.Warn("no CNI plugins in /opt/cni/bin or /usr/lib/cni: pods will not start (Debian's package: containernetworking-plugins)")
+		}
+		d.PodNetwork = &podnetwork.Config{
+			Node: node, Client: c, Events: d.Events, Log: log, Host: machine,
+			ConfDir: o.cniConfDir, Bridge: o.bridge, MTU: o.podMTU, ClusterCIDR: rules.ClusterCIDR,
+		}
+	}
+	return d, nil
+}
+
+const conntrackMax = "net/netfilter/nf_conntrack_max"
+
+// raiseConntrack makes room for a node's connections. Where it may not, the
+// node works with what it has.
+func (o *options) raiseConntrack(m podnetwork.Machine, log *slog.Logger) {
+	want := max(o.conntrackPerCore*runtime.NumCPU(), o.conntrackMin)
+	data, err := os.ReadFile("/proc/sys/" + conntrackMax)
+	if err != nil || o.conntrackPerCore <= 0 {
+		return
+	}
+	if have, err := strconv.Atoi(strings.TrimSpace(string(data))); err != nil || have >= want {
+		return
+	}
+	if err := m.Sysctl(conntrackMax, strconv.Itoa(want)); err != nil {
+		log.Warn("the connection table stays as it is", "wanted", want, "error", err)
+	}
+}
+
+// cleanUp removes what kube-proxy leaves on a machine.
+func (o *options) cleanUp(ctx context.Context) error {
+	kernel, err := iptables.NewHost()
+	if err != nil {
+		return err
+	}
+	withEverything := iptables.Planner{LocalhostNodePorts: true, Kernel: iptables.AllFeatures()}
+	errs := []error{iptables.Cleanup(ctx, kernel, append(withEverything.Hooks(), podnetwork.Hooks()...))}
+	if o.podNetwork == "bridge" {
+		errs = append(errs, podnetwork.Cleanup(o.cniConfDir, o.bridge), kernel.RemoveEmptyHostPorts())
+	}
+	return errors.Join(errs...)
+}

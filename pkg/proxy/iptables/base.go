@@ -1,0 +1,146 @@
+package iptables
+
+import (
+	"net/netip"
+	"strings"
+
+	"podium/pkg/proxy/rules"
+)
+
+const (
+	chainMarkMasq = "KUBE-MARK-MASQ"
+	chainPostrout = "KUBE-POSTROUTING"
+	chainServices = "KUBE-SERVICES"
+	chainPorts    = "KUBE-NODEPORTS"
+	chainExternal = "KUBE-EXTERNAL-SERVICES"
+	chainForward  = "KUBE-FORWARD"
+	chainFirewall = "KUBE-PROXY-FIREWALL"
+	chainMartians = "KUBE-FIREWALL"
+	chainProbe    = "KUBE-PROXY-PROBE"
+)
+
+// masqMark is the packet mark that asks for masquerading: bit 14, as upstream.
+const masqMark = "0x4000/0x4000"
+
+var (
+	nodePorts        = rules.Chain{Table: rules.NAT, Name: chainPorts}
+	healthPorts      = rules.Chain{Table: rules.Filter, Name: chainPorts}
+	externalServices = rules.Chain{Table: rules.Filter, Name: chainExternal}
+	firewall         = rules.Chain{Table: rules.Filter, Name: chainFirewall}
+)
+
+// portal is the chain where rules for a destination address stand. KUBE-SERVICES
+// is a tree: one branch for each /24 of addresses in use, so that a packet passes
+// few rules and a new Service rewrites few.
+func portal(f *rules.Fragment, table string, ip netip.Addr) rules.Chain {
+	net, _ := ip.Prefix(24)
+	text := net.Addr().String()
+	branch := rules.Chain{Table: table, Name: chainServices + "-" + text[:strings.LastIndexByte(text, '.')]}
+	f.Branch(branch, rules.Chain{Table: table, Name: chainServices}, rules.Dst(net))
+	return branch
+}
+
+// Names that order contributors inside a chain they share. Services stand
+// between them under their own names.
+const (
+	First = "!"
+	Last  = "~"
+)
+
+// Base plans what is there without any Service. It comes in two fragments,
+// the rules before all others and those after.
+func (p *Planner) Base() (first, last rules.Fragment) {
+	nat := func(name string) rules.Chain { return rules.Chain{Table: rules.NAT, Name: name} }
+	filter := func(name string) rules.Chain { return rules.Chain{Table: rules.Filter, Name: name} }
+	f := &first
+	for _, c := range []rules.Chain{nat(chainServices), nodePorts, filter(chainServices), healthPorts, externalServices, firewall} {
+		f.Ensure(c)
+	}
+	f.Add(nat(chainMarkMasq), "-j MARK --or-mark 0x4000")
+	f.Add(nat(chainPostrout), "-m mark ! --mark "+masqMark, "-j RETURN")
+	f.Add(nat(chainPostrout), "-j MARK --xor-mark 0x4000")
+	masquerade := "-j MASQUERADE"
+	if p.Kernel.RandomFully {
+		masquerade += " --random-fully"
+	}
+	f.Add(nat(chainPostrout), p.Kernel.comment("kubernetes service traffic requiring SNAT"), masquerade)
+
+	f.Add(filter(chainForward), "-m conntrack --ctstate INVALID", "-j DROP")
+	f.Add(filter(chainForward), p.Kernel.comment("kubernetes forwarding rules"), "-m mark --mark "+masqMark, "-j ACCEPT")
+	f.Add(filter(chainForward), p.Kernel.comment("kubernetes forwarding conntrack rule"), "-m conntrack --ctstate RELATED,ESTABLISHED", "-j ACCEPT")
+
+	if p.LocalhostNodePorts { // route_localnet is on then: nobody else may speak to 127.0.0.1
+		f.Add(filter(chainMartians), "! -s 127.0.0.0/8 -d 127.0.0.0/8", p.Kernel.comment("block incoming localnet connections"),
+			"-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT", "-j DROP")
+	}
+	p.nodePortJumps(&last)
+	return first, last
+}
+
+// nodePortJumps leads what is addressed to this machine to the node ports,
+// after every other destination was tried.
+func (p *Planner) nodePortJumps(f *rules.Fragment) {
+	note := p.Kernel.comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
+	svc := rules.Chain{Table: rules.NAT, Name: chainServices}
+	notLoopback := ""
+	if !p.LocalhostNodePorts {
+		notLoopback = "! -d 127.0.0.0/8"
+	}
+	if len(p.NodePortAddresses) == 0 {
+		f.Add(svc, notLoopback, note, rules.LocalDst, rules.Jump(chainPorts))
+		return
+	}
+	for _, net := range p.NodePortAddresses {
+		if net.Addr().IsLoopback() && !p.LocalhostNodePorts {
+			continue
+		}
+		f.Add(svc, rules.Dst(net), note, rules.LocalDst, rules.Jump(chainPorts))
+	}
+}
+
+// HealthPort accepts load balancers' questions for the health check port of a Service.
+func (p *Planner) HealthPort(f *rules.Fragment, id string, port int32) {
+	f.Add(healthPorts, rules.Port("tcp", port), p.Kernel.comment(id+" health check node port"), "-j ACCEPT")
+}
+
+// Hooks are the places where our chains hang in the system's, in the order
+// they shall stand there.
+func (p *Planner) Hooks() []rules.Hook {
+	portals := p.Kernel.commentWords("kubernetes service portals")
+	external := p.Kernel.commentWords("kubernetes externally-visible service portals")
+	isNew := []string{"-m", "conntrack", "--ctstate", "NEW"}
+	fw := append(append([]string{}, isNew...), p.Kernel.commentWords("kubernetes load balancer firewall")...)
+	with := func(a, b []string) []string { return append(append([]string{}, a...), b...) }
+	hooks := []rules.Hook{
+		{Table: rules.Filter, Chain: "INPUT", Match: fw, Target: chainFirewall},
+		{Table: rules.Filter, Chain: "INPUT", Match: p.Kernel.commentWords("kubernetes health check service ports"), Target: chainPorts},
+		{Table: rules.Filter, Chain: "INPUT", Match: with(isNew, external), Target: chainExternal},
+		{Table: rules.Filter, Chain: "FORWARD", Match: fw, Target: chainFirewall},
+		{Table: rules.Filter, Chain: "FORWARD", Match: p.Kernel.commentWords("kubernetes forwarding rules"), Target: chainForward},
+		{Table: rules.Filter, Chain: "FORWARD", Match: with(isNew, portals), Target: chainServices},
+		{Table: rules.Filter, Chain: "FORWARD", Match: with(isNew, external), Target: chainExternal},
+		{Table: rules.Filter, Chain: "OUTPUT", Match: fw, Target: chainFirewall},
+		{Table: rules.Filter, Chain: "OUTPUT", Match: with(isNew, portals), Target: chainServices},
+		{Table: rules.NAT, Chain: "PREROUTING", Match: portals, Target: chainServices},
+		{Table: rules.NAT, Chain: "OUTPUT", Match: portals, Target: chainServices},
+		{Table: rules.NAT, Chain: "POSTROUTING", Match: p.Kernel.commentWords("kubernetes postrouting rules"), Target: chainPostrout},
+	}
+	if p.LocalhostNodePorts {
+		hooks = append(hooks, rules.Hook{Table: rules.Filter, Chain: "INPUT", Target: chainMartians}, rules.Hook{Table: rules.Filter, Chain: "OUTPUT", Target: chainMartians})
+	}
+	return hooks
+}
+
+// Owned says whether a chain is of a name that only this proxy gives.
+func Owned(c rules.Chain) bool {
+	switch c.Name {
+	case chainMarkMasq, chainPostrout, chainServices, chainPorts, chainExternal, chainForward, chainFirewall, chainMartians, chainProbe:
+		return true
+	}
+	for _, prefix := range []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", chainServices + "-", rules.PodChainPrefix} {
+		if strings.HasPrefix(c.Name, prefix) {
+			return true
+		}
+	}
+	return false
+}

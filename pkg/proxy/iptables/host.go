@@ -1,0 +1,204 @@
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	goiptables "github.com/coreos/go-iptables/iptables"
+
+	"podium/pkg/proxy/rules"
+)
+
+// lockSeconds is how long to wait for another program that writes iptables.
+const lockSeconds = 5
+
+// Host is this machine's iptables, by its programs.
+type Host struct {
+	tool *goiptables.IPTables
+	nft  bool // the programs write to nf_tables
+}
+
+// NewHost finds the programs.
+func NewHost() (*Host, error) {
+	tool, err := goiptables.New(goiptables.IPFamily(goiptables.ProtocolIPv4), goiptables.Timeout(lockSeconds))
+	if err != nil {
+		return nil, fmt.Errorf("iptables: %w (Debian's package: iptables)", err)
+	}
+	out, err := exec.Command("iptables", "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("iptables --version: %w", err)
+	}
+	return &Host{tool: tool, nft: bytes.Contains(out, []byte("nf_tables"))}, nil
+}
+
+// Restore implements Kernel.
+func (h *Host) Restore(ctx context.Context, batch []byte) error {
+	cmd := exec.CommandContext(ctx, "iptables-restore", "--noflush", "--wait", strconv.Itoa(lockSeconds))
+	cmd.Stdin = bytes.NewReader(batch)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return restoreError(err, string(out), batch)
+	}
+	return nil
+}
+
+// restoreError adds the line of the batch that iptables-restore complains of.
+func restoreError(err error, output string, batch []byte) error {
+	message := strings.TrimSpace(output)
+	_, after, found := strings.Cut(message, "line: ")
+	if !found {
+		_, after, found = strings.Cut(message, "line ")
+	}
+	if found {
+		digits := after[:len(after)-len(strings.TrimLeft(after, "0123456789"))]
+		if n, convErr := strconv.Atoi(digits); convErr == nil {
+			lines := strings.Split(string(batch), "\n")
+			if n >= 1 && n <= len(lines) {
+				message += "; that line is: " + lines[n-1]
+			}
+		}
+	}
+	return fmt.Errorf("iptables-restore: %w: %s", err, message)
+}
+
+// Counts implements Kernel.
+func (h *Host) Counts(ctx context.Context, table string) (map[string]int, error) {
+	if h.nft {
+		return nftCounts(table)
+	}
+	out, err := exec.CommandContext(ctx, "iptables-save", "-t", table).Output()
+	if err != nil {
+		return nil, fmt.Errorf("iptables-save -t %s: %w", table, err)
+	}
+	return parseSave(out), nil
+}
+
+// parseSave counts rules by chain in the output of iptables-save.
+func parseSave(save []byte) map[string]int {
+	counts := map[string]int{}
+	for line := range bytes.Lines(save) {
+		name, _, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
+		switch {
+		case strings.HasPrefix(name, ":") && len(name) > 1:
+			counts[name[1:]] += 0
+		case name == "-A":
+			rest := strings.TrimSuffix(string(line[len("-A "):]), "\n")
+			chain, _, _ := strings.Cut(rest, " ")
+			counts[chain]++
+		}
+	}
+	return counts
+}
+
+// Generation implements Kernel.
+func (h *Host) Generation() (uint32, bool) {
+	if !h.nft {
+		return 0, false
+	}
+	g, err := nftGeneration()
+	return g, err == nil
+}
+
+// Hook implements Kernel.
+func (h *Host) Hook(k rules.Hook) (bool, error) {
+	rule := k.Words()
+	there, err := h.tool.Exists(k.Table, k.Chain, rule...)
+	if err != nil || there {
+		return false, err
+	}
+	return true, h.tool.Insert(k.Table, k.Chain, 1, rule...)
+}
+
+// Unhook implements Kernel.
+func (h *Host) Unhook(k rules.Hook) error {
+	for {
+		there, err := h.tool.Exists(k.Table, k.Chain, k.Words()...)
+		if err != nil || !there {
+			return ignoreMissing(err)
+		}
+		if err := h.tool.Delete(k.Table, k.Chain, k.Words()...); err != nil {
+			return err
+		}
+	}
+}
+
+// ignoreMissing takes "no such chain" for what it is after a cleanup: done.
+func ignoreMissing(err error) error {
+	var tool *goiptables.Error
+	if errors.As(err, &tool) && (tool.IsNotExist() || strings.Contains(tool.Error(), "No chain/target/match")) {
+		return nil
+	}
+	return err
+}
+
+// Features implements Kernel: it makes a chain of one rule with each match and
+// removes it again.
+func (h *Host) Features(ctx context.Context) (Features, error) {
+	try := func(rule string) error {
+		c := rules.Chain{Table: rules.NAT, Name: chainProbe}
+		if err := h.Restore(ctx, rules.Batch{Write: map[rules.Chain][]string{c: {rule}}}.Render()); err != nil {
+			return err
+		}
+		return h.Restore(ctx, rules.Batch{Delete: []rules.Chain{c}}.Render())
+	}
+	if err := try("-j RETURN"); err != nil {
+		return Features{}, fmt.Errorf("iptables does not work here: %w", err)
+	}
+	has := func(rule string) bool { return try(rule) == nil }
+	return Features{
+		Comment:     has(rules.Comment("x") + " -j RETURN"),
+		Statistic:   has(rules.Share(2) + " -j RETURN"),
+		Recent:      has("-m recent --name KUBE-PROXY-PROBE --rcheck --seconds 10 --reap --mask 255.255.255.255 --rsource -j RETURN"),
+		RandomFully: has("-j MASQUERADE --random-fully"),
+		SCTP:        has(rules.Port("sctp", 1) + " -j RETURN"),
+	}, nil
+}
+
+// RemoveEmptyHostPorts removes what the CNI portmap plugin leaves behind when
+// the last host port is gone: its top chains and the jumps to them. While a
+// host port is mapped it does nothing.
+func (h *Host) RemoveEmptyHostPorts() error {
+	const ports, mark, masquerade = "CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SETMARK", "CNI-HOSTPORT-MASQ"
+	there, err := h.tool.ChainExists(rules.NAT, ports)
+	if err != nil || !there {
+		return err
+	}
+	mapped, err := h.tool.List(rules.NAT, ports)
+	if err != nil || len(mapped) > 1 { // the first line declares the chain
+		return err
+	}
+	for _, system := range []string{"PREROUTING", "OUTPUT", "POSTROUTING"} {
+		if err := h.removeJumps(system, ports, masquerade); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, chain := range []string{ports, masquerade, mark} {
+		if there, err := h.tool.ChainExists(rules.NAT, chain); err == nil && there {
+			errs = append(errs, h.tool.ClearAndDeleteChain(rules.NAT, chain))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeJumps deletes a nat chain's rules that jump to one of the targets.
+func (h *Host) removeJumps(chain string, targets ...string) error {
+	lines, err := h.tool.List(rules.NAT, chain)
+	if err != nil {
+		return err
+	}
+	for i := len(lines) - 1; i > 0; i-- { // line 0 is the policy; the last rule first keeps the numbers right
+		for _, t := range targets {
+			if strings.HasSuffix(lines[i], " -j "+t) {
+				if err := h.tool.DeleteById(rules.NAT, chain, i); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package proxy
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"podium/pkg/proxy/services"
+)
+
+// name is a Service's namespace and name.
+type name struct{ namespace, name string }
+
+func (n name) String() string { return n.namespace + "/" + n.name }
+
+// pending collects what changed since the last sync. Informers write it, the
+// sync takes it.
+type pending struct {
+	mu       sync.Mutex
+	services map[name]struct{}
+	batch    batch
+	wake     chan struct{}
+}
+
+// batch is what one sync has to deal with beside the Services' names.
+type batch struct {
+	services        []name
+	everything      bool        // the rules of all Services must be planned anew
+	slices          uint64      // the newest revision of an EndpointSlice seen so far
+	terminating     bool        // an endpoint began to terminate
+	queued          time.Time   // when the first change came; zero: none came
+	triggers        []time.Time // when the pods behind the changes changed
+	serviceChanges  int
+	endpointChanges int
+}
+
+func newPending() *pending {
+	return &pending{services: map[name]struct{}{}, wake: make(chan struct{}, 1)}
+}
+
+// note records one change; it runs under the lock.
+func (p *pending) note(change func(*batch)) {
+	p.mu.Lock()
+	change(&p.batch)
+	if p.batch.queued.IsZero() {
+		p.batch.queued = time.Now()
+	}
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pending) service(old, new *corev1.Service) {
+	p.note(func(b *batch) {
+		b.serviceChanges++
+		for _, s := range []*corev1.Service{old, new} {
+			if s != nil {
+				p.services[name{s.Namespace, s.Name}] = struct{}{}
+			}
+		}
+	})
+}
+
+func (p *pending) slice(old, new *discoveryv1.EndpointSlice) {
+	p.note(func(b *batch) {
+		b.endpointChanges++
+		for _, s := range []*discoveryv1.EndpointSlice{old, new} {
+			if s == nil {
+				continue
+			}
+			p.services[serviceOf(s)] = struct{}{}
+			b.slices = max(b.slices, revision(s))
+		}
+		if new == nil {
+			return
+		}
+		if t, err := time.Parse(time.RFC3339Nano, new.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
+			b.triggers = append(b.triggers, t)
+		}
+		var before []string
+		if old != nil {
+			before = services.Terminating(old)
+		}
+		for _, uid := range services.Terminating(new) {
+			b.terminating = b.terminating || !slices.Contains(before, uid)
+		}
+	})
+}
+
+// all asks for everything to be planned anew.
+func (p *pending) all() { p.note(func(b *batch) { b.everything = true }) }
+
+// take hands out what is pending and starts anew, remembering the revision.
+func (p *pending) take() batch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.batch
+	b.services = slices.Collect(maps.Keys(p.services))
+	clear(p.services)
+	p.batch = batch{slices: b.slices}
+	return b
+}
+
+// giveBack returns what a failed sync could not apply.
+func (p *pending) giveBack(b batch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range b.services {
+		p.services[n] = struct{}{}
+	}
+	p.batch.terminating = p.batch.terminating || b.terminating
+	p.batch.triggers = append(b.triggers, p.batch.triggers...)
+	p.batch.serviceChanges += b.serviceChanges
+	p.batch.endpointChanges += b.endpointChanges
+	if !b.queued.IsZero() {
+		p.batch.queued = b.queued
+	}
+}
+
+// oldest is when the oldest change came that is not applied yet; zero: none.
+func (p *pending) oldest() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.batch.queued
+}
+
+// counts are the changes that wait.
+func (p *pending) counts() (services, endpoints int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.batch.serviceChanges, p.batch.endpointChanges
+}
+
+func serviceOf(s *discoveryv1.EndpointSlice) name {
+	return name{s.Namespace, s.Labels[discoveryv1.LabelServiceName]}
+}

@@ -1,0 +1,78 @@
+package rules
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// The words rules are made of. Protocol is tcp, udp or sctp.
+
+// Jump sends the packet through another chain or to a target.
+func Jump(target string) string { return "-j " + target }
+
+// Src matches where packets come from, NotSrc where they do not.
+func Src(p netip.Prefix) string    { return "-s " + p.String() }
+func NotSrc(p netip.Prefix) string { return "! -s " + p.String() }
+
+// Dst matches where packets go, NotDst where they do not.
+func Dst(p netip.Prefix) string    { return "-d " + p.String() }
+func NotDst(p netip.Prefix) string { return "! -d " + p.String() }
+
+// Host is the prefix of one address.
+func Host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// Port matches a protocol and a destination port.
+func Port(protocol string, port int32) string {
+	return "-p " + protocol + " -m " + protocol + " --dport " + strconv.Itoa(int(port))
+}
+
+// Protocol matches any port of a protocol.
+func Protocol(protocol string) string { return "-p " + protocol + " -m " + protocol }
+
+// Local matches addresses of this machine, as destination or as source.
+const (
+	LocalDst = "-m addrtype --dst-type LOCAL"
+	LocalSrc = "-m addrtype --src-type LOCAL"
+)
+
+// New matches the first packet of a connection.
+const New = "-m conntrack --ctstate NEW"
+
+// Comment explains the rule to who reads it in the kernel. Quotes and control
+// characters cannot leave the comment.
+func Comment(text string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r < ' ' || r == '"' || r == '\\' || r > '~' {
+			return '_'
+		}
+		return r
+	}, text)
+	if len(clean) > 250 { // the match holds 255 bytes
+		clean = clean[:250]
+	}
+	return `-m comment --comment "` + clean + `"`
+}
+
+// Share matches one packet in n, at random: with n counting down over the
+// rules of a chain each rule gets an equal part.
+func Share(n int) string {
+	if n <= 1 {
+		return ""
+	}
+	return "-m statistic --mode random --probability " + strconv.FormatFloat(1/float64(n), 'f', 10, 64)
+}
+
+// DNAT sends the connection to another destination.
+func DNAT(to netip.AddrPort) string { return "-j DNAT --to-destination " + to.String() }
+
+// SourceBits matches sources whose lowest bits have the given value: 1 of
+// 2^bits parts of all clients, always the same part for the same client.
+func SourceBits(value, bits int) string {
+	mask := 1<<bits - 1
+	return "-s " + lowBits(value) + "/" + lowBits(mask)
+}
+
+func lowBits(v int) string {
+	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}).String()
+}

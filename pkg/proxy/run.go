@@ -1,0 +1,79 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+
+	"golang.org/x/sync/errgroup"
+
+	"podium/pkg/daemon"
+	"podium/pkg/podnetwork"
+)
+
+// Daemon is all that kube-proxy runs.
+type Daemon struct {
+	Config
+	PodNetwork     *podnetwork.Config // nil: the pod network is somebody else's
+	HealthzAddress string             // empty: not served
+	MetricsAddress string             // empty: not served
+	// Sysctl sets a kernel parameter given by its path below /proc/sys.
+	Sysctl func(path, value string) error
+}
+
+// Run works until ctx ends or something fails, and leaves rules and pod
+// network in place.
+func Run(ctx context.Context, d Daemon) error {
+	if d.PodNetwork != nil {
+		d.PodHooks = podnetwork.Hooks()
+	}
+	p, err := New(d.Config)
+	if err != nil {
+		return err
+	}
+	if d.Rules.LocalhostNodePorts {
+		if err := d.Sysctl("net/ipv4/conf/all/route_localnet", "1"); err != nil {
+			d.Log.Warn("node ports will not answer on 127.0.0.1", "error", err)
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	if d.PodNetwork != nil {
+		p.SetPodRules(podnetwork.NoRules())
+		d.PodNetwork.SetRules = p.SetPodRules
+		network := podnetwork.New(*d.PodNetwork)
+		g.Go(func() error { return network.Run(ctx) })
+	}
+	if servers, ok := d.Health.(*HealthServers); ok {
+		servers.Healthy = p.Healthy
+		g.Go(func() error { return servers.Run(ctx) })
+	}
+	if d.Events != nil {
+		g.Go(func() error { return d.Events.Run(ctx) })
+	}
+	serve := func(address string, h http.Handler) {
+		if address != "" {
+			g.Go(func() error {
+				return daemon.Serve(ctx, daemon.ServeConfig{Address: address, Handler: h, Log: d.Log})
+			})
+		}
+	}
+	serve(d.HealthzAddress, p.Handler())
+	serve(d.MetricsAddress, p.metricsHandler())
+	g.Go(func() error { return p.Run(ctx) })
+	g.Go(func() error {
+		if p.waitSynced(ctx) == nil {
+			daemon.NotifyReady()
+		}
+		<-ctx.Done()
+		daemon.NotifyStopping()
+		return nil
+	})
+	return g.Wait()
+}
+
+// metricsHandler serves /metrics, and /proxyMode as upstream does.
+func (p *Proxy) metricsHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", daemon.MetricsHandler(p.cfg.Registry))
+	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("iptables")) })
+	return mux
+}

@@ -1,0 +1,185 @@
+package services
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// Labels by which a Service or a slice asks to be left alone.
+const (
+	labelProxyName = "service.kubernetes.io/service-proxy-name"
+	labelHeadless  = corev1.IsHeadlessService
+)
+
+// Node is what the model must know about the node it is made for.
+type Node struct {
+	Name string
+	Zone string
+}
+
+// Port is one port of one Service as this node serves it.
+type Port struct {
+	Namespace, Service, Name string // Name is the port's, often empty
+	Protocol                 string // tcp, udp or sctp
+
+	ClusterIP     netip.Addr
+	ExternalIPs   []netip.Addr
+	Balancers     []netip.Addr   // addresses a load balancer gave, to be caught on the node
+	AllowedSource []netip.Prefix // who may use the balancers; empty: everybody
+	Port          int32
+	NodePort      int32 // 0: none
+
+	Affinity      time.Duration // 0: none
+	InternalLocal bool          // internalTrafficPolicy: Local
+	ExternalLocal bool          // externalTrafficPolicy: Local
+
+	Cluster []Endpoint // for the Cluster policy, best choice only; sorted by address
+	Local   []Endpoint // for the Local policies: those of this node
+	Any     bool       // the Service has a usable endpoint somewhere
+}
+
+// ID names the port in comments, as "namespace/service:port".
+func (p *Port) ID() string {
+	if p.Name == "" {
+		return p.Namespace + "/" + p.Service
+	}
+	return p.Namespace + "/" + p.Service + ":" + p.Name
+}
+
+// External says whether anything outside the cluster network leads to the port.
+func (p *Port) External() bool {
+	return p.NodePort != 0 || len(p.ExternalIPs) > 0 || len(p.Balancers) > 0
+}
+
+// Endpoint is one backend.
+type Endpoint struct {
+	Addr  netip.AddrPort
+	Local bool // it runs on this node
+}
+
+// Service is everything the node does for one Service.
+type Service struct {
+	Ports           []Port
+	HealthCheckPort int32    // where to tell load balancers whether this node has endpoints; 0: nowhere
+	LocalReady      int      // how many ready endpoints this node has, for that port
+	Notes           []string // what the Service wants and this proxy cannot give
+}
+
+// Build makes the model of one Service; slices are all EndpointSlices of it.
+// A Service that is not the proxy's business has no ports.
+func Build(svc *corev1.Service, sl []*discoveryv1.EndpointSlice, node Node) Service {
+	if svc == nil || !ours(svc) {
+		return Service{}
+	}
+	ip, ok := clusterIPv4(svc)
+	if !ok {
+		return Service{Notes: []string{"the Service has no IPv4 cluster IP, and only IPv4 is proxied"}}
+	}
+	base := Port{
+		Namespace: svc.Namespace, Service: svc.Name,
+		ClusterIP:     ip,
+		ExternalIPs:   addresses(svc.Spec.ExternalIPs),
+		Balancers:     balancers(svc),
+		AllowedSource: prefixes(svc.Spec.LoadBalancerSourceRanges),
+		Affinity:      affinity(svc),
+		InternalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		ExternalLocal: svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
+	}
+	out := Service{}
+	for _, sp := range svc.Spec.Ports {
+		p := base
+		p.Name, p.Port, p.NodePort = sp.Name, sp.Port, sp.NodePort
+		p.Protocol = protocol(sp.Protocol)
+		candidates := gather(sl, sp.Name, p.Protocol, node)
+		p.Cluster = chooseCluster(candidates, node)
+		p.Local = choose(candidates, func(c candidate) bool { return c.Local })
+		p.Any = len(choose(candidates, func(candidate) bool { return true })) > 0
+		out.Ports = append(out.Ports, p)
+	}
+	if svc.Spec.HealthCheckNodePort != 0 && base.ExternalLocal {
+		out.HealthCheckPort = svc.Spec.HealthCheckNodePort
+		out.LocalReady = localReady(sl, node)
+	}
+	return out
+}
+
+func ours(svc *corev1.Service) bool {
+	_, elsewhere := svc.Labels[labelProxyName]
+	return !elsewhere && svc.Spec.Type != corev1.ServiceTypeExternalName &&
+		svc.Spec.ClusterIP != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone
+}
+
+func clusterIPv4(svc *corev1.Service) (netip.Addr, bool) {
+	all := addresses(append([]string{svc.Spec.ClusterIP}, svc.Spec.ClusterIPs...))
+	if len(all) == 0 {
+		return netip.Addr{}, false
+	}
+	return all[0], true
+}
+
+// addresses keeps the IPv4 ones, in their order.
+func addresses(texts []string) []netip.Addr {
+	var out []netip.Addr
+	for _, t := range texts {
+		if a, err := netip.ParseAddr(t); err == nil && a.Is4() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func prefixes(texts []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, t := range texts {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(t)); err == nil && p.Addr().Is4() {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+func balancers(svc *corev1.Service) []netip.Addr {
+	var texts []string
+	for _, in := range svc.Status.LoadBalancer.Ingress {
+		if in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP {
+			texts = append(texts, in.IP)
+		}
+	}
+	return addresses(texts)
+}
+
+func affinity(svc *corev1.Service) time.Duration {
+	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	seconds := corev1.DefaultClientIPServiceAffinitySeconds
+	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+		seconds = *c.ClientIP.TimeoutSeconds
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+func protocol(p corev1.Protocol) string {
+	if p == "" {
+		return "tcp"
+	}
+	return strings.ToLower(string(p))
+}
+
+// Describe is the model as text, for logs and tests.
+func (p *Port) Describe() string {
+	return fmt.Sprintf("%s %s %s:%d cluster=%v local=%v", p.ID(), p.Protocol, p.ClusterIP, p.Port, p.Cluster, p.Local)
+}
+
+func sortEndpoints(eps []Endpoint) {
+	slices.SortFunc(eps, func(a, b Endpoint) int {
+		return cmp.Or(a.Addr.Addr().Compare(b.Addr.Addr()), cmp.Compare(a.Addr.Port(), b.Addr.Port()))
+	})
+}
