@@ -65,6 +65,9 @@ type Kind struct {
 	AllowCreateOnUpdate bool
 	// AllowUnconditionalUpdate: PUT without resourceVersion overwrites.
 	AllowUnconditionalUpdate bool
+	// ReturnDeleted: a delete answers with the last state of the object, not
+	// with a Status (upstream's pods, serviceaccounts, ...).
+	ReturnDeleted bool
 
 	Subresources []*Subresource
 }
@@ -127,6 +130,7 @@ type Of[T scheme.Object] struct {
 
 	AllowCreateOnUpdate      bool
 	AllowUnconditionalUpdate bool
+	ReturnDeleted            bool
 	Subresources             []*Subresource
 }
 
@@ -148,6 +152,7 @@ func (o Of[T]) Kind(k *scheme.Kind) *Kind {
 		BeforeDelete:             eraseBeforeDelete(o.BeforeDelete),
 		AllowCreateOnUpdate:      o.AllowCreateOnUpdate,
 		AllowUnconditionalUpdate: o.AllowUnconditionalUpdate,
+		ReturnDeleted:            o.ReturnDeleted,
 		Subresources:             o.Subresources,
 	}
 }

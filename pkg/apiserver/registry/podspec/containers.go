@@ -1,0 +1,139 @@
+package podspec
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validateContainers checks both lists; names are unique over both.
+func validateContainers(spec *corev1.PodSpec, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	check := containerCheck{spec: spec, volumes: volumes, names: unique{}}
+	for i := range spec.InitContainers {
+		at := path.Child("initContainers").Index(i)
+		errs = append(errs, check.container(&spec.InitContainers[i], at)...)
+		errs = append(errs, validateInit(&spec.InitContainers[i], at)...)
+	}
+	if len(spec.Containers) == 0 {
+		errs = append(errs, field.Required(path.Child("containers"), ""))
+	}
+	for i := range spec.Containers {
+		at := path.Child("containers").Index(i)
+		errs = append(errs, check.container(&spec.Containers[i], at)...)
+		errs = append(errs, validateMain(&spec.Containers[i], at)...)
+	}
+	return append(errs, validateHostPorts(spec.Containers, path.Child("containers"))...)
+}
+
+// containerCheck is what a container's checks need to know of its pod.
+type containerCheck struct {
+	spec    *corev1.PodSpec
+	volumes map[string]*corev1.Volume
+	names   unique
+}
+
+func (cc *containerCheck) container(c *corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if c.Name == "" {
+		errs = append(errs, field.Required(path.Child("name"), ""))
+	} else {
+		errs = append(errs, invalid(validation.IsDNS1123Label(c.Name), path.Child("name"), c.Name)...)
+		errs = append(errs, cc.names.check(c.Name, path.Child("name"))...)
+	}
+	switch {
+	case c.Image == "":
+		errs = append(errs, field.Required(path.Child("image"), ""))
+	case c.Image != strings.TrimSpace(c.Image):
+		errs = append(errs, field.Invalid(path.Child("image"), c.Image, "must not have leading or trailing whitespace"))
+	}
+	errs = append(errs, oneOf(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
+		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
+	errs = append(errs, oneOf(c.ImagePullPolicy, path.Child("imagePullPolicy"),
+		corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+	errs = append(errs, cc.ports(c.Ports, path.Child("ports"))...)
+	errs = append(errs, validateEnv(c.Env, path.Child("env"))...)
+	errs = append(errs, validateEnvFrom(c.EnvFrom, path.Child("envFrom"))...)
+	errs = append(errs, cc.mounts(c, path.Child("volumeMounts"))...)
+	errs = append(errs, validateResources(&c.Resources, path.Child("resources"))...)
+	errs = append(errs, validateSecurity(c.SecurityContext, path.Child("securityContext"))...)
+	for i, p := range c.ResizePolicy {
+		at := path.Child("resizePolicy").Index(i)
+		errs = append(errs, oneOf(p.ResourceName, at.Child("resourceName"), corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs, oneOf(p.RestartPolicy, at.Child("restartPolicy"), corev1.NotRequired, corev1.RestartContainer)...)
+	}
+	return errs
+}
+
+// validateInit: what runs to its end before the rest has no use for these.
+func validateInit(c *corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if c.RestartPolicy != nil {
+		return nil // a sidecar, which Refuse answers
+	}
+	forbid := func(set bool, name string) {
+		if set {
+			errs = append(errs, field.Forbidden(path.Child(name), "may not be set for init containers without restartPolicy=Always"))
+		}
+	}
+	forbid(c.Lifecycle != nil, "lifecycle")
+	forbid(c.LivenessProbe != nil, "livenessProbe")
+	forbid(c.ReadinessProbe != nil, "readinessProbe")
+	forbid(c.StartupProbe != nil, "startupProbe")
+	return errs
+}
+
+func validateMain(c *corev1.Container, path *field.Path) field.ErrorList {
+	errs := validateLifecycle(c.Lifecycle, path.Child("lifecycle"))
+	return append(errs, validateProbes(c, path)...)
+}
+
+func (cc *containerCheck) ports(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := unique{}
+	for i := range ports {
+		p, at := &ports[i], path.Index(i)
+		if p.Name != "" {
+			if bad := validation.IsValidPortName(p.Name); len(bad) > 0 {
+				errs = append(errs, invalid(bad, at.Child("name"), p.Name)...)
+			} else {
+				errs = append(errs, names.check(p.Name, at.Child("name"))...)
+			}
+		}
+		if p.ContainerPort == 0 {
+			errs = append(errs, field.Required(at.Child("containerPort"), ""))
+		} else {
+			errs = append(errs, invalid(validation.IsValidPortNum(int(p.ContainerPort)), at.Child("containerPort"), p.ContainerPort)...)
+		}
+		if p.HostPort != 0 {
+			errs = append(errs, invalid(validation.IsValidPortNum(int(p.HostPort)), at.Child("hostPort"), p.HostPort)...)
+			if cc.spec.HostNetwork && p.HostPort != p.ContainerPort {
+				errs = append(errs, field.Invalid(at.Child("containerPort"), p.ContainerPort, "must match `hostPort` when `hostNetwork` is true"))
+			}
+		}
+		if p.HostIP != "" {
+			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("hostIP"), p.HostIP, false, nil)...)
+		}
+		errs = append(errs, oneOf(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+	}
+	return errs
+}
+
+// validateHostPorts: two containers cannot take one port of the node.
+func validateHostPorts(containers []corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	taken := unique{}
+	for i := range containers {
+		for j, p := range containers[i].Ports {
+			if p.HostPort == 0 {
+				continue
+			}
+			key := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
+			errs = append(errs, taken.check(key, path.Index(i).Child("ports").Index(j).Child("hostPort"))...)
+		}
+	}
+	return errs
+}

@@ -1,0 +1,105 @@
+package podspec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validateResources(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	limits, requests := path.Child("limits"), path.Child("requests")
+	for _, name := range sortedNames(r.Limits) {
+		errs = append(errs, validateQuantity(name, r.Limits[name], limits.Key(string(name)))...)
+	}
+	for _, name := range sortedNames(r.Requests) {
+		q := r.Requests[name]
+		errs = append(errs, validateQuantity(name, q, requests.Key(string(name)))...)
+		limit, limited := r.Limits[name]
+		switch {
+		case limited && !overcommits(name) && q.Cmp(limit) != 0:
+			errs = append(errs, field.Invalid(requests, q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
+		case limited && q.Cmp(limit) > 0:
+			errs = append(errs, field.Invalid(requests, q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+		case !limited && !overcommits(name):
+			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
+		}
+	}
+	return errs
+}
+
+func validateQuantity(name corev1.ResourceName, q resource.Quantity, path *field.Path) field.ErrorList {
+	errs := validateResourceName(name, path)
+	switch {
+	case q.Sign() < 0:
+		errs = append(errs, field.Invalid(path, q.String(), "must be greater than or equal to 0"))
+	case !native(name) && q.MilliValue()%1000 != 0:
+		errs = append(errs, field.Invalid(path, q, "must be an integer"))
+	}
+	return errs
+}
+
+func validateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	errs := invalid(validation.IsQualifiedName(string(name)), path, name)
+	if len(errs) > 0 || native(name) {
+		return errs
+	}
+	switch {
+	case strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+		return field.ErrorList{refused(path)}
+	case !strings.Contains(string(name), "/"):
+		return field.ErrorList{field.Invalid(path, name, "must be a standard resource for containers")}
+	case strings.Contains(string(name), "kubernetes.io/"):
+		return field.ErrorList{field.Invalid(path, name, "must be a standard resource for containers")}
+	}
+	return nil
+}
+
+// native resources are the node's own; all others are counted in whole units.
+func native(name corev1.ResourceName) bool {
+	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
+}
+
+func overcommits(name corev1.ResourceName) bool { return native(name) }
+
+func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
+	names := make([]corev1.ResourceName, 0, len(list))
+	for name := range list {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// QOSClass says how dear a pod is to its node when memory runs short:
+// guaranteed if every container has limits for CPU and memory and asks for
+// just that, best effort if none asks for anything.
+func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
+	guaranteed, asked := true, false
+	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range list {
+			r := &list[i].Resources
+			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				request, limit := r.Requests[name], r.Limits[name]
+				if !request.IsZero() || !limit.IsZero() {
+					asked = true
+				}
+				if limit.IsZero() || !request.IsZero() && request.Cmp(limit) != 0 {
+					guaranteed = false
+				}
+			}
+		}
+	}
+	switch {
+	case !asked:
+		return corev1.PodQOSBestEffort
+	case guaranteed:
+		return corev1.PodQOSGuaranteed
+	}
+	return corev1.PodQOSBurstable
+}

@@ -1,0 +1,113 @@
+package registry
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/scheme"
+)
+
+func replicaSets(k *scheme.Kind, _ Config) *Kind {
+	return Of[*appsv1.ReplicaSet]{
+		Default:  defaultReplicaSet,
+		Prepare:  prepareReplicaSet,
+		Validate: validateReplicaSet,
+		Warnings: func(new, _ *appsv1.ReplicaSet) []string { return templateWarnings(new.Name, &new.Spec.Template) },
+		Columns:  replicaSetColumns(),
+		Row:      replicaSetRow,
+		Fields: func(rs *appsv1.ReplicaSet) fields.Set {
+			return fields.Set{"status.replicas": strconv.Itoa(int(rs.Status.Replicas))}
+		},
+		AllowUnconditionalUpdate: true,
+		Subresources: []*Subresource{
+			part(k, "status", func(new, old *appsv1.ReplicaSet) {
+				new.Spec = old.Spec
+				new.Generation = old.Generation
+			}, validateReplicaSetStatus),
+			scalable[*appsv1.ReplicaSet]{
+				replicas: func(rs *appsv1.ReplicaSet) **int32 { return &rs.Spec.Replicas },
+				running:  func(rs *appsv1.ReplicaSet) int32 { return rs.Status.Replicas },
+				selector: func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector },
+			}.subresource(k),
+		},
+	}.Kind(k)
+}
+
+func defaultReplicaSet(rs *appsv1.ReplicaSet) {
+	if rs.Spec.Replicas == nil {
+		rs.Spec.Replicas = new(int32(1))
+	}
+	podspec.Default(&rs.Spec.Template.Spec)
+}
+
+func prepareReplicaSet(_ context.Context, _ Backend, new, old *appsv1.ReplicaSet) error {
+	if old == nil {
+		new.Status = appsv1.ReplicaSetStatus{}
+		new.Generation = 1
+		return nil
+	}
+	new.Status = old.Status
+	new.Generation = nextGeneration(&old.ObjectMeta, apiequality.Semantic.DeepEqual(new.Spec, old.Spec))
+	return nil
+}
+
+func validateReplicaSet(new, old *appsv1.ReplicaSet) field.ErrorList {
+	path := field.NewPath("spec")
+	var before *corev1.PodTemplateSpec
+	var errs field.ErrorList
+	if old != nil {
+		before = &old.Spec.Template
+		errs = apivalidation.ValidateImmutableField(new.Spec.Selector, old.Spec.Selector, path.Child("selector"))
+	}
+	if new.Spec.Replicas != nil {
+		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*new.Spec.Replicas), path.Child("replicas"))...)
+	}
+	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(new.Spec.MinReadySeconds), path.Child("minReadySeconds"))...)
+	errs = append(errs, validateSelector(new.Spec.Selector, &new.Spec.Template, "deployment", path)...)
+	return append(errs, validateTemplate(&new.Spec.Template, before, path.Child("template"))...)
+}
+
+func validateReplicaSetStatus(new, _ *appsv1.ReplicaSet) field.ErrorList {
+	path := field.NewPath("status")
+	s := &new.Status
+	errs := validateCounts(path, count{"replicas", s.Replicas},
+		count{"fullyLabeledReplicas", s.FullyLabeledReplicas},
+		count{"readyReplicas", s.ReadyReplicas},
+		count{"availableReplicas", s.AvailableReplicas})
+	if s.AvailableReplicas > s.ReadyReplicas {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+	}
+	return append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, path.Child("observedGeneration"))...)
+}
+
+func replicaSetColumns() []metav1.TableColumnDefinition {
+	spec, status := appsv1.ReplicaSetSpec{}.SwaggerDoc(), appsv1.ReplicaSetStatus{}.SwaggerDoc()
+	return append(columns(
+		number("Desired", spec["replicas"]),
+		number("Current", status["replicas"]),
+		number("Ready", status["readyReplicas"]),
+		ageColumn(),
+	), templateColumns(spec["selector"])...)
+}
+
+func replicaSetRow(rs *appsv1.ReplicaSet, now time.Time) []any {
+	return append([]any{rs.Name, desired(rs.Spec.Replicas), int64(rs.Status.Replicas), int64(rs.Status.ReadyReplicas), age(rs.CreationTimestamp, now)},
+		templateCells(&rs.Spec.Template, rs.Spec.Selector)...)
+}
+
+func desired(replicas *int32) int64 {
+	if replicas == nil {
+		return 1
+	}
+	return int64(*replicas)
+}

@@ -1,0 +1,84 @@
+package registry
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// column is a column of text.
+func column(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "string", Description: description}
+}
+
+// number is a column of whole numbers.
+func number(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: description}
+}
+
+// wide makes columns that are shown by `get -o wide` only.
+func wide(columns ...metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
+	for i := range columns {
+		columns[i].Priority = 1
+	}
+	return columns
+}
+
+// columns joins the name, which every table starts with, and the rest.
+func columns(rest ...metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
+	name := column("Name", metav1.ObjectMeta{}.SwaggerDoc()["name"])
+	name.Format = "name"
+	return append([]metav1.TableColumnDefinition{name}, rest...)
+}
+
+func ageColumn() metav1.TableColumnDefinition {
+	return column("Age", metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"])
+}
+
+// age is how long ago t was, as people say it: 5m, 3h20m, 42d.
+func age(t metav1.Time, now time.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(t.Time))
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "<none>"
+	}
+	return s
+}
+
+// templateCells are the wide columns of what has a pod template.
+func templateCells(t *corev1.PodTemplateSpec, selector *metav1.LabelSelector) []any {
+	var names, images []string
+	for i := range t.Spec.Containers {
+		names = append(names, t.Spec.Containers[i].Name)
+		images = append(images, t.Spec.Containers[i].Image)
+	}
+	return []any{strings.Join(names, ","), strings.Join(images, ","), metav1.FormatLabelSelector(selector)}
+}
+
+// templateColumns are the heads of templateCells.
+func templateColumns(selector string) []metav1.TableColumnDefinition {
+	return wide(
+		column("Containers", "Names of each container in the template."),
+		column("Images", "Images referenced by each container in the template."),
+		column("Selector", selector))
+}
+
+func formatLabels(m map[string]string) string { return orNone(labels.FormatLabels(m)) }
+
+// some joins at most max of list and counts the others.
+func some(list []string, max int) string {
+	if len(list) > max {
+		return fmt.Sprintf("%s + %d more...", strings.Join(list[:max], ","), len(list)-max)
+	}
+	return strings.Join(list, ",")
+}

@@ -1,0 +1,132 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/scheme"
+)
+
+// validateSelector: a workload's selector finds the pods of its own template,
+// and is never empty, for that would be every pod.
+func validateSelector(selector *metav1.LabelSelector, template *corev1.PodTemplateSpec, kind string, path *field.Path) field.ErrorList {
+	at := path.Child("selector")
+	if selector == nil {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	errs := metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, at)
+	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+		errs = append(errs, field.Invalid(at, selector, "empty selector is invalid for "+kind))
+	}
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		return append(errs, field.Invalid(at, selector, "invalid label selector"))
+	}
+	if !s.Empty() && !s.Matches(labels.Set(template.Labels)) {
+		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
+	}
+	return errs
+}
+
+// validateTemplate checks a template that is new or has changed: what was
+// accepted once stays so.
+func validateTemplate(new, old *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+	if old != nil && apiequality.Semantic.DeepEqual(new, old) {
+		return nil
+	}
+	return podspec.ValidateTemplate(new, path)
+}
+
+// templateWarnings are those of the pods to come.
+func templateWarnings(name string, t *corev1.PodTemplateSpec) []string {
+	var out []string
+	if len(validation.IsDNS1123Label(name)) > 0 && name != "" {
+		out = append(out, "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: "+fmt.Sprint(validation.IsDNS1123Label(name)))
+	}
+	return append(out, podspec.Warnings(&t.Spec, field.NewPath("spec", "template", "spec"))...)
+}
+
+// count is one number of a status.
+type count struct {
+	name  string
+	value int32
+}
+
+// validateCounts: no number is negative, and none but the first, which is
+// that of all, is greater than the first.
+func validateCounts(path *field.Path, all count, parts ...count) field.ErrorList {
+	errs := apivalidation.ValidateNonnegativeField(int64(all.value), path.Child(all.name))
+	for _, part := range parts {
+		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(part.value), path.Child(part.name))...)
+		if part.value > all.value {
+			errs = append(errs, field.Invalid(path.Child(part.name), part.value, "cannot be greater than status."+all.name))
+		}
+	}
+	return errs
+}
+
+// scalable is what the scale subresource needs to know of a kind.
+type scalable[T scheme.Object] struct {
+	replicas func(T) **int32
+	running  func(T) int32
+	selector func(T) *metav1.LabelSelector
+}
+
+func (s scalable[T]) subresource(k *scheme.Kind) *Subresource {
+	return &Subresource{
+		Name: "scale", GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
+		View: func(obj scheme.Object) (runtime.Object, error) { return s.view(obj.(T)) },
+		Merge: func(obj scheme.Object, view runtime.Object) error {
+			return s.merge(k, obj.(T), view.(*autoscalingv1.Scale))
+		},
+	}
+}
+
+func (s scalable[T]) view(obj T) (*autoscalingv1.Scale, error) {
+	selector, err := metav1.LabelSelectorAsSelector(s.selector(obj))
+	if err != nil {
+		return nil, fmt.Errorf("selector of %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
+	}
+	scale := &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
+			ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp(),
+		},
+		Status: autoscalingv1.ScaleStatus{Replicas: s.running(obj), Selector: selector.String()},
+	}
+	if n := *s.replicas(obj); n != nil {
+		scale.Spec.Replicas = *n
+	}
+	return scale, nil
+}
+
+// merge sets the replicas, if obj is still the object that was looked at.
+func (s scalable[T]) merge(k *scheme.Kind, obj T, scale *autoscalingv1.Scale) error {
+	group := k.GVR().GroupResource()
+	if scale.UID != "" && scale.UID != obj.GetUID() {
+		return apierrors.NewConflict(group, obj.GetName(), fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, obj.GetUID()))
+	}
+	if scale.ResourceVersion != "" && scale.ResourceVersion != obj.GetResourceVersion() {
+		return apierrors.NewConflict(group, obj.GetName(), errModified)
+	}
+	if errs := apivalidation.ValidateNonnegativeField(int64(scale.Spec.Replicas), field.NewPath("spec", "replicas")); len(errs) > 0 {
+		return apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), obj.GetName(), errs)
+	}
+	*s.replicas(obj) = &scale.Spec.Replicas
+	return nil
+}
+
+var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
