@@ -97,7 +97,7 @@ func (c *Config) wait(ctx context.Context, waiting func(string), check func(cont
 			return nil
 		}
 		err := check(ctx)
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			waiting(err.Error())
 		}
 		return err

@@ -28,7 +28,7 @@ func Start(out io.Writer) *Steps {
 }
 
 // Do runs one step. The step tells what it waits for through waiting; that is
-// shown when it takes longer than two seconds, and in the error.
+// shown when it takes longer than two seconds.
 func (s *Steps) Do(ctx context.Context, name string, step func(ctx context.Context, waiting func(string)) error) error {
 	begin := time.Now()
 	note := &note{}
@@ -42,9 +42,6 @@ func (s *Steps) Do(ctx context.Context, name string, step func(ctx context.Conte
 	took := time.Since(begin).Seconds()
 	if err != nil {
 		fmt.Fprintf(s.Out, " ✗ %-34s %6.2fs\n", name, took)
-		if what := note.get(); what != "" {
-			return fmt.Errorf("%s: %w (last seen: %s)", name, err, what)
-		}
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	fmt.Fprintf(s.Out, " ✓ %-34s %6.2fs\n", name, took)
