@@ -31,9 +31,7 @@ type Config struct {
 	Name      string                                             // in logs and metrics
 	Workers   int                                                // default 5
 	Reconcile func(ctx context.Context, key Key) (Result, error) // safe to call for several keys at once
-	Synced    []interface {
-		WaitSynced(ctx context.Context) error
-	} // the informers that must be complete first
+	Synced    []Syncer                                           // the informers that must be complete first
 
 	// Pace is the least time between two starts of one key: the first of many
 	// changes is handled at once and the rest together. Default 0.

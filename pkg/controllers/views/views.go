@@ -176,3 +176,24 @@ func matches(selector, labels map[string]string) bool {
 	}
 	return true
 }
+
+// WakeServices wakes the services that a changed pod stands behind, or stood;
+// not when same says that the change does not matter.
+func (v *Views) WakeServices(wake func(...types.NamespacedName), same func(old, new *corev1.Pod) bool) {
+	of := func(p *corev1.Pod) {
+		for _, s := range v.ServicesSelecting(p.Namespace, p.Labels) {
+			wake(types.NamespacedName{Namespace: s.Namespace, Name: s.Name})
+		}
+	}
+	v.Pods.OnChange(func(old, new *corev1.Pod) {
+		if old != nil && new != nil && same(old, new) {
+			return
+		}
+		if old != nil {
+			of(old)
+		}
+		if new != nil {
+			of(new)
+		}
+	})
+}

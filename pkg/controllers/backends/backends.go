@@ -1,0 +1,108 @@
+package backends
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	netutils "k8s.io/utils/net"
+
+	"podium/pkg/controllers/pods"
+)
+
+// Wanted says that the service's endpoints are the controllers' to keep:
+// without a selector they are the user's, and an external name has none.
+func Wanted(s *corev1.Service) bool {
+	return s.DeletionTimestamp == nil && s.Spec.Type != corev1.ServiceTypeExternalName && len(s.Spec.Selector) > 0
+}
+
+// Headless says that the service has no address of its own.
+func Headless(s *corev1.Service) bool {
+	return s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone
+}
+
+// Counts says that the pod can be an endpoint at all: it has an address and has not ended.
+func Counts(p *corev1.Pod) bool { return !pods.Terminal(p) && len(addresses(p)) > 0 }
+
+// Families are the address families of a service, IPv4 if it does not say.
+func Families(s *corev1.Service) []corev1.IPFamily {
+	if len(s.Spec.IPFamilies) > 0 {
+		return s.Spec.IPFamilies
+	}
+	if netutils.IsIPv6String(s.Spec.ClusterIP) {
+		return []corev1.IPFamily{corev1.IPv6Protocol}
+	}
+	return []corev1.IPFamily{corev1.IPv4Protocol}
+}
+
+// Address is the pod's first address of the family, "" if it has none.
+func Address(p *corev1.Pod, family corev1.IPFamily) string {
+	for _, ip := range addresses(p) {
+		if netutils.IsIPv6String(ip) == (family == corev1.IPv6Protocol) {
+			return ip
+		}
+	}
+	return ""
+}
+
+func addresses(p *corev1.Pod) []string {
+	var out []string
+	for _, ip := range p.Status.PodIPs {
+		if ip.IP != "" {
+			out = append(out, ip.IP)
+		}
+	}
+	if len(out) == 0 && p.Status.PodIP != "" {
+		out = append(out, p.Status.PodIP)
+	}
+	return out
+}
+
+// Port is the number of the service's port in this pod; a named one is looked
+// up in the pod's containers and may not be there.
+func Port(p *corev1.Pod, sp *corev1.ServicePort) (int32, bool) {
+	if sp.TargetPort.Type == intstr.Int {
+		if sp.TargetPort.IntVal == 0 {
+			return sp.Port, true
+		}
+		return sp.TargetPort.IntVal, true
+	}
+	for _, c := range p.Spec.Containers {
+		if n, ok := named(c, sp); ok {
+			return n, true
+		}
+	}
+	for _, c := range p.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			if n, ok := named(c, sp); ok {
+				return n, true
+			}
+		}
+	}
+	return 0, false
+}
+
+func named(c corev1.Container, sp *corev1.ServicePort) (int32, bool) {
+	for _, port := range c.Ports {
+		if port.Name == sp.TargetPort.StrVal && port.Protocol == sp.Protocol {
+			return port.ContainerPort, true
+		}
+	}
+	return 0, false
+}
+
+// Hostname is the pod's name within the service's domain, "" if it has none.
+func Hostname(p *corev1.Pod, s *corev1.Service) string {
+	if p.Spec.Hostname != "" && p.Spec.Subdomain == s.Name && p.Namespace == s.Namespace {
+		return p.Spec.Hostname
+	}
+	return ""
+}
+
+// Same says that a change of a pod changes no endpoint.
+func Same(a, b *corev1.Pod) bool {
+	return a.UID == b.UID && maps.Equal(a.Labels, b.Labels) && slices.Equal(addresses(a), addresses(b)) &&
+		pods.Ready(a) == pods.Ready(b) && pods.Terminal(a) == pods.Terminal(b) &&
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && a.Spec.NodeName == b.Spec.NodeName
+}

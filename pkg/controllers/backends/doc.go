@@ -1,0 +1,3 @@
+// Package backends says which pods stand behind a Service, at which addresses
+// and ports: what the endpoints and endpointslice controllers agree on.
+package backends
