@@ -1,0 +1,86 @@
+package endpoints
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"podium/pkg/apiserver/wire"
+	"podium/pkg/scheme"
+)
+
+var statusGVK = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
+
+// objectFrame is an event with an object, or with its metadata only.
+func (s *stream) objectFrame(event watch.EventType, obj scheme.Object, enc wire.Encoded) ([]byte, error) {
+	if s.f.As != nil {
+		return eventFrame(s.f.Media, event, s.f.As.GroupVersion().WithKind(wire.PartialObjectMetadata), partial{obj, enc})
+	}
+	return eventFrame(s.f.Media, event, s.res.gvk(), enc)
+}
+
+// tableFrame is an event with a table of one row.
+func (s *stream) tableFrame(event watch.EventType, r row) ([]byte, error) {
+	t, err := s.table(s.f, []row{r}, metav1.ListMeta{ResourceVersion: r.obj.GetResourceVersion()}, !s.columns)
+	if err != nil {
+		return nil, err
+	}
+	s.columns = true
+	text, err := json.Marshal(t)
+	if err != nil {
+		return nil, fmt.Errorf("encode table: %w", err)
+	}
+	return appendJSONEvent(nil, event, text), nil
+}
+
+// eventFrame is one event as it goes over the wire: a line of JSON, or a
+// protobuf WatchEvent behind its length.
+func eventFrame(media string, event watch.EventType, gvk schema.GroupVersionKind, obj wire.Encoded) ([]byte, error) {
+	if media != scheme.Protobuf {
+		bare, err := obj.JSON()
+		if err != nil {
+			return nil, err
+		}
+		return appendJSONEvent(make([]byte, 0, len(bare)+128), event, scheme.TypedJSON(gvk, bare)), nil
+	}
+	bare, err := obj.Proto()
+	if err != nil {
+		return nil, err
+	}
+	return protoEvent(event, gvk, bare), nil
+}
+
+func appendJSONEvent(b []byte, event watch.EventType, object []byte) []byte {
+	b = append(b, `{"type":"`...)
+	b = append(b, event...)
+	b = append(b, `","object":`...)
+	b = append(b, object...)
+	return append(b, "}\n"...)
+}
+
+// protoEvent nests, from the outside in: the length of the frame, the
+// WatchEvent, the RawExtension that holds the object, the object's envelope,
+// its message.
+func protoEvent(event watch.EventType, gvk schema.GroupVersionKind, bare []byte) []byte {
+	head := wire.AppendProtoHead(make([]byte, 0, 96), gvk, len(bare))
+	object := len(head) + len(bare) + len(wire.ProtoTail)
+	extension := wire.SizeBytes(object)
+	size := wire.SizeBytes(len(event)) + wire.SizeBytes(extension)
+
+	b := make([]byte, 4, 4+size)
+	binary.BigEndian.PutUint32(b, uint32(size))
+	b = append(b, 1<<3|2)
+	b = binary.AppendUvarint(b, uint64(len(event)))
+	b = append(b, event...)
+	b = append(b, 2<<3|2)
+	b = binary.AppendUvarint(b, uint64(extension))
+	b = append(b, 1<<3|2)
+	b = binary.AppendUvarint(b, uint64(object))
+	b = append(b, head...)
+	b = append(b, bare...)
+	return append(b, wire.ProtoTail...)
+}

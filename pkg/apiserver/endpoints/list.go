@@ -1,0 +1,196 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/apiserver/wire"
+	"podium/pkg/storage"
+	"podium/pkg/storage/watchcache"
+)
+
+// page is the answer to a list.
+type page struct {
+	entries []*watchcache.Entry
+	meta    metav1.ListMeta
+}
+
+// list answers with the objects of a namespace, or of all: a header and then
+// each object's cached encoding.
+func (c *call) list() error {
+	f, err := wire.Negotiate(c.r, wire.Offer{As: []string{wire.Table, wire.PartialObjectMetadataList}})
+	if err != nil {
+		return err
+	}
+	o, err := c.listOptions(false)
+	if err != nil {
+		return err
+	}
+	p, err := c.res.page(c.ctx, c.info.Namespace, o)
+	if err != nil {
+		return err
+	}
+	return c.respondPage(f, p)
+}
+
+// respondPage writes objects as a list of the form f.
+func (c *call) respondPage(f wire.Format, p page) error {
+	switch {
+	case f.As == nil:
+		return writeList(c.w, c.r, f, c.res.listGVK, p)
+	case f.As.Kind == wire.Table:
+		rows := make([]row, len(p.entries))
+		for i, e := range p.entries {
+			rows[i] = row{e.Object, e}
+		}
+		return c.respondTable(200, f, rows, p.meta)
+	}
+	return writePartialList(c.w, c.r, f, p)
+}
+
+// page finds the objects that a list asks for.
+func (r *resource) page(ctx context.Context, namespace string, o listOptions) (page, error) {
+	snap, pos, err := r.listed(ctx, o)
+	if err != nil {
+		return page{}, err
+	}
+	p := page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(snap.Revision, 10)}}
+	scope, after := r.scope(namespace), ""
+	if pos.After != "" {
+		after = r.prefix + pos.After
+		if !strings.HasPrefix(after, scope) {
+			return page{}, apierrors.NewBadRequest("continue key is not valid: it belongs to another list")
+		}
+	}
+	more := r.collect(snap, namespace, scope, after, o, &p)
+	if !more {
+		return p, nil
+	}
+	last := p.entries[len(p.entries)-1]
+	next := position{Revision: snap.Revision, After: strings.TrimPrefix(last.Key, r.prefix)}
+	if !o.selective() {
+		next.Left = pos.Left - int64(len(p.entries))
+		if pos.Left == 0 {
+			next.Left = r.left(snap, scope, after, last.Key, len(p.entries))
+		}
+		if next.Left > 0 {
+			left := next.Left
+			p.meta.RemainingItemCount = &left
+		}
+	}
+	p.meta.Continue, err = next.token()
+	return p, err
+}
+
+// listed is the snapshot a list is of, and where in it the page begins.
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list
+func (r *resource) listed(ctx context.Context, o listOptions) (*watchcache.Snapshot, position, error) {
+	if o.Continue != "" {
+		return r.continued(ctx, o)
+	}
+	rev, err := parseVersion(o.ResourceVersion)
+	if err != nil {
+		return nil, position{}, err
+	}
+	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
+		o.ResourceVersionMatch == "" && o.Limit > 0 && rev > 0
+	if !exact {
+		snap, err := r.snapshot(ctx, o.ResourceVersion)
+		return snap, position{}, err
+	}
+	snap, err := r.cache.At(ctx, rev)
+	if errors.Is(err, storage.ErrFuture) {
+		return nil, position{}, r.tooLargeVersion(ctx, rev)
+	}
+	return snap, position{}, readError(err)
+}
+
+func (r *resource) continued(ctx context.Context, o listOptions) (*watchcache.Snapshot, position, error) {
+	pos, err := parsePosition(o.Continue)
+	if err != nil {
+		return nil, pos, apierrors.NewBadRequest(err.Error())
+	}
+	if o.ResourceVersion != "" && o.ResourceVersion != "0" {
+		return nil, pos, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+	}
+	if pos.Revision < 0 {
+		snap, err := r.cache.Latest(ctx)
+		return snap, pos, readError(err)
+	}
+	snap, err := r.cache.At(ctx, pos.Revision)
+	if errors.Is(err, storage.ErrCompacted) || errors.Is(err, storage.ErrFuture) {
+		return nil, pos, pos.expired()
+	}
+	return snap, pos, readError(err)
+}
+
+// collect fills the page and says whether more objects match than fit.
+func (r *resource) collect(snap *watchcache.Snapshot, namespace, scope, after string, o listOptions, p *page) (more bool) {
+	limit := int(o.Limit)
+	if limit <= 0 || limit > snap.Len() {
+		limit = snap.Len()
+	}
+	all := !o.selective()
+	if all && scope == r.prefix {
+		p.entries = make([]*watchcache.Entry, 0, limit)
+	}
+	take := func(e *watchcache.Entry) bool {
+		if !all && !o.matches(e) {
+			return true
+		}
+		if len(p.entries) == limit {
+			more = true
+			return false
+		}
+		p.entries = append(p.entries, e)
+		return true
+	}
+	if name, value, ok := r.indexedField(o); ok {
+		for e := range snap.ByField(name, value) {
+			if e.Key > after && strings.HasPrefix(e.Key, scope) && !take(e) {
+				break
+			}
+		}
+		return more
+	}
+	if name, ok := exactly(o, "metadata.name"); ok && (namespace != "" || !r.Namespaced) {
+		if e := snap.Get(r.key(namespace, name)); e != nil && e.Key > after {
+			take(e)
+		}
+		return more
+	}
+	snap.Ascend(scope, after, take)
+	return more
+}
+
+// indexedField is an exact field of the selector that objects are indexed by.
+func (r *resource) indexedField(o listOptions) (name, value string, ok bool) {
+	for _, name := range r.Indexed {
+		if value, ok := exactly(o, name); ok {
+			return name, value, true
+		}
+	}
+	return "", "", false
+}
+
+func exactly(o listOptions, field string) (string, bool) {
+	if o.FieldSelector == nil {
+		return "", false
+	}
+	return o.FieldSelector.RequiresExactMatch(field)
+}
+
+// left counts the objects behind a page.
+func (r *resource) left(snap *watchcache.Snapshot, scope, after, last string, sent int) int64 {
+	if scope == r.prefix && after == "" {
+		return int64(snap.Len() - sent)
+	}
+	n := int64(0)
+	snap.Ascend(scope, last, func(*watchcache.Entry) bool { n++; return true })
+	return n
+}

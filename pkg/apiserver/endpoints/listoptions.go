@@ -1,0 +1,110 @@
+package endpoints
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	listvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"podium/pkg/apiserver/request"
+	"podium/pkg/storage/watchcache"
+)
+
+// listOptions say which objects, as of when, and how many.
+type listOptions struct {
+	internalversion.ListOptions
+}
+
+// listOptions reads the query of a list, a watch or a delete of many.
+func (c *call) listOptions(watch bool) (listOptions, error) {
+	o, err := parseListOptions(c.query(), watch)
+	if err != nil {
+		return o, err
+	}
+	if c.info.Name != "" && (o.FieldSelector == nil || o.FieldSelector.Empty()) { // /watch/.../NAME
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", c.info.Name)
+	}
+	return o, c.res.checkFields(o.FieldSelector)
+}
+
+func parseListOptions(q url.Values, watch bool) (o listOptions, err error) {
+	o.Watch = watch
+	o.ResourceVersion = q.Get("resourceVersion")
+	o.ResourceVersionMatch = metav1.ResourceVersionMatch(q.Get("resourceVersionMatch"))
+	o.Continue = q.Get("continue")
+	o.AllowWatchBookmarks = request.Flag(q, "allowWatchBookmarks")
+	if _, ok := q["sendInitialEvents"]; ok {
+		send := request.Flag(q, "sendInitialEvents")
+		o.SendInitialEvents = &send
+	}
+	if o.Limit, err = parseNumber(q, "limit"); err != nil {
+		return o, err
+	}
+	if q.Get("timeoutSeconds") != "" {
+		seconds, err := parseNumber(q, "timeoutSeconds")
+		if err != nil {
+			return o, err
+		}
+		o.TimeoutSeconds = &seconds
+	}
+	if s := q.Get("labelSelector"); s != "" {
+		if o.LabelSelector, err = labels.Parse(s); err != nil {
+			return o, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if s := q.Get("fieldSelector"); s != "" {
+		if o.FieldSelector, err = fields.ParseSelector(s); err != nil {
+			return o, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	return o, invalidOptions("ListOptions", listvalidation.ValidateListOptions(&o.ListOptions, true))
+}
+
+func parseNumber(q url.Values, key string) (int64, error) {
+	text := q.Get(key)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(err.Error())
+	}
+	if n < 0 {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("%s: Invalid value: %d: must be greater than or equal to 0", key, n))
+	}
+	return n, nil
+}
+
+// checkFields refuses a selector over fields that the kind cannot be found by.
+func (r *resource) checkFields(sel fields.Selector) error {
+	if sel == nil {
+		return nil
+	}
+	for _, req := range sel.Requirements() {
+		if r.selectable[req.Field] {
+			continue
+		}
+		if r.Fields != nil {
+			return apierrors.NewBadRequest("field label not supported: " + req.Field)
+		}
+		return apierrors.NewBadRequest(fmt.Sprintf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, req.Field))
+	}
+	return nil
+}
+
+// matches says whether the selectors choose an object.
+func (o *listOptions) matches(e *watchcache.Entry) bool {
+	return (o.LabelSelector == nil || o.LabelSelector.Matches(e.Labels)) &&
+		(o.FieldSelector == nil || o.FieldSelector.Matches(e.Fields))
+}
+
+// selective says that not every object is wanted.
+func (o *listOptions) selective() bool {
+	return o.LabelSelector != nil && !o.LabelSelector.Empty() || o.FieldSelector != nil && !o.FieldSelector.Empty()
+}

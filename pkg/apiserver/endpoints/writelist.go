@@ -1,0 +1,112 @@
+package endpoints
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"podium/pkg/apiserver/wire"
+	"podium/pkg/scheme"
+)
+
+// writeList answers with a list. Sizes are added up first, then the cached
+// bytes of each item go out: nothing is encoded twice.
+func writeList(w http.ResponseWriter, r *http.Request, f wire.Format, gvk schema.GroupVersionKind, p page) error {
+	items := make([][]byte, len(p.entries))
+	for i, e := range p.entries {
+		var err error
+		if f.Media == scheme.Protobuf {
+			items[i], err = e.Proto()
+		} else {
+			items[i], err = e.JSON()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return writeItems(w, r, f, gvk, &p.meta, items)
+}
+
+// writeItems answers with a list of encoded items.
+func writeItems(w http.ResponseWriter, r *http.Request, f wire.Format, gvk schema.GroupVersionKind, meta *metav1.ListMeta, items [][]byte) error {
+	if f.Media == scheme.Protobuf {
+		return writeProtoList(w, r, gvk, meta, items)
+	}
+	head := wire.AppendJSONHead(nil, gvk)
+	metadata, err := json.Marshal(meta)
+	if err != nil {
+		return fmt.Errorf("encode list metadata: %w", err)
+	}
+	head = append(append(append(head, `"metadata":`...), metadata...), `,"items":[`...)
+	const tail = "]}\n"
+	if f.Media == scheme.YAML || f.Pretty {
+		text := append(append(head, bytes.Join(items, []byte{','})...), tail...)
+		return writeReadable(w, r, f, text)
+	}
+	size := len(head) + len(tail) + max(0, len(items)-1)
+	for _, item := range items {
+		size += len(item)
+	}
+	o := wire.Begin(w, r, http.StatusOK, scheme.JSON, size)
+	o.Write(head)
+	for i, item := range items {
+		if i > 0 {
+			o.Write([]byte{','})
+		}
+		o.Write(item)
+	}
+	o.Write([]byte(tail))
+	o.Close()
+	return nil
+}
+
+// writeReadable answers with JSON in a form for people: YAML or indented.
+func writeReadable(w http.ResponseWriter, r *http.Request, f wire.Format, text []byte) (err error) {
+	if f.Media == scheme.YAML {
+		text, err = yaml.JSONToYAML(text)
+	} else if f.Pretty {
+		var b bytes.Buffer
+		err = json.Indent(&b, text, "", "  ")
+		text = b.Bytes()
+	}
+	if err != nil {
+		return fmt.Errorf("write as %s: %w", f.Media, err)
+	}
+	wire.WriteText(w, r, http.StatusOK, f.Media, text)
+	return nil
+}
+
+// writeProtoList: every list type has its metadata as field 1 and its items as
+// field 2.
+func writeProtoList(w http.ResponseWriter, r *http.Request, gvk schema.GroupVersionKind, meta *metav1.ListMeta, items [][]byte) error {
+	metadata, err := meta.Marshal()
+	if err != nil {
+		return fmt.Errorf("encode list metadata: %w", err)
+	}
+	size := wire.SizeBytes(len(metadata))
+	for _, item := range items {
+		size += wire.SizeBytes(len(item))
+	}
+	head := wire.AppendProtoHead(nil, gvk, size)
+	o := wire.Begin(w, r, http.StatusOK, scheme.Protobuf, len(head)+size+len(wire.ProtoTail))
+	var tag [1 + binary.MaxVarintLen64]byte
+	field := func(number byte, content []byte) {
+		tag[0] = number<<3 | 2
+		o.Write(tag[:1+binary.PutUvarint(tag[1:], uint64(len(content)))])
+		o.Write(content)
+	}
+	o.Write(head)
+	field(1, metadata)
+	for _, item := range items {
+		field(2, item)
+	}
+	o.Write([]byte(wire.ProtoTail))
+	o.Close()
+	return nil
+}

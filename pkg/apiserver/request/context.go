@@ -1,0 +1,81 @@
+package request
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/net"
+)
+
+// User is who a request comes from.
+type User struct {
+	Name   string
+	UID    string
+	Groups []string
+	Extra  map[string][]string
+}
+
+// In says whether the user belongs to a group.
+func (u *User) In(group string) bool { return slices.Contains(u.Groups, group) }
+
+// Request is the server's record of one request. The chain fills it in before
+// the endpoints run; only warnings are added later.
+type Request struct {
+	Info
+	User    *User // nil until authenticated
+	AuditID string
+
+	mu       sync.Mutex
+	header   http.Header
+	warnings []string
+}
+
+// New makes the record of a request whose response headers are header.
+func New(info Info, header http.Header) *Request {
+	return &Request{Info: info, header: header}
+}
+
+// Warn adds a Warning header to the response. The same text is sent once. It
+// has no effect after the response has begun.
+func (r *Request) Warn(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.warnings, text) {
+		return
+	}
+	r.warnings = append(r.warnings, text)
+	if h, err := net.NewWarningHeader(299, "-", text); err == nil {
+		r.header.Add("Warning", h)
+	}
+}
+
+type contextKey struct{}
+
+// With returns a context that carries the record.
+func With(ctx context.Context, r *Request) context.Context {
+	return context.WithValue(ctx, contextKey{}, r)
+}
+
+// From finds the record in a context; nil if it has none.
+func From(ctx context.Context) *Request {
+	r, _ := ctx.Value(contextKey{}).(*Request)
+	return r
+}
+
+// UserFrom is the user of a request, nil where a request has none: the
+// server's own work.
+func UserFrom(ctx context.Context) *User {
+	if r := From(ctx); r != nil {
+		return r.User
+	}
+	return nil
+}
+
+// Warn adds a warning to the response of the request ctx belongs to, if any.
+func Warn(ctx context.Context, text string) {
+	if r := From(ctx); r != nil {
+		r.Warn(text)
+	}
+}

@@ -1,0 +1,104 @@
+package wire
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+const (
+	bufferSize    = 128 << 10
+	gzipThreshold = 128 << 10 // smaller answers are not worth it
+	gzipLevel     = 1
+)
+
+var (
+	buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
+	zippers = sync.Pool{New: func() any { z, _ := gzip.NewWriterLevel(io.Discard, gzipLevel); return z }}
+)
+
+// Out writes one response body in few, large writes. The zero error of Close
+// says that all was handed to the connection.
+type Out struct {
+	w   io.Writer
+	zip *gzip.Writer
+	buf *[]byte
+	err error
+}
+
+// Begin sends the response's head. size is the exact number of bytes that will
+// be written, -1 if that is not known.
+func Begin(w http.ResponseWriter, r *http.Request, code int, contentType string, size int) *Out {
+	o := &Out{w: w}
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	switch {
+	case size >= gzipThreshold && acceptsGzip(r):
+		h.Set("Content-Encoding", "gzip")
+		h.Add("Vary", "Accept-Encoding")
+		o.zip = zippers.Get().(*gzip.Writer)
+		o.zip.Reset(w)
+		o.w = o.zip
+	case size >= 0:
+		h.Set("Content-Length", strconv.Itoa(size))
+	}
+	w.WriteHeader(code)
+	return o
+}
+
+func acceptsGzip(r *http.Request) bool {
+	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		coding, params, _ := strings.Cut(strings.TrimSpace(part), ";")
+		if coding == "gzip" && strings.TrimSpace(params) != "q=0" {
+			return true
+		}
+	}
+	return false
+}
+
+// Write adds to the body. Its error is that of a connection which is gone; it
+// comes again from Close.
+func (o *Out) Write(p []byte) (int, error) {
+	if o.err != nil {
+		return 0, o.err
+	}
+	if o.buf == nil {
+		o.buf = buffers.Get().(*[]byte)
+	}
+	if len(*o.buf)+len(p) > bufferSize {
+		o.flush()
+		if len(p) >= bufferSize {
+			_, o.err = o.w.Write(p)
+			return len(p), o.err
+		}
+	}
+	*o.buf = append(*o.buf, p...)
+	return len(p), o.err
+}
+
+func (o *Out) flush() {
+	if o.err == nil && len(*o.buf) > 0 {
+		_, o.err = o.w.Write(*o.buf)
+	}
+	*o.buf = (*o.buf)[:0]
+}
+
+// Close sends what is left.
+func (o *Out) Close() error {
+	if o.buf != nil {
+		o.flush()
+		buffers.Put(o.buf)
+		o.buf = nil
+	}
+	if o.zip != nil {
+		if err := o.zip.Close(); o.err == nil {
+			o.err = err
+		}
+		zippers.Put(o.zip)
+		o.zip = nil
+	}
+	return o.err
+}
