@@ -128,15 +128,11 @@ func (f *Feed) list(ctx context.Context) (target int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var past []int64
-	if !f.listed.Load() {
-		past = []int64{10_000, 1000, 100}
-	}
-	for _, n := range past {
-		if target <= n {
-			continue
+	for _, behind := range []int64{10_000, 1000, 100} {
+		if f.listed.Load() {
+			break
 		}
-		err := f.listAt(ctx, target-n)
+		err := f.listAt(ctx, max(target-behind, 1))
 		if err == nil {
 			return target, nil
 		}
