@@ -53,7 +53,7 @@ func (r Resource[T]) Get(ctx context.Context, name string) (T, error) {
 func (r Resource[T]) List(ctx context.Context, opts metav1.ListOptions) (*List[T], error) {
 	body, header, err := r.client.Do(ctx, Request{
 		Path:   r.collection(r.namespace),
-		Query:  listQuery(opts),
+		Query:  ListQuery(opts),
 		Header: http.Header{"Accept": {acceptObject}},
 	})
 	if err != nil {
@@ -225,8 +225,8 @@ func encodeOptions(opts *metav1.DeleteOptions) ([]byte, error) {
 	return scheme.TypedProto(schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}, raw)
 }
 
-// listQuery writes list options as the query they travel in.
-func listQuery(o metav1.ListOptions) url.Values {
+// ListQuery writes list options as the query they travel in.
+func ListQuery(o metav1.ListOptions) url.Values {
 	q := url.Values{}
 	set := func(key, value string) {
 		if value != "" {

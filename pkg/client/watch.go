@@ -64,7 +64,7 @@ func (r Resource[T]) Watch(ctx context.Context, opts metav1.ListOptions) (*Watch
 	ctx, cancel := context.WithCancel(ctx)
 	resp, err := r.client.Stream(ctx, Request{
 		Path:   r.collection(r.namespace),
-		Query:  listQuery(opts),
+		Query:  ListQuery(opts),
 		Header: http.Header{"Accept": {acceptWatch}},
 	})
 	if err != nil {
