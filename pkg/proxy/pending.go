@@ -102,7 +102,7 @@ func (p *pending) take() batch {
 	defer p.mu.Unlock()
 	b := p.batch
 	b.services = slices.Collect(maps.Keys(p.services))
-	clear(p.services)
+	p.services = map[name]struct{}{}
 	p.batch = batch{slices: b.slices}
 	return b
 }

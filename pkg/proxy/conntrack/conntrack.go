@@ -12,7 +12,6 @@ type Flow struct {
 
 // Table is the kernel's list of UDP flows.
 type Table interface {
-	List() ([]Flow, error)
 	// Delete removes the flows for which doomed holds, and counts them.
 	Delete(doomed func(Flow) bool) (int, error)
 }

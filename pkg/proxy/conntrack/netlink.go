@@ -12,21 +12,6 @@ import (
 // Kernel is this machine's connection tracking, by netlink.
 type Kernel struct{}
 
-// List implements Table.
-func (Kernel) List() ([]Flow, error) {
-	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
-	if err != nil {
-		return nil, fmt.Errorf("list tracked connections: %w", err)
-	}
-	var out []Flow
-	for _, f := range flows {
-		if f.Forward.Protocol == unix.IPPROTO_UDP {
-			out = append(out, read(f))
-		}
-	}
-	return out, nil
-}
-
 // Delete implements Table.
 func (Kernel) Delete(doomed func(Flow) bool) (int, error) {
 	n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, filter(doomed))

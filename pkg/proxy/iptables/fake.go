@@ -20,9 +20,8 @@ type Fake struct {
 	writes     int // lines of batches read so far
 
 	// Has is what Features answers.
-	Has Features
-	// Fail, when set, is asked before each restore.
-	Fail func() error
+	Has  Features
+	fail func() error
 }
 
 // NewFake has the system's chains and nothing of ours.
@@ -37,8 +36,8 @@ func NewFake() *Fake {
 func (k *Fake) Restore(_ context.Context, batch []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.Fail != nil {
-		if err := k.Fail(); err != nil {
+	if k.fail != nil {
+		if err := k.fail(); err != nil {
 			return err
 		}
 	}
@@ -157,6 +156,13 @@ func (k *Fake) Unhook(h rules.Hook) error {
 
 // Features implements Kernel.
 func (k *Fake) Features(context.Context) (Features, error) { return k.Has, nil }
+
+// FailWith has f asked before each restore; nil ends that.
+func (k *Fake) FailWith(f func() error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fail = f
+}
 
 // Flush empties a chain as a stranger would.
 func (k *Fake) Flush(table, chain string) {

@@ -80,13 +80,12 @@ func (h *Host) Counts(ctx context.Context, table string) (map[string]int, error)
 // parseSave counts rules by chain in the output of iptables-save.
 func parseSave(save []byte) map[string]int {
 	counts := map[string]int{}
-	for line := range bytes.Lines(save) {
-		name, _, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
+	for line := range strings.Lines(string(save)) {
+		word, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		switch {
-		case strings.HasPrefix(name, ":") && len(name) > 1:
-			counts[name[1:]] += 0
-		case name == "-A":
-			rest := strings.TrimSuffix(string(line[len("-A "):]), "\n")
+		case strings.HasPrefix(word, ":") && len(word) > 1:
+			counts[word[1:]] += 0
+		case word == "-A":
 			chain, _, _ := strings.Cut(rest, " ")
 			counts[chain]++
 		}

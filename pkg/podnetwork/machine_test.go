@@ -1,0 +1,95 @@
+package podnetwork
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The real kernel, in a network namespace of the test's own.
+func TestMachine(t *testing.T) {
+	const mark = "PODIUM_TEST_IN_NETNS"
+	if os.Getenv(mark) == "" {
+		if os.Geteuid() != 0 {
+			t.Skip("needs root for a network namespace")
+		}
+		if _, err := exec.LookPath("ip"); err != nil {
+			t.Skip("needs ip (Debian's package: iproute2)")
+		}
+		cmd := exec.Command(os.Args[0], "-test.run=^TestMachine$", "-test.v")
+		cmd.Env = append(os.Environ(), mark+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+		out, err := cmd.CombinedOutput()
+		if err != nil && !strings.Contains(string(out), "--- ") {
+			t.Skipf("no network namespace can be made here: %v", err)
+		}
+		if err != nil {
+			t.Fatalf("in its network namespace:\n%s", out)
+		}
+		return
+	}
+	run := func(words ...string) {
+		t.Helper()
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v %s", words, err, out)
+		}
+	}
+	run("ip", "link", "add", "eth0", "mtu", "1400", "type", "veth", "peer", "name", "other")
+	run("ip", "addr", "add", "192.0.2.1/24", "dev", "eth0")
+	run("ip", "link", "set", "eth0", "up")
+	run("ip", "link", "set", "other", "up")
+	run("ip", "link", "set", "lo", "up")
+	run("ip", "route", "add", "default", "via", "192.0.2.254")
+	run("ip", "link", "add", "podium0", "type", "bridge")
+
+	var m Machine
+	for name, tc := range map[string]struct {
+		addr   string
+		direct bool
+	}{"Self": {"192.0.2.1", true}, "Neighbour": {"192.0.2.2", true}, "BeyondRouter": {"198.51.100.1", false}} {
+		link, err := m.OnLink(netip.MustParseAddr(tc.addr))
+		if err != nil || link.Direct != tc.direct || link.MTU != 1400 || link.Name != "eth0" {
+			t.Errorf("%s: %+v %v", name, link, err)
+		}
+	}
+
+	r := Route{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParseAddr("192.0.2.2")}
+	moved := Route{r.Pods, netip.MustParseAddr("192.0.2.3")}
+	for _, add := range []Route{r, r, moved} {
+		if err := m.AddRoute(add); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := m.Routes(); err != nil || len(got) != 1 || got[0] != moved {
+		t.Errorf("routes: %v %v, want %v alone", got, err, moved)
+	}
+
+	dir := t.TempDir()
+	path := filepath.Join(dir, "cni", confFile)
+	for i, want := range []bool{true, false} {
+		if changed, err := m.WriteFile(path, []byte("{}")); changed != want || err != nil {
+			t.Errorf("write %d: changed %v, %v", i, changed, err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "cni", ".podium-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	for range 2 { // twice is fine
+		if err := Cleanup(filepath.Join(dir, "cni"), "podium0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := m.Routes(); err != nil || len(got) != 0 {
+		t.Errorf("after cleanup: %v %v", got, err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Error("the CNI configuration is still there")
+	}
+	if exec.Command("ip", "link", "show", "podium0").Run() == nil {
+		t.Error("the bridge is still there")
+	}
+}
