@@ -37,7 +37,7 @@ func deployments(k *scheme.Kind, _ Config) *Kind {
 				replicas: func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
 				running:  func(d *appsv1.Deployment) int32 { return d.Status.Replicas },
 				selector: func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector },
-			}.subresource(k),
+			}.subresource(),
 		},
 	}.Kind(k)
 }

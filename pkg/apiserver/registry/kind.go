@@ -68,6 +68,8 @@ type Kind struct {
 	// ReturnDeleted: a delete answers with the last state of the object, not
 	// with a Status (upstream's pods, serviceaccounts, ...).
 	ReturnDeleted bool
+	// NoDeleteCollection: there is no DELETE of many at once (namespaces).
+	NoDeleteCollection bool
 
 	Subresources []*Subresource
 }
@@ -131,6 +133,7 @@ type Of[T scheme.Object] struct {
 	AllowCreateOnUpdate      bool
 	AllowUnconditionalUpdate bool
 	ReturnDeleted            bool
+	NoDeleteCollection       bool
 	Subresources             []*Subresource
 }
 
@@ -152,6 +155,7 @@ func (o Of[T]) Kind(k *scheme.Kind) *Kind {
 		BeforeDelete:             eraseBeforeDelete(o.BeforeDelete),
 		AllowCreateOnUpdate:      o.AllowCreateOnUpdate,
 		AllowUnconditionalUpdate: o.AllowUnconditionalUpdate,
+		NoDeleteCollection:       o.NoDeleteCollection,
 		ReturnDeleted:            o.ReturnDeleted,
 		Subresources:             o.Subresources,
 	}

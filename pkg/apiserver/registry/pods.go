@@ -30,6 +30,7 @@ func pods(k *scheme.Kind, cfg Config) *Kind {
 		Indexed:                  []string{"spec.nodeName"},
 		BeforeDelete:             deletePod,
 		AllowUnconditionalUpdate: true,
+		ReturnDeleted:            true,
 		Subresources: []*Subresource{
 			part(k, "status", preparePodStatus, validatePodStatus),
 			part(k, "ephemeralcontainers", keepAllButSpec, refuseEphemeral),

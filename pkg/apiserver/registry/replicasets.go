@@ -38,7 +38,7 @@ func replicaSets(k *scheme.Kind, _ Config) *Kind {
 				replicas: func(rs *appsv1.ReplicaSet) **int32 { return &rs.Spec.Replicas },
 				running:  func(rs *appsv1.ReplicaSet) int32 { return rs.Status.Replicas },
 				selector: func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector },
-			}.subresource(k),
+			}.subresource(),
 		},
 	}.Kind(k)
 }

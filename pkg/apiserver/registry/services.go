@@ -33,6 +33,7 @@ func services(k *scheme.Kind, s *scheme.Scheme, cfg Config) *Kind {
 		Row:                      serviceRow,
 		Fields:                   serviceFields,
 		AllowUnconditionalUpdate: true,
+		ReturnDeleted:            true,
 		Subresources: append([]*Subresource{
 			part(k, "status", func(new, old *corev1.Service) { new.Spec = old.Spec }, validateServiceStatus),
 		}, stream("proxy", "ServiceProxyOptions", cfg.Streams.ServiceProxy, proxyMethods())...),

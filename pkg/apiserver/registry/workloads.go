@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"errors"
 	"fmt"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -85,12 +84,12 @@ type scalable[T scheme.Object] struct {
 	selector func(T) *metav1.LabelSelector
 }
 
-func (s scalable[T]) subresource(k *scheme.Kind) *Subresource {
+func (s scalable[T]) subresource() *Subresource {
 	return &Subresource{
 		Name: "scale", GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
 		View: func(obj scheme.Object) (runtime.Object, error) { return s.view(obj.(T)) },
 		Merge: func(obj scheme.Object, view runtime.Object) error {
-			return s.merge(k, obj.(T), view.(*autoscalingv1.Scale))
+			return s.merge(obj.(T), view.(*autoscalingv1.Scale))
 		},
 	}
 }
@@ -113,20 +112,11 @@ func (s scalable[T]) view(obj T) (*autoscalingv1.Scale, error) {
 	return scale, nil
 }
 
-// merge sets the replicas, if obj is still the object that was looked at.
-func (s scalable[T]) merge(k *scheme.Kind, obj T, scale *autoscalingv1.Scale) error {
-	group := k.GVR().GroupResource()
-	if scale.UID != "" && scale.UID != obj.GetUID() {
-		return apierrors.NewConflict(group, obj.GetName(), fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, obj.GetUID()))
-	}
-	if scale.ResourceVersion != "" && scale.ResourceVersion != obj.GetResourceVersion() {
-		return apierrors.NewConflict(group, obj.GetName(), errModified)
-	}
+// merge sets the replicas.
+func (s scalable[T]) merge(obj T, scale *autoscalingv1.Scale) error {
 	if errs := apivalidation.ValidateNonnegativeField(int64(scale.Spec.Replicas), field.NewPath("spec", "replicas")); len(errs) > 0 {
 		return apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), obj.GetName(), errs)
 	}
 	*s.replicas(obj) = &scale.Spec.Replicas
 	return nil
 }
-
-var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")

@@ -1,0 +1,2 @@
+// Package generated is what openapi-gen writes; it is not committed.
+package generated
