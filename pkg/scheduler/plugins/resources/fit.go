@@ -3,6 +3,9 @@
 package resources
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/scheduler/framework"
@@ -57,6 +60,7 @@ func (*Fit) Wakes() framework.Event { return framework.PodGone | framework.NodeA
 // Filter asks what the node has too little of.
 func (f *Fit) Filter(pod *snapshot.Pod) func(snapshot.Node) []string {
 	want := pod.Requests
+	extended := slices.Sorted(maps.Keys(want.Extended))
 	return func(n snapshot.Node) []string {
 		alloc, used := n.Amounts()
 		short := 0
@@ -73,8 +77,8 @@ func (f *Fit) Filter(pod *snapshot.Pod) func(snapshot.Node) []string {
 			short |= shortEphemeral
 		}
 		reasons := f.reasons[short]
-		for name, v := range want.Extended {
-			if lacks(v, alloc.Extended[name]-used.Extended[name]) {
+		for _, name := range extended {
+			if lacks(want.Extended[name], alloc.Extended[name]-used.Extended[name]) {
 				reasons = append(reasons[:len(reasons):len(reasons)], insufficient+string(name))
 			}
 		}

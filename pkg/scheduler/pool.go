@@ -1,0 +1,49 @@
+package scheduler
+
+import "sync"
+
+// pool runs functions, at most max at a time, in the order in which they come.
+// do never blocks.
+type pool struct {
+	max int
+
+	mu      sync.Mutex
+	running int
+	waiting []func()
+	wg      sync.WaitGroup
+}
+
+func (p *pool) do(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running >= p.max {
+		p.waiting = append(p.waiting, f)
+		return
+	}
+	p.running++
+	p.wg.Go(func() { p.work(f) })
+}
+
+func (p *pool) work(f func()) {
+	for f != nil {
+		f()
+		f = p.next()
+	}
+}
+
+func (p *pool) next() func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.waiting) == 0 {
+		p.waiting = nil
+		p.running--
+		return nil
+	}
+	f := p.waiting[0]
+	p.waiting[0] = nil
+	p.waiting = p.waiting[1:]
+	return f
+}
+
+// wait blocks until all is done. do must not be called any more.
+func (p *pool) wait() { p.wg.Wait() }
