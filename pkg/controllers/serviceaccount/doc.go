@@ -1,0 +1,2 @@
+// Package serviceaccount gives every namespace its service account "default".
+package serviceaccount
