@@ -28,12 +28,8 @@ const (
 	AnnotationMessagePath       = "io.kubernetes.container.terminationMessagePath"
 	AnnotationMessagePolicy     = "io.kubernetes.container.terminationMessagePolicy"
 	AnnotationGracePeriod       = "io.kubernetes.pod.terminationGracePeriod"
-	AnnotationDeletionGrace     = "io.kubernetes.pod.deletionGracePeriod"
 	AnnotationPreStop           = "io.kubernetes.container.preStopHandler"
-	AnnotationRestartDelay      = "podium.dev/restart-delay"       // the back-off to wait when this container has exited
-	AnnotationMessageFile       = "podium.dev/termination-message" // the message file's path on the host
-	AnnotationContainerKind     = "podium.dev/container-kind"      // init, or absent
-	ContainerKindInit           = "init"
+	AnnotationRestartDelay      = "podium.dev/restart-delay" // the back-off to wait when this container has exited
 	ReasonCompleted             = "Completed"
 	ReasonError                 = "Error"
 	ConditionRuntimeReady       = runtimeapi.RuntimeReady

@@ -1,0 +1,337 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/kubelet/cri"
+	"podium/pkg/scheme"
+)
+
+// The waiting reasons of containers whose image is not there; clients match them.
+const (
+	ReasonErrImagePull      = "ErrImagePull"
+	ReasonImagePullBackOff  = "ImagePullBackOff"
+	ReasonErrImageNeverPull = "ErrImageNeverPull"
+	ReasonImageInspectError = "ImageInspectError"
+	ReasonInvalidImageName  = "InvalidImageName"
+)
+
+// The back-off after a failed pull doubles from the first to the last.
+const (
+	firstDelay = 10 * time.Second
+	maxDelay   = 5 * time.Minute
+)
+
+// Recorder is told what happens to images.
+type Recorder interface {
+	EventOn(obj scheme.Object, fieldPath, eventType, reason, message string)
+}
+
+// Config is what a Puller works with.
+type Config struct {
+	Images cri.Images
+	// Secret reads a pull secret.
+	Secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// Wake is called when there is news for a pod.
+	Wake     func(types.UID)
+	Events   Recorder
+	Log      *slog.Logger
+	Parallel int // pulls at one time; 0: 1
+}
+
+// Puller gets images. Nothing in it waits for a pull.
+type Puller struct {
+	cfg   Config
+	slots chan struct{}
+
+	mu    sync.Mutex
+	pods  map[types.UID]map[string]*state // by image
+	pulls sync.WaitGroup
+}
+
+// state is how a pod stands with an image.
+type state struct {
+	pulling bool
+	done    map[string]string // finished pulls: image id by the caller's key
+	err     error             // of the last pull, nil if it succeeded
+	delay   time.Duration
+	until   time.Time
+	told    bool // the back-off event is out
+}
+
+// Waiting says why the image is not there yet. Reason "" means that a pull is under way.
+type Waiting struct {
+	Reason, Message string
+	Until           time.Time // when to ask again; zero: Wake tells
+}
+
+func (w *Waiting) Error() string { return strings.TrimPrefix(w.Reason+": "+w.Message, ": ") }
+
+// New makes a Puller.
+func New(cfg Config) *Puller {
+	return &Puller{cfg: cfg, slots: make(chan struct{}, max(cfg.Parallel, 1)), pods: map[types.UID]map[string]*state{}}
+}
+
+// Wait returns when no pull is under way; their contexts must have ended.
+func (p *Puller) Wait() { p.pulls.Wait() }
+
+// Forget drops what is known for a pod that is gone.
+func (p *Puller) Forget(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.pods, uid)
+}
+
+// Ensure gives the id of the container's image, or a *Waiting. A pull it starts
+// ends with ctx. start tells one start of the container from the next: with the
+// policy Always each pulls once.
+func (p *Puller) Ensure(ctx context.Context, pod *corev1.Pod, c *corev1.Container, start string) (string, error) {
+	if !validName(c.Image) {
+		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format", c.Image, c.Image)
+		p.tell(pod, c, corev1.EventTypeWarning, "InspectFailed", message)
+		return "", &Waiting{Reason: ReasonInvalidImageName, Message: message}
+	}
+	image := withTag(c.Image)
+	if id, w := p.known(pod.UID, image, start); w != nil || id != "" {
+		return id, orNil(w)
+	}
+	id, err := p.present(ctx, image)
+	if err != nil {
+		message := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
+		p.tell(pod, c, corev1.EventTypeWarning, "InspectFailed", message)
+		return "", &Waiting{Reason: ReasonImageInspectError, Message: message, Until: time.Now().Add(firstDelay)}
+	}
+	if id != "" && c.ImagePullPolicy != corev1.PullAlways {
+		p.tell(pod, c, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
+		p.mu.Lock()
+		p.stateLocked(pod.UID, image).done[start] = id
+		p.mu.Unlock()
+		return id, nil
+	}
+	if c.ImagePullPolicy == corev1.PullNever {
+		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
+		p.tell(pod, c, corev1.EventTypeWarning, ReasonErrImageNeverPull, message)
+		return "", &Waiting{Reason: ReasonErrImageNeverPull, Message: message, Until: time.Now().Add(firstDelay)}
+	}
+	if w := p.backingOff(pod, c, image); w != nil {
+		return "", w
+	}
+	p.begin(ctx, pod, c, image, start)
+	return "", &Waiting{}
+}
+
+func orNil(w *Waiting) error {
+	if w == nil {
+		return nil
+	}
+	return w
+}
+
+// Used says that the image was taken for this start, successfully or not: the
+// next question is asked of the runtime again.
+func (p *Puller) Used(uid types.UID, c *corev1.Container, start string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.pods[uid][withTag(c.Image)]; s != nil {
+		delete(s.done, start)
+	}
+}
+
+func (p *Puller) stateLocked(uid types.UID, image string) *state {
+	byImage := p.pods[uid]
+	if byImage == nil {
+		byImage = map[string]*state{}
+		p.pods[uid] = byImage
+	}
+	s := byImage[image]
+	if s == nil {
+		s = &state{done: map[string]string{}}
+		byImage[image] = s
+	}
+	return s
+}
+
+// known answers from what earlier pulls left behind.
+func (p *Puller) known(uid types.UID, image, start string) (string, *Waiting) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.pods[uid][image]
+	switch {
+	case s == nil:
+		return "", nil
+	case s.done[start] != "":
+		return s.done[start], nil
+	case s.pulling:
+		return "", &Waiting{}
+	}
+	return "", nil
+}
+
+// backingOff answers while the last failure is too fresh for another try.
+func (p *Puller) backingOff(pod *corev1.Pod, c *corev1.Container, image string) *Waiting {
+	p.mu.Lock()
+	s := p.pods[pod.UID][image]
+	if s == nil || s.err == nil || !time.Now().Before(s.until) {
+		p.mu.Unlock()
+		return nil
+	}
+	w := &Waiting{
+		Reason:  ReasonImagePullBackOff,
+		Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, ReasonErrImagePull, s.err),
+		Until:   s.until,
+	}
+	first := !s.told
+	if first {
+		// The failure itself is shown once, before the back-off.
+		s.told = true
+		w.Reason, w.Message = ReasonErrImagePull, s.err.Error()
+		w.Until = time.Now().Add(time.Second)
+	}
+	p.mu.Unlock()
+	if !first {
+		p.tell(pod, c, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
+		p.tell(pod, c, corev1.EventTypeWarning, "Failed", "Error: "+ReasonImagePullBackOff)
+	}
+	return w
+}
+
+func (p *Puller) present(ctx context.Context, image string) (string, error) {
+	res, err := p.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	if err != nil {
+		return "", err
+	}
+	return res.Image.GetId(), nil
+}
+
+// begin pulls in the background.
+func (p *Puller) begin(ctx context.Context, pod *corev1.Pod, c *corev1.Container, image, start string) {
+	p.mu.Lock()
+	s := p.stateLocked(pod.UID, image)
+	s.pulling = true
+	p.mu.Unlock()
+	p.pulls.Go(func() {
+		id, err := p.pull(ctx, pod, c, image)
+		p.mu.Lock()
+		s.pulling, s.err, s.told = false, err, false
+		if err == nil {
+			s.delay = 0
+			s.done[start] = id
+		} else {
+			s.delay = min(max(2*s.delay, firstDelay), maxDelay)
+			s.until = time.Now().Add(s.delay)
+		}
+		p.mu.Unlock()
+		p.cfg.Wake(pod.UID)
+	})
+}
+
+// pull tries each credential that fits, or none.
+func (p *Puller) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container, image string) (string, error) {
+	asked := time.Now()
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	p.tell(pod, c, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
+	auths := p.credentials(ctx, pod, image)
+	if len(auths) == 0 {
+		auths = []*runtimeapi.AuthConfig{nil}
+	}
+	began := time.Now()
+	var err error
+	for _, auth := range auths {
+		var res *runtimeapi.PullImageResponse
+		res, err = p.cfg.Images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: c.Image}, Auth: auth})
+		if err != nil {
+			continue
+		}
+		now := time.Now()
+		p.tell(pod, c, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+			c.Image, now.Sub(began).Truncate(time.Millisecond), now.Sub(asked).Truncate(time.Millisecond), p.size(ctx, image)))
+		return res.ImageRef, nil
+	}
+	err = fmt.Errorf("%s", cri.Message(err))
+	if ctx.Err() == nil {
+		p.tell(pod, c, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", c.Image, err))
+		p.tell(pod, c, corev1.EventTypeWarning, "Failed", "Error: "+ReasonErrImagePull)
+	}
+	return "", err
+}
+
+func (p *Puller) size(ctx context.Context, image string) uint64 {
+	res, err := p.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	if err != nil {
+		return 0
+	}
+	return res.Image.GetSize()
+}
+
+// credentials reads the pod's pull secrets. What cannot be read is told and
+// passed over: the image may be public.
+func (p *Puller) credentials(ctx context.Context, pod *corev1.Pod, image string) []*runtimeapi.AuthConfig {
+	var secrets []*corev1.Secret
+	var missing []string
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		if ref.Name == "" {
+			continue
+		}
+		s, err := p.cfg.Secret(ctx, pod.Namespace, ref.Name)
+		if err != nil {
+			missing = append(missing, ref.Name)
+			continue
+		}
+		secrets = append(secrets, s)
+	}
+	if len(missing) > 0 {
+		p.cfg.Events.EventOn(pod, "", corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
+	}
+	ring, err := newKeyring(secrets)
+	if err != nil {
+		p.cfg.Log.Warn("pull secret not usable", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		return nil
+	}
+	return ring.find(image)
+}
+
+func (p *Puller) tell(pod *corev1.Pod, c *corev1.Container, eventType, reason, message string) {
+	p.cfg.Events.EventOn(pod, FieldPath(pod, c.Name), eventType, reason, message)
+}
+
+// FieldPath names a container in an event's involvedObject.
+func FieldPath(pod *corev1.Pod, name string) string {
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == name {
+			return "spec.initContainers{" + name + "}"
+		}
+	}
+	return "spec.containers{" + name + "}"
+}
+
+// The grammar of image names, after the distribution project's specification.
+const (
+	alnum     = `[a-z0-9]+`
+	component = alnum + `(?:(?:\.|_|__|-+)` + alnum + `)*`
+	label     = `(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])`
+	domain    = `(?:` + label + `(?:\.` + label + `)*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?`
+	reference = `^(?:` + domain + `/)?` + component + `(?:/` + component + `)*(?::\w[\w.-]{0,127})?(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$`
+)
+
+// validName says that an image has a name a runtime could understand, or is an id.
+func validName(image string) bool {
+	return imageName().MatchString(image)
+}
+
+var imageName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(reference) })

@@ -1,0 +1,176 @@
+package pods
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/env"
+	"podium/pkg/kubelet/resources"
+)
+
+// configs is what CreateContainer wants to know.
+type configs struct {
+	container *runtimeapi.ContainerConfig
+	sandbox   *runtimeapi.PodSandboxConfig
+}
+
+// containerConfig tells the runtime everything about one container. image is
+// the id of its image.
+func (w *worker) containerConfig(ctx context.Context, s start, image string) (configs, error) {
+	m, pod, spec := w.m, w.withAddresses(), s.spec
+	sandboxConfig, err := m.sandboxConfig(pod, w.observed.current().attempt, "")
+	if err != nil {
+		return configs{}, err
+	}
+	vars, err := m.environment(ctx, pod, spec)
+	if err != nil {
+		return configs{}, err
+	}
+	mounts, err := w.containerMounts(pod, s, vars)
+	if err != nil {
+		return configs{}, err
+	}
+	security, err := m.security(ctx, pod, spec, image)
+	if err != nil {
+		return configs{}, err
+	}
+	c := &runtimeapi.ContainerConfig{
+		Metadata:    &runtimeapi.ContainerMetadata{Name: spec.Name, Attempt: uint32(s.attempt)},
+		Image:       &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: spec.Image},
+		Command:     env.Expand(spec.Command, vars),
+		Args:        env.Expand(spec.Args, vars),
+		WorkingDir:  spec.WorkingDir,
+		Envs:        vars,
+		Mounts:      mounts,
+		Labels:      containerLabels(pod, spec),
+		Annotations: containerAnnotations(pod, s),
+		LogPath:     path.Join(spec.Name, strconv.Itoa(int(s.attempt))+".log"),
+		Stdin:       spec.Stdin,
+		StdinOnce:   spec.StdinOnce,
+		Tty:         spec.TTY,
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources:       resources.Container(pod, spec, m.cfg.MemoryCapacity, m.cfg.Cgroups.Unified()),
+			SecurityContext: security,
+		},
+	}
+	if err := makeLogDir(filepath.Join(sandboxConfig.LogDirectory, spec.Name)); err != nil {
+		return configs{}, err
+	}
+	return configs{container: c, sandbox: sandboxConfig}, nil
+}
+
+// environment is the container's environment with the Services' variables.
+func (m *Manager) environment(ctx context.Context, pod *corev1.Pod, spec *corev1.Container) ([]*runtimeapi.KeyValue, error) {
+	services, synced := m.cfg.Services()
+	if !synced {
+		return nil, errors.New("services have not yet been read at least once, cannot construct envvars")
+	}
+	return m.cfg.Environment(ctx, env.Request{Pod: pod, Container: spec, Node: m.cfg.Node(), Services: services})
+}
+
+func containerLabels(pod *corev1.Pod, spec *corev1.Container) map[string]string {
+	return map[string]string{
+		cri.LabelPodName: pod.Name, cri.LabelPodNamespace: pod.Namespace, cri.LabelPodUID: string(pod.UID),
+		cri.LabelContainerName: spec.Name,
+	}
+}
+
+// containerAnnotations carry what a kubelet that starts again must know.
+func containerAnnotations(pod *corev1.Pod, s start) map[string]string {
+	a := map[string]string{
+		cri.AnnotationHash:          containerHash(s.spec),
+		cri.AnnotationRestartCount:  strconv.Itoa(int(s.attempt)),
+		cri.AnnotationMessagePath:   s.spec.TerminationMessagePath,
+		cri.AnnotationMessagePolicy: string(s.spec.TerminationMessagePolicy),
+		cri.AnnotationGracePeriod:   strconv.FormatInt(int64(specGrace(pod).Seconds()), 10),
+		cri.AnnotationRestartDelay:  s.delay.String(),
+	}
+	if l := s.spec.Lifecycle; l != nil && l.PreStop != nil {
+		if text, err := json.Marshal(l.PreStop); err == nil {
+			a[cri.AnnotationPreStop] = string(text)
+		}
+	}
+	return a
+}
+
+// containerMounts are the volumes, /etc/hosts and the termination message file.
+func (w *worker) containerMounts(pod *corev1.Pod, s start, vars []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, error) {
+	var out []*runtimeapi.Mount
+	ownHosts := false
+	for i := range s.spec.VolumeMounts {
+		vm := &s.spec.VolumeMounts[i]
+		mount, err := w.volumeMount(vm, vars)
+		if err != nil {
+			return nil, err
+		}
+		ownHosts = ownHosts || path.Clean(vm.MountPath) == "/etc/hosts"
+		out = append(out, mount)
+	}
+	if !ownHosts {
+		ips := make([]string, 0, len(pod.Status.PodIPs))
+		for _, ip := range pod.Status.PodIPs {
+			ips = append(ips, ip.IP)
+		}
+		hosts, err := w.m.writeHosts(pod, ips)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, &runtimeapi.Mount{ContainerPath: "/etc/hosts", HostPath: hosts})
+	}
+	if s.spec.TerminationMessagePath != "" {
+		file, err := w.m.writeMessageFile(pod.UID, s.spec.Name, s.attempt)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, &runtimeapi.Mount{ContainerPath: s.spec.TerminationMessagePath, HostPath: file})
+	}
+	return out, nil
+}
+
+func (w *worker) volumeMount(vm *corev1.VolumeMount, vars []*runtimeapi.KeyValue) (*runtimeapi.Mount, error) {
+	volume, ok := w.mounts[vm.Name]
+	if !ok {
+		return nil, fmt.Errorf("cannot find volume %q to mount into container", vm.Name)
+	}
+	hostPath, sub := volume.HostPath, vm.SubPath
+	if vm.SubPathExpr != "" {
+		var err error
+		if sub, err = env.ExpandSubPath(vm.SubPathExpr, vars); err != nil {
+			return nil, err
+		}
+	}
+	if sub != "" {
+		var err error
+		if hostPath, err = w.m.cfg.Volumes.SubPath(volume, sub); err != nil {
+			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container: %w", vm.Name, err)
+		}
+	}
+	target := vm.MountPath
+	if !path.IsAbs(target) {
+		target = path.Join("/", target)
+	}
+	return &runtimeapi.Mount{
+		ContainerPath: target, HostPath: hostPath, Readonly: vm.ReadOnly || volume.ReadOnly, Propagation: propagation(vm.MountPropagation),
+	}, nil
+}
+
+func propagation(p *corev1.MountPropagationMode) runtimeapi.MountPropagation {
+	if p != nil {
+		switch *p {
+		case corev1.MountPropagationHostToContainer:
+			return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+		case corev1.MountPropagationBidirectional:
+			return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
+		}
+	}
+	return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
+}

@@ -1,0 +1,68 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/kubelet/probes"
+)
+
+const hookAgent = "kube-lifecycle/1.36"
+
+// hook runs a lifecycle handler to its end, or ctx's.
+func (m *Manager) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, h *corev1.LifecycleHandler) error {
+	switch {
+	case h.Exec != nil:
+		res, err := m.cfg.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: h.Exec.Command})
+		if err != nil {
+			return err
+		}
+		if res.ExitCode != 0 {
+			return fmt.Errorf("command '%s' exited with %d: %s", strings.Join(h.Exec.Command, " "), res.ExitCode, res.Stderr)
+		}
+		return nil
+	case h.HTTPGet != nil:
+		return m.httpHook(ctx, pod, c, h.HTTPGet)
+	case h.Sleep != nil:
+		if !sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second, nil) {
+			return ctx.Err()
+		}
+		return nil
+	}
+	return errors.New("invalid handler: a lifecycle hook is exec, httpGet or sleep")
+}
+
+// httpHook sends the request; whatever is answered is fine. A server that does
+// not speak HTTPS, though the hook says so, is asked in clear (upstream issue 111447).
+func (m *Manager) httpHook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, action *corev1.HTTPGetAction) error {
+	client := probes.HTTPClient(m.cfg.Probes.Check.Dial, 0)
+	defer client.CloseIdleConnections()
+	client.CheckRedirect = nil
+	send := func(action *corev1.HTTPGetAction) error {
+		req, err := probes.Request(ctx, pod, c, action, hookAgent)
+		if err != nil {
+			return err
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 10<<10))
+		return res.Body.Close()
+	}
+	err := send(action)
+	if err != nil && errors.Is(err, http.ErrSchemeMismatch) {
+		plain := *action
+		plain.Scheme = corev1.URISchemeHTTP
+		return send(&plain)
+	}
+	return err
+}

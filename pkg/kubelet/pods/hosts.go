@@ -1,0 +1,90 @@
+package pods
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The first lines of files we write; tests look for them.
+const (
+	hostsHeader     = "# Kubernetes-managed hosts file.\n"
+	hostsHeaderHost = "# Kubernetes-managed hosts file (host network).\n"
+)
+
+const hostsDefault = `127.0.0.1	localhost
+::1	localhost ip6-localhost ip6-loopback
+fe00::0	ip6-localnet
+fe00::0	ip6-mcastprefix
+fe00::1	ip6-allnodes
+fe00::2	ip6-allrouters
+`
+
+// writeHosts writes the pod's /etc/hosts and gives its path.
+func (m *Manager) writeHosts(pod *corev1.Pod, ips []string) (string, error) {
+	var host []byte
+	if pod.Spec.HostNetwork {
+		var err error
+		if host, err = os.ReadFile(m.cfg.HostsFile); err != nil {
+			return "", err
+		}
+	}
+	path := filepath.Join(m.podDir(pod.UID), "etc-hosts")
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return "", err
+	}
+	// In place: containers have this very file mounted.
+	if err := os.WriteFile(path, hostsFile(pod, ips, host, m.cfg.ClusterDomain), 0o644); err != nil {
+		return "", err
+	}
+	return path, nil
+}
+
+// hostsFile is the file's text. host is the node's own file, for pods on its network.
+func hostsFile(pod *corev1.Pod, ips []string, host []byte, domain string) []byte {
+	var b bytes.Buffer
+	if pod.Spec.HostNetwork {
+		b.WriteString(hostsHeaderHost)
+		b.Write(host)
+	} else {
+		b.WriteString(hostsHeader)
+		b.WriteString(hostsDefault)
+		name := hostname(pod, domain)
+		if full := hostDomain(pod, domain); full != "" && !strings.HasSuffix(name, "."+full) {
+			name = name + "." + full + "\t" + name
+		}
+		for _, ip := range ips {
+			fmt.Fprintf(&b, "%s\t%s\n", ip, name)
+		}
+	}
+	if len(pod.Spec.HostAliases) > 0 {
+		b.WriteString("\n# Entries added by HostAliases.\n")
+		for _, a := range pod.Spec.HostAliases {
+			fmt.Fprintf(&b, "%s\t%s\n", a.IP, strings.Join(a.Hostnames, "\t"))
+		}
+	}
+	return b.Bytes()
+}
+
+// writeMessageFile makes the empty file a container may leave a last word in.
+func (m *Manager) writeMessageFile(uid types.UID, name string, attempt int32) (string, error) {
+	path := filepath.Join(m.podDir(uid), "containers", name, fmt.Sprintf("%08x", attempt))
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o666)
+	if err != nil {
+		return "", err
+	}
+	// The container may run as anybody; the umask must not be in its way.
+	if err := f.Chmod(0o666); err != nil {
+		f.Close()
+		return "", err
+	}
+	return path, f.Close()
+}

@@ -1,0 +1,94 @@
+package pods
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/kubelet/cri"
+)
+
+// Bounds of a termination message, as upstream documents them.
+const (
+	maxMessageBytes  = 4096
+	maxFallbackBytes = 2048
+	maxFallbackLines = 80
+)
+
+// terminationMessage is what an exited container left to say: in its message
+// file, or, if it asks for that and failed, the end of its log.
+func terminationMessage(s *runtimeapi.ContainerStatus) string {
+	fallback := s.Annotations[cri.AnnotationMessagePolicy] == string(corev1.TerminationMessageFallbackToLogsOnError) && s.ExitCode != 0
+	inside := s.Annotations[cri.AnnotationMessagePath]
+	for _, m := range s.Mounts {
+		if inside == "" || m.ContainerPath != inside {
+			continue
+		}
+		data, err := tail(m.HostPath, maxMessageBytes)
+		if err == nil && (len(data) > 0 || !fallback) {
+			return strings.ToValidUTF8(string(data), "\uFFFD")
+		}
+	}
+	if fallback {
+		return lastLogLines(s.LogPath)
+	}
+	return ""
+}
+
+// tail reads the last n bytes of a file.
+func tail(path string, n int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.Size() > n {
+		if _, err := f.Seek(-n, io.SeekEnd); err != nil {
+			return nil, err
+		}
+	}
+	return io.ReadAll(io.LimitReader(f, n))
+}
+
+// lastLogLines is the end of a log in the CRI format ("time stream tag text"),
+// the text alone.
+func lastLogLines(path string) string {
+	data, err := tail(path, 4*maxFallbackBytes+64*maxFallbackLines)
+	if err != nil {
+		return ""
+	}
+	var lines []string
+	scan := bufio.NewScanner(bytes.NewReader(data))
+	scan.Buffer(nil, len(data)+1)
+	for scan.Scan() {
+		if text, ok := logText(scan.Text()); ok {
+			lines = append(lines, text)
+		}
+	}
+	if len(lines) > maxFallbackLines {
+		lines = lines[len(lines)-maxFallbackLines:]
+	}
+	text := strings.Join(lines, "")
+	if len(text) > maxFallbackBytes {
+		text = text[len(text)-maxFallbackBytes:]
+	}
+	return strings.ToValidUTF8(text, "")
+}
+
+// logText takes the head off one line of a CRI log: a full line ends, a
+// partial one goes on.
+func logText(line string) (string, bool) {
+	parts := strings.SplitN(line, " ", 4)
+	if len(parts) != 4 {
+		return "", false
+	}
+	if tag, _, _ := strings.Cut(parts[2], ":"); tag == "P" {
+		return parts[3], true
+	}
+	return parts[3] + "\n", true
+}

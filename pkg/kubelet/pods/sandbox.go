@@ -1,0 +1,199 @@
+package pods
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/resources"
+)
+
+// maxHostname is what the kernel takes as a host's name, without the final NUL.
+const maxHostname = 63
+
+// sandboxConfig tells the runtime what the pod's containers share.
+func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent string) (*runtimeapi.PodSandboxConfig, error) {
+	dns, err := m.dnsConfig(pod)
+	if err != nil {
+		return nil, err
+	}
+	c := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
+		LogDirectory: m.logDir(pod),
+		DnsConfig:    dns,
+		Labels:       podLabels(pod),
+		Annotations:  maps.Clone(pod.Annotations),
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent:    cgroupParent,
+			SecurityContext: sandboxSecurity(pod),
+		},
+	}
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	c.Annotations[cri.AnnotationGracePeriod] = strconv.FormatInt(int64(specGrace(pod).Seconds()), 10)
+	if !pod.Spec.HostNetwork {
+		c.Hostname = hostname(pod, m.cfg.ClusterDomain)
+	}
+	for i := range pod.Spec.Containers {
+		for _, p := range pod.Spec.Containers[i].Ports {
+			if p.HostPort > 0 && !pod.Spec.HostNetwork {
+				c.PortMappings = append(c.PortMappings, &runtimeapi.PortMapping{
+					Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
+				})
+			}
+		}
+	}
+	if s := pod.Spec.SecurityContext; s != nil && len(s.Sysctls) > 0 {
+		c.Linux.Sysctls = map[string]string{}
+		for _, ctl := range s.Sysctls {
+			c.Linux.Sysctls[strings.ReplaceAll(ctl.Name, "/", ".")] = ctl.Value
+		}
+	}
+	if len(pod.Spec.Overhead) > 0 {
+		c.Linux.Overhead = &runtimeapi.LinuxContainerResources{
+			CpuShares: resources.Shares(pod.Spec.Overhead.Cpu().MilliValue()), MemoryLimitInBytes: pod.Spec.Overhead.Memory().Value(),
+		}
+	}
+	g := resources.Pod(pod, 0)
+	c.Linux.Resources = &runtimeapi.LinuxContainerResources{
+		CpuShares: g.Shares, CpuQuota: g.Quota, CpuPeriod: resources.QuotaPeriod, MemoryLimitInBytes: g.Memory,
+	}
+	return c, nil
+}
+
+// podLabels are the pod's and those by which we find it again.
+func podLabels(pod *corev1.Pod) map[string]string {
+	l := maps.Clone(pod.Labels)
+	if l == nil {
+		l = map[string]string{}
+	}
+	l[cri.LabelPodName], l[cri.LabelPodNamespace], l[cri.LabelPodUID] = pod.Name, pod.Namespace, string(pod.UID)
+	return l
+}
+
+// hostname is what the pod's containers think their machine is called.
+func hostname(pod *corev1.Pod, domain string) string {
+	if pod.Spec.HostnameOverride != nil && *pod.Spec.HostnameOverride != "" {
+		return *pod.Spec.HostnameOverride
+	}
+	name := pod.Name
+	if pod.Spec.Hostname != "" {
+		name = pod.Spec.Hostname
+	}
+	if len(name) > maxHostname {
+		name = strings.TrimRight(name[:maxHostname], "-.")
+	}
+	if full := hostDomain(pod, domain); full != "" && pod.Spec.SetHostnameAsFQDN != nil && *pod.Spec.SetHostnameAsFQDN {
+		return name + "." + full
+	}
+	return name
+}
+
+// hostDomain is the pod's place in the cluster's DNS, if it has one.
+func hostDomain(pod *corev1.Pod, domain string) string {
+	if pod.Spec.Subdomain == "" {
+		return ""
+	}
+	return strings.TrimSuffix(pod.Spec.Subdomain+"."+pod.Namespace+".svc."+domain, ".")
+}
+
+func protocol(p corev1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case corev1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case corev1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	}
+	return runtimeapi.Protocol_TCP
+}
+
+// namespaces says which of the kernel's namespaces the pod shares with whom.
+func namespaces(pod *corev1.Pod) *runtimeapi.NamespaceOption {
+	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
+	if pod.Spec.HostNetwork {
+		n.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if pod.Spec.HostIPC {
+		n.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	switch {
+	case pod.Spec.HostPID:
+		n.Pid = runtimeapi.NamespaceMode_NODE
+	case pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace:
+		n.Pid = runtimeapi.NamespaceMode_POD
+	}
+	return n
+}
+
+func sandboxSecurity(pod *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
+	s := &runtimeapi.LinuxSandboxSecurityContext{
+		NamespaceOptions: namespaces(pod),
+		Privileged:       anyPrivileged(pod),
+		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+	}
+	p := pod.Spec.SecurityContext
+	if p == nil {
+		return s
+	}
+	s.RunAsUser, s.RunAsGroup = int64Value(p.RunAsUser), int64Value(p.RunAsGroup)
+	if s.RunAsUser == nil {
+		s.RunAsGroup = nil // the runtime refuses a group without a user
+	}
+	s.SupplementalGroups = groups(p)
+	s.SelinuxOptions = selinux(p.SELinuxOptions)
+	return s
+}
+
+func anyPrivileged(pod *corev1.Pod) bool {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if s := list[i].SecurityContext; s != nil && s.Privileged != nil && *s.Privileged {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func groups(p *corev1.PodSecurityContext) []int64 {
+	out := slices.Clone(p.SupplementalGroups)
+	if p.FSGroup != nil {
+		out = append(out, *p.FSGroup)
+	}
+	return out
+}
+
+func int64Value(v *int64) *runtimeapi.Int64Value {
+	if v == nil {
+		return nil
+	}
+	return &runtimeapi.Int64Value{Value: *v}
+}
+
+func selinux(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+}
+
+// podDir is where the kubelet keeps the pod's files.
+func (m *Manager) podDir(uid types.UID) string {
+	return filepath.Join(m.cfg.RootDir, "pods", string(uid))
+}
+
+// logDir is where the runtime writes the pod's logs.
+func (m *Manager) logDir(pod *corev1.Pod) string {
+	return filepath.Join(m.cfg.LogsDir, strings.Join([]string{pod.Namespace, pod.Name, string(pod.UID)}, "_"))
+}
+
+func makeLogDir(dir string) error { return os.MkdirAll(dir, 0o755) }

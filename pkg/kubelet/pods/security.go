@@ -1,0 +1,166 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// What of /proc and /sys an ordinary container does not see, or not to write.
+func maskedPaths() []string {
+	return []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+	}
+}
+
+func readonlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+// security is the container's security context over the pod's.
+func (m *Manager) security(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, image string) (*runtimeapi.LinuxContainerSecurityContext, error) {
+	c := effectiveSecurity(pod, spec)
+	s := &runtimeapi.LinuxContainerSecurityContext{
+		NamespaceOptions: namespaces(pod),
+		Privileged:       isTrue(c.Privileged),
+		ReadonlyRootfs:   isTrue(c.ReadOnlyRootFilesystem),
+		NoNewPrivs:       c.AllowPrivilegeEscalation != nil && !*c.AllowPrivilegeEscalation,
+		RunAsUser:        int64Value(c.RunAsUser),
+		RunAsGroup:       int64Value(c.RunAsGroup),
+		SelinuxOptions:   selinux(c.SELinuxOptions),
+		Seccomp:          m.seccomp(c.SeccompProfile, isTrue(c.Privileged)),
+		Apparmor:         apparmor(c.AppArmorProfile),
+	}
+	if c.Capabilities != nil {
+		s.Capabilities = &runtimeapi.Capability{}
+		for _, name := range c.Capabilities.Add {
+			s.Capabilities.AddCapabilities = append(s.Capabilities.AddCapabilities, string(name))
+		}
+		for _, name := range c.Capabilities.Drop {
+			s.Capabilities.DropCapabilities = append(s.Capabilities.DropCapabilities, string(name))
+		}
+	}
+	if p := pod.Spec.SecurityContext; p != nil {
+		s.SupplementalGroups = groups(p)
+		if p.SupplementalGroupsPolicy != nil && *p.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict {
+			s.SupplementalGroupsPolicy = runtimeapi.SupplementalGroupsPolicy_Strict
+		}
+	}
+	if !s.Privileged && (c.ProcMount == nil || *c.ProcMount == corev1.DefaultProcMount) {
+		s.MaskedPaths, s.ReadonlyPaths = maskedPaths(), readonlyPaths()
+	}
+	return s, m.finishUser(ctx, pod, spec, image, c, s)
+}
+
+// finishUser asks the image for its user where the pod does not say one, and
+// holds a container that must not run as root to it.
+func (m *Manager) finishUser(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, image string, c *corev1.SecurityContext, s *runtimeapi.LinuxContainerSecurityContext) error {
+	mustNot := isTrue(c.RunAsNonRoot)
+	if c.RunAsUser != nil {
+		if mustNot && *c.RunAsUser == 0 {
+			return fmt.Errorf("container's runAsUser breaks non-root policy (pod: %q, container: %s)", describe(pod), spec.Name)
+		}
+		return nil
+	}
+	if !mustNot && s.RunAsGroup == nil {
+		return nil // the runtime takes the image's
+	}
+	res, err := m.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	if err != nil {
+		return err
+	}
+	uid, name := res.Image.GetUid(), res.Image.GetUsername()
+	if mustNot {
+		switch {
+		case uid != nil && uid.Value == 0, uid == nil && name == "":
+			return fmt.Errorf("container has runAsNonRoot and image will run as root (pod: %q, container: %s)", describe(pod), spec.Name)
+		case uid == nil:
+			return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root (pod: %q, container: %s)", name, describe(pod), spec.Name)
+		}
+	}
+	switch {
+	case uid != nil:
+		s.RunAsUser = &runtimeapi.Int64Value{Value: uid.Value}
+	case name != "":
+		s.RunAsUsername = name
+	default:
+		s.RunAsUser = &runtimeapi.Int64Value{Value: 0}
+	}
+	return nil
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// effectiveSecurity lets the container's word go before the pod's.
+func effectiveSecurity(pod *corev1.Pod, spec *corev1.Container) *corev1.SecurityContext {
+	c := &corev1.SecurityContext{}
+	if spec.SecurityContext != nil {
+		c = spec.SecurityContext.DeepCopy()
+	}
+	p := pod.Spec.SecurityContext
+	if p == nil {
+		return c
+	}
+	if c.RunAsUser == nil {
+		c.RunAsUser = p.RunAsUser
+	}
+	if c.RunAsGroup == nil {
+		c.RunAsGroup = p.RunAsGroup
+	}
+	if c.RunAsNonRoot == nil {
+		c.RunAsNonRoot = p.RunAsNonRoot
+	}
+	if c.SELinuxOptions == nil {
+		c.SELinuxOptions = p.SELinuxOptions
+	}
+	if c.SeccompProfile == nil {
+		c.SeccompProfile = p.SeccompProfile
+	}
+	if c.AppArmorProfile == nil {
+		c.AppArmorProfile = p.AppArmorProfile
+	}
+	return c
+}
+
+func (m *Manager) seccomp(p *corev1.SeccompProfile, privileged bool) *runtimeapi.SecurityProfile {
+	unconfined := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	if privileged || p == nil {
+		if p == nil && !privileged && m.cfg.SeccompDefault {
+			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+		}
+		return unconfined
+	}
+	switch p.Type {
+	case corev1.SeccompProfileTypeRuntimeDefault:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+	case corev1.SeccompProfileTypeLocalhost:
+		if p.LocalhostProfile != nil {
+			return &runtimeapi.SecurityProfile{
+				ProfileType:  runtimeapi.SecurityProfile_Localhost,
+				LocalhostRef: filepath.Join(m.cfg.RootDir, "seccomp", *p.LocalhostProfile),
+			}
+		}
+	}
+	return unconfined
+}
+
+func apparmor(p *corev1.AppArmorProfile) *runtimeapi.SecurityProfile {
+	if p == nil {
+		return nil
+	}
+	switch p.Type {
+	case corev1.AppArmorProfileTypeRuntimeDefault:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+	case corev1.AppArmorProfileTypeUnconfined:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	case corev1.AppArmorProfileTypeLocalhost:
+		if p.LocalhostProfile != nil {
+			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *p.LocalhostProfile}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Options of the hierarchy on this machine.
+type Options struct {
+	Mount   string       // where cgroups are mounted; "": /sys/fs/cgroup
+	Root    string       // the cgroup below which kubepods stands; "": the top
+	Systemd bool         // systemd owns the tree: names are slices
+	PodPIDs int64        // processes a pod may have; 0: no bound
+	Log     *slog.Logger // required
+}
+
+// FS is the hierarchy in the file system.
+type FS struct {
+	Options
+	unified bool
+
+	mu     sync.Mutex
+	warned map[string]bool
+}
+
+var _ Cgroups = (*FS)(nil)
+
+// controllers are those the kubelet itself writes to on cgroup v1; the runtime
+// makes directories in the others.
+var controllers = []string{"cpu", "memory", "pids"}
+
+// NewFS looks which version the host has.
+func NewFS(o Options) *FS {
+	if o.Mount == "" {
+		o.Mount = "/sys/fs/cgroup"
+	}
+	_, err := os.Stat(filepath.Join(o.Mount, "cgroup.controllers"))
+	return &FS{Options: o, unified: err == nil, warned: map[string]bool{}}
+}
+
+// Unified says that the host has cgroup v2.
+func (f *FS) Unified() bool { return f.unified }
+
+// Prepare makes kubepods and its QoS classes.
+func (f *FS) Prepare(_ context.Context, allocatable corev1.ResourceList) error {
+	top := Group{Memory: allocatable.Memory().Value()}
+	if milli := allocatable.Cpu().MilliValue(); milli > 0 {
+		top.Shares = Shares(milli)
+	}
+	return errors.Join(
+		f.set(place{rootName}, top),
+		f.set(place{rootName, burstable}, Group{Shares: MinShares}),
+		f.set(place{rootName, bestEffort}, Group{Shares: MinShares}),
+	)
+}
+
+// Ensure makes the pod's cgroup.
+func (f *FS) Ensure(_ context.Context, pod *corev1.Pod) (string, error) {
+	p := placeOf(pod)
+	if err := f.set(p, Pod(pod, f.PodPIDs)); err != nil {
+		return "", fmt.Errorf("cgroup of pod: %w", err)
+	}
+	if f.Systemd {
+		return p.slice(), nil
+	}
+	return p.dir(f.Root), nil
+}
+
+// Weigh sets the burstable class's weight.
+func (f *FS) Weigh(_ context.Context, pods []*corev1.Pod) error {
+	return f.set(place{rootName, burstable}, Burstable(pods))
+}
+
+// Remove ends the pod's cgroup in every hierarchy. Processes still in it are
+// killed first.
+func (f *FS) Remove(ctx context.Context, uid types.UID) error {
+	var errs []error
+	for _, h := range f.hierarchies() {
+		for _, c := range []string{"", burstable, bestEffort} {
+			errs = append(errs, removeTree(ctx, filepath.Join(h, f.dir(podPlace(c, uid)))))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Pods lists the pods that have a cgroup in any hierarchy.
+func (f *FS) Pods() ([]types.UID, error) {
+	seen := map[types.UID]bool{}
+	var out []types.UID
+	for _, h := range f.hierarchies() {
+		for _, p := range []place{{rootName}, {rootName, burstable}, {rootName, bestEffort}} {
+			entries, err := os.ReadDir(filepath.Join(h, f.dir(p)))
+			if err != nil {
+				continue // not every hierarchy has pods
+			}
+			for _, e := range entries {
+				if uid, ok := uidOf(e.Name()); ok && e.IsDir() && !seen[uid] {
+					seen[uid] = true
+					out = append(out, uid)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+func (f *FS) dir(p place) string {
+	if f.Systemd {
+		return p.sliceDir(f.Root)
+	}
+	return p.dir(f.Root)
+}
+
+// hierarchies are the roots of all trees a pod can be in.
+func (f *FS) hierarchies() []string {
+	if f.unified {
+		return []string{f.Mount}
+	}
+	entries, err := os.ReadDir(f.Mount)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "unified" {
+			out = append(out, filepath.Join(f.Mount, e.Name()))
+		}
+	}
+	return out
+}
+
+// set makes a cgroup and writes what it is given. A host that does not let us
+// is warned of once and lived with: containers still have their own limits.
+func (f *FS) set(p place, g Group) error {
+	if f.unified {
+		return f.setV2(p, g)
+	}
+	return f.setV1(p, g)
+}
+
+func (f *FS) setV1(p place, g Group) error {
+	files := map[string][][2]string{
+		"cpu":    {{"cpu.shares", number(g.Shares)}, {"cpu.cfs_period_us", period(g.Quota)}, {"cpu.cfs_quota_us", number(g.Quota)}},
+		"memory": {{"memory.limit_in_bytes", number(g.Memory)}},
+		"pids":   {{"pids.max", number(g.PIDs)}},
+	}
+	for _, c := range controllers {
+		base := filepath.Join(f.Mount, c)
+		if _, err := os.Stat(base); err != nil {
+			f.warn(c, "the host has no such cgroup controller; pods are not bounded by it as a whole", err)
+			continue
+		}
+		dir := filepath.Join(base, f.dir(p))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			if f.readOnly(c, err) {
+				continue
+			}
+			return err
+		}
+		f.write(c, dir, files[c])
+	}
+	return nil
+}
+
+func (f *FS) setV2(p place, g Group) error {
+	// A controller must be handed down at every level before it has files below.
+	dir := f.Mount
+	for _, name := range strings.Split(strings.Trim(f.dir(p), "/"), "/") {
+		f.delegate(dir)
+		dir = filepath.Join(dir, name)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			if f.readOnly("v2", err) {
+				return nil
+			}
+			return err
+		}
+	}
+	files := [][2]string{{"memory.max", number(g.Memory)}, {"pids.max", number(g.PIDs)}}
+	if g.Shares > 0 {
+		files = append(files, [2]string{"cpu.weight", number(Weight(g.Shares))})
+	}
+	if g.Quota > 0 {
+		files = append(files, [2]string{"cpu.max", fmt.Sprintf("%d %d", g.Quota, QuotaPeriod)})
+	}
+	f.write("v2", dir, files)
+	return nil
+}
+
+func (f *FS) delegate(dir string) {
+	have, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+	if err != nil {
+		return
+	}
+	offered, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return
+	}
+	enabled := " " + strings.TrimSpace(string(have)) + " "
+	for _, c := range strings.Fields(string(offered)) {
+		if strings.Contains(enabled, " "+c+" ") {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
+			f.warn("delegate "+c, "a cgroup controller cannot be handed down to pods", err)
+		}
+	}
+}
+
+func (f *FS) write(controller, dir string, files [][2]string) {
+	for _, file := range files {
+		if file[1] == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, file[0]), []byte(file[1]), 0); err != nil {
+			f.warn(controller+"/"+file[0], "a cgroup limit cannot be set", err)
+		}
+	}
+}
+
+func number(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func period(quota int64) string {
+	if quota <= 0 {
+		return ""
+	}
+	return strconv.Itoa(QuotaPeriod)
+}
+
+// readOnly says that the host does not let us write its cgroups at all.
+func (f *FS) readOnly(what string, err error) bool {
+	if errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) {
+		f.warn(what, "cgroups are not writable here; pods are not bounded as a whole", err)
+		return true
+	}
+	return false
+}
+
+// warn says a thing once.
+func (f *FS) warn(key, message string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.warned[key] {
+		f.warned[key] = true
+		f.Log.Warn(message, "controller", key, "error", err)
+	}
+}
+
+// removeTree removes a cgroup and those below it, killing what still runs there.
+func removeTree(ctx context.Context, dir string) error {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for try := 0; ; try++ {
+		killAll(dir)
+		err := removeDirs(dir)
+		if err == nil || try == 20 {
+			return err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond): // the kernel takes its time to bury the dead
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func removeDirs(dir string) error {
+	var dirs []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	for i := len(dirs) - 1; i >= 0; i-- {
+		if e := os.Remove(dirs[i]); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+func killAll(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() != "cgroup.procs" {
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil
+		}
+		for _, f := range strings.Fields(string(data)) {
+			if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		return nil
+	})
+}
