@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/url"
@@ -59,14 +60,15 @@ func Embed(ctx context.Context, cfg EmbeddedConfig) (*Store, error) {
 	}
 	client := v3client.New(member.Server)
 	s := &Store{
-		client: client,
-		log:    cfg.Log,
-		sole:   true,
-		read:   []clientv3.OpOption{clientv3.WithSerializable()},
-		marks:  true,
+		client:   client,
+		log:      cfg.Log,
+		sole:     true,
+		read:     []clientv3.OpOption{clientv3.WithSerializable()},
+		marks:    true,
+		snapshot: func(ctx context.Context) (io.ReadCloser, error) { return snapshot(ctx, member.Server.Backend()), nil },
 		closers: []func() error{
 			client.Watcher.Close,
-			client.Close,
+			func() error { client.Close(); return nil }, // it only says that it is closed
 			func() error { member.Close(); return nil },
 			unlock,
 		},
@@ -99,7 +101,7 @@ func start(ctx context.Context, cfg EmbeddedConfig) (member *embed.Etcd, err err
 	case <-member.Server.StopNotify():
 		err = errors.New("it stopped")
 	case <-ctx.Done():
-		err = ctx.Err()
+		err = fmt.Errorf("it does not become its own leader; if the directory is from a member of a larger cluster, or from a snapshot, restore it with etcdutl first: %w", ctx.Err())
 	}
 	member.Close()
 	return nil, fmt.Errorf("start etcd on %s: %w", cfg.Dir, err)

@@ -18,24 +18,26 @@ import (
 	"podium/pkg/storage/etcd"
 )
 
-// built is the path of our etcd command, made when the first test wants it.
+// bin holds our etcd command, built when the first test wants it.
+var bin string
+
 var built = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "podium-etcd")
+	path := filepath.Join(bin, "etcd")
+	out, err := exec.Command("go", "build", "-o", path, "podium/cmd/etcd").CombinedOutput()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("build cmd/etcd: %w\n%s", err, out)
 	}
-	out, err := exec.Command("go", "build", "-o", dir, "podium/cmd/etcd").CombinedOutput()
-	if err != nil {
-		return dir, fmt.Errorf("build cmd/etcd: %w\n%s", err, out)
-	}
-	return filepath.Join(dir, "etcd"), nil
+	return path, nil
 })
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := built(); path != "" && (err == nil || true) {
-		os.RemoveAll(filepath.Dir(path))
+	var err error
+	if bin, err = os.MkdirTemp("", "podium-etcd"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	code := m.Run()
+	os.RemoveAll(bin)
 	os.Exit(code)
 }
 
@@ -45,6 +47,7 @@ type server struct {
 	binary string
 	args   []string
 	url    string
+	config etcd.Config // how start reaches it; filled in by newServer
 	cmd    *exec.Cmd
 	output *bytes.Buffer
 }
@@ -61,8 +64,9 @@ func newServer(t *testing.T, binary string, args ...string) *server {
 		"--listen-peer-urls=http://" + peer, "--initial-advertise-peer-urls=http://" + peer,
 		"--initial-cluster=test=http://" + peer, "--log-level=warn", "--unsafe-no-fsync",
 	}, args...)
-	s.start()
+	s.config = etcd.Config{Servers: []string{s.url}, Log: slog.New(slog.DiscardHandler)}
 	t.Cleanup(s.stop)
+	s.start()
 	return s
 }
 
@@ -77,7 +81,7 @@ func (s *server) start() {
 	}
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		store, err := etcd.Open(ctx, etcd.Config{Servers: []string{s.url}, Log: slog.New(slog.DiscardHandler)})
+		store, err := etcd.Open(ctx, s.config)
 		if err == nil {
 			_, err = store.Revision(ctx)
 			store.Close()

@@ -47,7 +47,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		DialTimeout:          callTimeout,
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: callTimeout,
-		PermitWithoutStream:  true,
 		MaxUnaryRetries:      3,
 		BackoffWaitBetween:   50 * time.Millisecond,
 		DialOptions:          []grpc.DialOption{grpc.WithUserAgent("podium")},
@@ -55,7 +54,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(cfg.Servers, ", "), err)
 	}
-	s := &Store{client: client, log: cfg.Log, closers: []func() error{client.Close}}
+	s := &Store{client: client, log: cfg.Log, snapshot: client.Snapshot, closers: []func() error{client.Close}}
 	if s.marks, err = checkVersions(ctx, client, cfg); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

@@ -44,6 +44,7 @@ type Store struct {
 	// is noted before it is passed on, so the revision never goes back.
 	latest atomic.Int64
 
+	snapshot  func(context.Context) (io.ReadCloser, error)
 	ask       question // shared by those who ask a remote cluster for its revision
 	closeOnce sync.Once
 	closers   []func() error
@@ -213,7 +214,7 @@ func (s *Store) Compact(ctx context.Context, rev int64) error {
 // Snapshot streams a copy of the whole store as it stands, in the form that
 // `etcdutl snapshot restore` reads. ctx bounds the whole stream.
 func (s *Store) Snapshot(ctx context.Context) (io.ReadCloser, error) {
-	r, err := s.client.Snapshot(ctx)
+	r, err := s.snapshot(ctx)
 	return r, explain("snapshot", err)
 }
 
