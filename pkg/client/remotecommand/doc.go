@@ -1,0 +1,2 @@
+// Package remotecommand is the client's end of exec, attach and port-forward.
+package remotecommand

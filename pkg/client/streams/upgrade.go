@@ -1,0 +1,166 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+)
+
+// The SPDY protocols that we speak as a client.
+const (
+	spdyRemoteCommand = "v4.channel.k8s.io"
+	spdyPortForward   = "portforward.k8s.io"
+
+	// ProtocolTunnel carries port-forward's SPDY as the bytes of a WebSocket.
+	ProtocolTunnel = "SPDY/3.1+portforward.k8s.io"
+)
+
+// Target is the next hop of a stream: a kubelet or a container runtime.
+type Target struct {
+	URL       *url.URL
+	Transport http.RoundTripper // HTTP/1.1
+	Log       *slog.Logger
+}
+
+// Upgrade passes a request that switches protocols on to the target, and the
+// connection after it, as it is. What the target answers instead of switching
+// goes back to the client. An error means that nothing has been written.
+func (t Target) Upgrade(w http.ResponseWriter, r *http.Request) error {
+	header := r.Header.Clone()
+	header.Del("Authorization")
+	backend, ok, err := t.open(w, r.Context(), r.Method, header)
+	if !ok {
+		return err
+	}
+	h := backend.header
+	conn, in, err := switchTo(w, http.Header{
+		"Connection":                {"Upgrade"},
+		"Upgrade":                   h["Upgrade"],
+		"Sec-Websocket-Accept":      h["Sec-Websocket-Accept"],
+		"Sec-Websocket-Protocol":    h["Sec-Websocket-Protocol"],
+		"X-Stream-Protocol-Version": h["X-Stream-Protocol-Version"],
+	})
+	if err != nil {
+		backend.Close()
+		return err
+	}
+	Join(r.Context(), backend, buffered{conn, in})
+	return nil
+}
+
+// buffered is a connection some of which was read ahead.
+type buffered struct {
+	io.ReadWriteCloser
+	in io.Reader
+}
+
+func (b buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
+
+func (b buffered) CloseWrite() error {
+	if half, ok := b.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return b.Close()
+}
+
+// upstream is a connection to a target that has switched protocols.
+type upstream struct {
+	io.ReadWriteCloser
+	header http.Header
+}
+
+func (u upstream) CloseWrite() error {
+	if half, ok := u.ReadWriteCloser.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		return nil
+	}
+	return u.Close()
+}
+
+// open sends an upgrade request to the target. ok is false when it did not
+// switch: then its answer has gone to w, or err says why there is none.
+func (t Target) open(w http.ResponseWriter, ctx context.Context, method string, header http.Header) (backend upstream, ok bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, t.URL.String(), nil)
+	if err != nil {
+		return upstream{}, false, err
+	}
+	req.Header = header
+	resp, err := t.Transport.RoundTrip(req)
+	if err != nil {
+		return upstream{}, false, err
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		defer resp.Body.Close()
+		answer(w, resp)
+		return upstream{}, false, nil
+	}
+	stream, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok {
+		resp.Body.Close()
+		return upstream{}, false, fmt.Errorf("the transport to %s cannot switch protocols", t.URL.Host)
+	}
+	return upstream{stream, resp.Header}, true, nil
+}
+
+const maxAnswer = 64 << 10
+
+// answer gives the client what the target said instead of switching.
+func answer(w http.ResponseWriter, resp *http.Response) {
+	for _, name := range []string{"Content-Type", "X-Accepted-Stream-Protocol-Versions"} {
+		if v := resp.Header.Values(name); len(v) > 0 {
+			w.Header()[name] = v
+		}
+	}
+	code := resp.StatusCode
+	if code < http.StatusBadRequest {
+		code = http.StatusBadGateway // it was to switch, not to succeed
+	}
+	w.WriteHeader(code)
+	io.Copy(w, io.LimitReader(resp.Body, maxAnswer))
+}
+
+// openSPDY opens a SPDY connection to the target.
+func (t Target) openSPDY(w http.ResponseWriter, ctx context.Context, protocol string) (backend upstream, ok bool, err error) {
+	return t.open(w, ctx, http.MethodPost, SPDYHeader(protocol))
+}
+
+// SPDYHeader is a client's request for SPDY streams.
+func SPDYHeader(protocols ...string) http.Header {
+	h := http.Header{"Connection": {"Upgrade"}, "Upgrade": {spdy.HeaderSpdy31}}
+	for _, p := range protocols {
+		h.Add(httpstream.HeaderProtocolVersion, p)
+	}
+	return h
+}
+
+// PortForward passes a port-forward on. SPDY goes through as it is; SPDY
+// inside a WebSocket is taken out of it.
+func (t Target) PortForward(w http.ResponseWriter, r *http.Request) error {
+	if !WantsProtocol(r, ProtocolTunnel) {
+		return t.Upgrade(w, r)
+	}
+	backend, ok, err := t.openSPDY(w, r.Context(), spdyPortForward)
+	if !ok {
+		return err
+	}
+	ws, err := Accept(w, r, ProtocolTunnel)
+	if err != nil {
+		backend.Close()
+		return err
+	}
+	stop := ws.Heartbeat(heartbeat, ws.Pong)
+	defer stop()
+	Join(r.Context(), backend, ws.Bytes())
+	return nil
+}
+
+// IsSPDY tells whether a request asks for SPDY streams.
+func IsSPDY(r *http.Request) bool {
+	return IsUpgrade(r) && strings.EqualFold(r.Header.Get("Upgrade"), spdy.HeaderSpdy31)
+}

@@ -1,0 +1,257 @@
+package logs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"time"
+)
+
+// Options say what of a log to read. Zero values stand for everything.
+type Options struct {
+	Tail       *int64    // only the last so many lines
+	Since      time.Time // only what was written then or later
+	Limit      *int64    // at most so many bytes of output
+	Stream     string    // "stdout" or "stderr"; "" is both
+	Timestamps bool      // each line begins with its time
+
+	// Follow goes on as the container writes, through rotations, until
+	// Running (required then) says that it has ended.
+	Follow  bool
+	Running func(ctx context.Context) (bool, error)
+
+	Log *slog.Logger
+}
+
+const (
+	pollEvery  = 100 * time.Millisecond
+	stateEvery = 5 // polls between two looks at whether the container runs
+	chunk      = 32 << 10
+
+	timeFormat = "2006-01-02T15:04:05.000000000Z07:00" // of Timestamps: fixed width
+)
+
+// Read writes a log to w, and calls flush whenever it has written all there is
+// for now. It returns when that is all, or when ctx ends.
+func Read(ctx context.Context, path string, o Options, w io.Writer, flush func()) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("failed to open log file %q: %w", path, err)
+	}
+	r := &reader{Options: o, path: path, file: f, w: w, flush: flush}
+	defer func() { r.file.Close() }()
+	if o.Tail != nil {
+		start, err := tailStart(f, *o.Tail)
+		if err != nil {
+			return err
+		}
+		if r.offset, err = f.Seek(start, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	if o.Limit != nil {
+		r.left = *o.Limit
+	}
+	err = r.run(ctx)
+	flush()
+	if errors.Is(err, errLimit) {
+		return nil
+	}
+	return err
+}
+
+var errLimit = errors.New("the limit is reached")
+
+// reader goes through a log, file by file.
+type reader struct {
+	Options
+	path   string
+	file   *os.File
+	offset int64
+	w      io.Writer
+	flush  func()
+
+	rest    []byte // of a record that is not complete yet
+	left    int64  // of Limit
+	middle  [2]bool
+	skipped int // records that could not be read
+}
+
+func (r *reader) run(ctx context.Context) error {
+	ended := false // the container has, and what follows is the last look
+	for polls := 1; ; polls++ {
+		if err := r.drain(ctx); err != nil {
+			return err
+		}
+		rotated, err := r.next()
+		if err != nil {
+			return err
+		}
+		if rotated {
+			continue
+		}
+		if !r.Follow || ended {
+			return r.finish()
+		}
+		r.flush()
+		if polls%stateEvery == 1 {
+			running, err := r.Running(ctx)
+			if err != nil {
+				return err
+			}
+			if ended = !running; ended {
+				continue
+			}
+		}
+		t := time.NewTimer(pollEvery)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+}
+
+// drain reads the open file to its present end.
+func (r *reader) drain(ctx context.Context) error {
+	buf := make([]byte, chunk)
+	for ctx.Err() == nil {
+		n, err := r.file.Read(buf)
+		r.offset += int64(n)
+		if err := r.feed(buf[:n]); err != nil {
+			return err
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// next moves on to the file that has taken this one's place. The old one is
+// read to its end first: the runtime wrote to it until a moment ago.
+func (r *reader) next() (rotated bool, err error) {
+	if !r.Follow {
+		return false, nil
+	}
+	there, err := os.Stat(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // between the two steps of a rotation
+	}
+	if err != nil {
+		return false, err
+	}
+	here, err := r.file.Stat()
+	if err != nil {
+		return false, err
+	}
+	if os.SameFile(here, there) {
+		if there.Size() >= r.offset {
+			return false, nil
+		}
+		r.offset, err = r.file.Seek(0, io.SeekStart) // emptied in place
+		r.rest = nil
+		return true, err
+	}
+	if here.Size() > r.offset {
+		return true, nil
+	}
+	f, err := os.Open(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := r.finish(); err != nil {
+		f.Close()
+		return false, err
+	}
+	r.file.Close()
+	r.file, r.offset = f, 0
+	return true, nil
+}
+
+// finish takes a last record without newline for what it is.
+func (r *reader) finish() error {
+	if len(r.rest) == 0 {
+		return nil
+	}
+	rest := r.rest
+	r.rest = nil
+	return r.record(rest)
+}
+
+// feed takes bytes of the file, record by record.
+func (r *reader) feed(data []byte) error {
+	for {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			r.rest = append(r.rest, data...)
+			return nil
+		}
+		record := data[:i+1]
+		if len(r.rest) > 0 {
+			record = append(r.rest, record...)
+			r.rest = r.rest[:0]
+		}
+		data = data[i+1:]
+		if err := r.record(record); err != nil {
+			return err
+		}
+	}
+}
+
+// record writes one record as the options want it. One that is not a record
+// is left out, like a line torn by a full disk.
+func (r *reader) record(record []byte) error {
+	l, err := parse(record)
+	if err != nil {
+		if r.skipped++; r.skipped == 1 && r.Log != nil {
+			r.Log.Warn("log file holds something that is no record", "path", r.path, "err", err)
+		}
+		return nil
+	}
+	if l.time.Before(r.Since) || r.Stream != "" && r.Stream != l.stream {
+		return nil
+	}
+	middle := &r.middle[0]
+	if l.stream == "stderr" {
+		middle = &r.middle[1]
+	}
+	if r.Timestamps && !*middle {
+		if err := r.write(append(l.time.AppendFormat(nil, timeFormat), ' ')); err != nil {
+			return err
+		}
+	}
+	*middle = l.partial
+	return r.write(l.text)
+}
+
+func (r *reader) write(p []byte) error {
+	if r.Limit == nil {
+		_, err := r.w.Write(p)
+		return err
+	}
+	full := int64(len(p)) >= r.left
+	if full {
+		p = p[:r.left]
+	}
+	r.left -= int64(len(p))
+	if _, err := r.w.Write(p); err != nil {
+		return err
+	}
+	if full {
+		return errLimit
+	}
+	return nil
+}
