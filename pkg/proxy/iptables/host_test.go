@@ -282,7 +282,7 @@ func TestTrafficOnThisKernel(t *testing.T) {
 	// A new process takes over while traffic flows.
 	applier = iptables.NewApplier(host, planner.Hooks())
 	sync()
-	eventually("", "http://10.96.0.7", "pod3")
+	eventually("", "http://10.96.0.7")
 
 	if err := iptables.Cleanup(ctx, host, planner.Hooks()); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,217 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/client"
+)
+
+// Object is one object as it is on the wire.
+type Object = unstructured.Unstructured
+
+// Cluster is one API server as seen by one user. Safe for concurrent use.
+type Cluster struct {
+	client *client.Client
+	header http.Header       // of every request: impersonation
+	warn   func(text string) // hears the server's warnings
+
+	mu    sync.Mutex
+	kinds []*Kind
+}
+
+// New makes a cluster of a client. header goes with every request; warn may be nil.
+func New(c *client.Client, header http.Header, warn func(string)) *Cluster {
+	return &Cluster{client: c, header: header, warn: warn}
+}
+
+// Client is the client below, for typed requests.
+func (c *Cluster) Client() *client.Client { return c.client }
+
+func (c *Cluster) with(r client.Request) client.Request {
+	h := c.header.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
+	h.Set("Accept", "application/json")
+	for k, v := range r.Header {
+		h[k] = v
+	}
+	r.Header = h
+	return r
+}
+
+// Do sends a request and reads the whole answer, JSON unless the request's
+// header says otherwise.
+func (c *Cluster) Do(ctx context.Context, r client.Request) ([]byte, http.Header, error) {
+	body, header, err := c.client.Do(ctx, c.with(r))
+	if err == nil {
+		c.warnings(header)
+	}
+	return body, header, err
+}
+
+// Stream is Do for answers that are read as they come.
+func (c *Cluster) Stream(ctx context.Context, r client.Request) (io.ReadCloser, error) {
+	resp, err := c.client.Stream(ctx, c.with(r))
+	if err != nil {
+		return nil, err
+	}
+	c.warnings(resp.Header)
+	return resp.Body, nil
+}
+
+// Dial asks for an Upgrade. It has the signature that streams want.
+func (c *Cluster) Dial(ctx context.Context, r client.Request) (net.Conn, *http.Response, error) {
+	return c.client.Dial(ctx, c.with(r))
+}
+
+// warnings passes on the texts of Warning headers: 299 - "text".
+func (c *Cluster) warnings(h http.Header) {
+	if c.warn == nil {
+		return
+	}
+	for _, value := range h.Values("Warning") {
+		if len(value) > len(`299 - `) {
+			if text, err := strconv.Unquote(value[len(`299 - `):]); err == nil {
+				c.warn(text)
+			}
+		}
+	}
+}
+
+// Get reads an object.
+func (c *Cluster) Get(ctx context.Context, k *Kind, namespace, name string) (*Object, error) {
+	return c.object(ctx, client.Request{Path: k.Path(namespace, name)})
+}
+
+// GetAs reads an object or a list in another form, such as a Table.
+func (c *Cluster) GetAs(ctx context.Context, path string, query url.Values, accept string, into any) error {
+	body, _, err := c.Do(ctx, client.Request{Path: path, Query: query, Header: http.Header{"Accept": {accept}}})
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("read the answer to %s: %w", path, err)
+	}
+	return nil
+}
+
+// pageSize is how many objects one request of a list asks for.
+const pageSize = 500
+
+// List reads all objects that the query selects, page by page. The list's own
+// kind and metadata are those of the first page.
+func (c *Cluster) List(ctx context.Context, k *Kind, namespace string, query url.Values) (*unstructured.UnstructuredList, error) {
+	var out *unstructured.UnstructuredList
+	q := url.Values{}
+	for key, v := range query {
+		q[key] = v
+	}
+	if q.Get("limit") == "" {
+		q.Set("limit", strconv.Itoa(pageSize))
+	}
+	for {
+		body, _, err := c.Do(ctx, client.Request{Path: k.Path(namespace, ""), Query: q})
+		if err != nil {
+			return nil, err
+		}
+		page := &unstructured.UnstructuredList{}
+		if err := page.UnmarshalJSON(body); err != nil {
+			return nil, fmt.Errorf("read the list of %s: %w", k.Plural(), err)
+		}
+		for i := range page.Items { // items of a list need not say what they are
+			page.Items[i].SetGroupVersionKind(k.GroupVersionKind)
+		}
+		if out == nil {
+			out = page
+		} else {
+			out.Items = append(out.Items, page.Items...)
+		}
+		next := page.GetContinue()
+		if next == "" {
+			out.SetContinue("")
+			out.SetRemainingItemCount(nil)
+			return out, nil
+		}
+		q.Set("continue", next)
+	}
+}
+
+// Write options travel in the query.
+func WriteQuery(dryRun bool, manager string) url.Values {
+	q := url.Values{"fieldManager": {manager}}
+	if dryRun {
+		q.Set("dryRun", metav1.DryRunAll)
+	}
+	return q
+}
+
+// Create stores a new object.
+func (c *Cluster) Create(ctx context.Context, k *Kind, namespace string, obj *Object, query url.Values) (*Object, error) {
+	body, err := obj.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return c.object(ctx, client.Request{
+		Method: http.MethodPost, Path: k.Path(namespace, ""), Query: query, Body: body,
+		Header: http.Header{"Content-Type": {"application/json"}},
+	})
+}
+
+// Update replaces an object.
+func (c *Cluster) Update(ctx context.Context, k *Kind, namespace string, obj *Object, query url.Values) (*Object, error) {
+	body, err := obj.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return c.object(ctx, client.Request{
+		Method: http.MethodPut, Path: k.Path(namespace, obj.GetName()), Query: query, Body: body,
+		Header: http.Header{"Content-Type": {"application/json"}},
+	})
+}
+
+// Patch changes an object or one of its parts.
+func (c *Cluster) Patch(ctx context.Context, k *Kind, namespace, name string, pt types.PatchType, data []byte, query url.Values, parts ...string) (*Object, error) {
+	return c.object(ctx, client.Request{
+		Method: http.MethodPatch, Path: k.Path(namespace, name, parts...), Query: query, Body: data,
+		Header: http.Header{"Content-Type": {string(pt)}},
+	})
+}
+
+// Delete asks for an object's end and returns what the server said: the object
+// as it is ending, or a Status.
+func (c *Cluster) Delete(ctx context.Context, k *Kind, namespace, name string, opts metav1.DeleteOptions) (*Object, error) {
+	opts.Kind, opts.APIVersion = "DeleteOptions", "v1"
+	body, err := json.Marshal(opts)
+	if err != nil {
+		return nil, err
+	}
+	return c.object(ctx, client.Request{
+		Method: http.MethodDelete, Path: k.Path(namespace, name), Body: body,
+		Header: http.Header{"Content-Type": {"application/json"}},
+	})
+}
+
+func (c *Cluster) object(ctx context.Context, r client.Request) (*Object, error) {
+	body, _, err := c.Do(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	obj := &Object{}
+	if err := obj.UnmarshalJSON(body); err != nil {
+		return nil, fmt.Errorf("read the answer to %s: %w", r.Path, err)
+	}
+	return obj, nil
+}
