@@ -161,6 +161,8 @@ func (c *call) verbs() map[string]handler {
 		return objectVerbs
 	case c.sub == nil && c.res.Namespaced && c.info.Namespace == "":
 		return everywhereVerbs
+	case c.sub == nil && c.res.NoDeleteCollection:
+		return collectionButDeleteVerbs
 	case c.sub == nil:
 		return collectionVerbs
 	case c.sub.Connect != nil:
@@ -174,16 +176,20 @@ func (c *call) verbs() map[string]handler {
 }
 
 var (
-	objectVerbs     = map[string]handler{"get": (*call).get, "update": (*call).update, "patch": (*call).patch, "delete": (*call).delete}
-	collectionVerbs = map[string]handler{"list": (*call).list, "watch": (*call).watch, "create": (*call).create, "deletecollection": (*call).deleteCollection}
-	everywhereVerbs = map[string]handler{"list": (*call).list, "watch": (*call).watch}
-	partVerbs       = map[string]handler{"get": (*call).get, "update": (*call).update, "patch": (*call).patch}
-	viewVerbs       = map[string]handler{"get": (*call).getView, "update": (*call).updateView, "patch": (*call).patchView}
-	actVerbs        = map[string]handler{"create": (*call).act}
+	objectVerbs              = map[string]handler{"get": (*call).get, "update": (*call).update, "patch": (*call).patch, "delete": (*call).delete}
+	collectionVerbs          = map[string]handler{"list": (*call).list, "watch": (*call).watch, "create": (*call).create, "deletecollection": (*call).deleteCollection}
+	collectionButDeleteVerbs = map[string]handler{"list": (*call).list, "watch": (*call).watch, "create": (*call).create}
+	everywhereVerbs          = map[string]handler{"list": (*call).list, "watch": (*call).watch}
+	partVerbs                = map[string]handler{"get": (*call).get, "update": (*call).update, "patch": (*call).patch}
+	viewVerbs                = map[string]handler{"get": (*call).getView, "update": (*call).updateView, "patch": (*call).patchView}
+	actVerbs                 = map[string]handler{"create": (*call).act}
 )
 
 // Verbs are what clients may do with a kind, in discovery's order.
-func Verbs() []string {
+func Verbs(k *registry.Kind) []string {
+	if k.NoDeleteCollection {
+		return []string{"create", "delete", "get", "list", "patch", "update", "watch"}
+	}
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 }
 

@@ -1,0 +1,109 @@
+package apiserver
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"podium/pkg/scheme"
+)
+
+// What every cluster has from the start.
+const (
+	kubernetesService = "kubernetes"
+	httpsPort         = 443
+)
+
+func systemNamespaces() []string {
+	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+}
+
+// Errors of the first attempts are common (the store is starting); the present
+// state is looked at now and then, since others may delete what must be there.
+const (
+	bootstrapRetry = 200 * time.Millisecond
+	bootstrapEvery = 30 * time.Second
+)
+
+// keepBootstrapped makes what every cluster has, and makes it again when it is
+// gone, until ctx ends.
+func (s *Server) keepBootstrapped(ctx context.Context) {
+	for {
+		err := s.ensureAll(ctx)
+		wait := bootstrapEvery
+		if err != nil {
+			wait = bootstrapRetry
+			s.cfg.Log.Debug("bootstrap", "err", err)
+		}
+		if old := s.bootstrap.Load(); err == nil || old == nil || *old != nil {
+			s.bootstrap.Store(&err) // once done it stays done: later trouble is not unreadiness
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (s *Server) ensureAll(ctx context.Context) error {
+	if err := s.feed.Ready(); err != nil {
+		return err
+	}
+	for _, name := range systemNamespaces() {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := s.ensure(ctx, "namespaces", ns); err != nil {
+			return err
+		}
+	}
+	if !s.cfg.Advertise.IsValid() {
+		return nil
+	}
+	if s.cfg.ServiceCIDR.IsValid() {
+		if err := s.ensure(ctx, "services", s.service()); err != nil {
+			return err
+		}
+	}
+	addresses, err := s.presentServers(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.ensureEndpoints(ctx, addresses); err != nil {
+		return err
+	}
+	return s.ensureSlice(ctx, addresses)
+}
+
+// ensure creates a core object unless it is there.
+func (s *Server) ensure(ctx context.Context, resource string, obj scheme.Object) error {
+	gvr := corev1.SchemeGroupVersion.WithResource(resource)
+	_, err := s.api.Get(ctx, gvr, obj.GetNamespace(), obj.GetName())
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	if _, err = s.api.Create(ctx, gvr, obj); apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) service() *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: kubernetesService, Namespace: metav1.NamespaceDefault,
+			Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
+		},
+		Spec: corev1.ServiceSpec{
+			Type:            corev1.ServiceTypeClusterIP,
+			ClusterIP:       s.cfg.ServiceCIDR.Masked().Addr().Next().String(),
+			SessionAffinity: corev1.ServiceAffinityNone,
+			Ports: []corev1.ServicePort{{
+				Name: "https", Protocol: corev1.ProtocolTCP, Port: httpsPort, TargetPort: intstr.FromInt32(int32(s.cfg.Advertise.Port())),
+			}},
+		},
+	}
+}

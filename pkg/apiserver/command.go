@@ -1,0 +1,293 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"podium/api/openapi"
+	"podium/pkg/apiserver/authn"
+	apiopenapi "podium/pkg/apiserver/openapi"
+	"podium/pkg/apiserver/registry"
+	"podium/pkg/daemon"
+	"podium/pkg/scheme"
+	"podium/pkg/storage"
+	"podium/pkg/storage/etcd"
+)
+
+// options are the flags of kube-apiserver.
+type options struct {
+	daemon.Options
+
+	dataDir     string
+	etcdServers []string
+	etcdCA      string
+	etcdCert    string
+	etcdKey     string
+
+	bindAddress string
+	port        int
+	advertise   string
+	certFile    string
+	keyFile     string
+	clientCA    string
+
+	kubeletCA      string
+	kubeletCert    string
+	kubeletKey     string
+	kubeletTimeout time.Duration
+
+	serviceCIDR string
+	nodePorts   string
+
+	issuer       string
+	audiences    []string
+	signingKey   string
+	publicKeys   []string
+	anonymous    bool
+	maxReads     int
+	maxWrites    int
+	timeout      time.Duration
+	delay        time.Duration
+	compactEvery time.Duration
+	identity     string
+}
+
+// NewCommand is kube-apiserver.
+func NewCommand() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "kube-apiserver",
+		Short: "The one door to the cluster's state: the Kubernetes API",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := daemon.LoadConfig(cmd, o.ConfigFile, nil); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
+		},
+	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (o *options) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	o.Options.AddFlags(f)
+	f.StringVar(&o.dataDir, "data-dir", "", "folder of the store inside this process; used when no --etcd-servers are given")
+	f.StringSliceVar(&o.etcdServers, "etcd-servers", nil, "addresses of the etcd cluster to store in (https://host:2379,...)")
+	f.StringVar(&o.etcdCA, "etcd-cafile", "", "file with the authority that signs etcd's certificates")
+	f.StringVar(&o.etcdCert, "etcd-certfile", "", "file with our certificate for etcd")
+	f.StringVar(&o.etcdKey, "etcd-keyfile", "", "file with that certificate's key")
+	f.DurationVar(&o.compactEvery, "etcd-compaction-interval", 5*time.Minute, "how long the past is kept; 0: for ever")
+
+	f.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "address to listen at")
+	f.IntVar(&o.port, "secure-port", 6443, "port to listen at")
+	f.StringVar(&o.advertise, "advertise-address", "", "address at which the cluster's machines reach this server (default: --bind-address, or the address of the default route)")
+	f.StringVar(&o.certFile, "tls-cert-file", "", "file with the serving certificate (default: one made at start)")
+	f.StringVar(&o.keyFile, "tls-private-key-file", "", "file with the serving certificate's key")
+	f.StringVar(&o.clientCA, "client-ca-file", "", "file with the authority that signs clients' certificates")
+
+	f.StringVar(&o.kubeletCA, "kubelet-certificate-authority", "", "file with the authority that signs kubelets' serving certificates")
+	f.StringVar(&o.kubeletCert, "kubelet-client-certificate", "", "file with our certificate for kubelets")
+	f.StringVar(&o.kubeletKey, "kubelet-client-key", "", "file with that certificate's key")
+	f.DurationVar(&o.kubeletTimeout, "kubelet-timeout", 5*time.Second, "how long a kubelet may take to accept a connection")
+
+	f.StringVar(&o.serviceCIDR, "service-cluster-ip-range", "10.96.0.0/16", "range that Services' cluster IPs are taken from")
+	f.StringVar(&o.nodePorts, "service-node-port-range", "30000-32767", "ports that Services' node ports are taken from")
+
+	f.StringVar(&o.issuer, "service-account-issuer", "https://kubernetes.default.svc.cluster.local", "who service account tokens are issued by")
+	f.StringSliceVar(&o.audiences, "api-audiences", nil, "audiences of tokens for this server (default: the issuer)")
+	f.StringVar(&o.signingKey, "service-account-signing-key-file", "", "file with the private key that signs service account tokens")
+	f.StringSliceVar(&o.publicKeys, "service-account-key-file", nil, "files with public keys whose tokens are accepted, too")
+	f.BoolVar(&o.anonymous, "anonymous-auth", true, "let clients without credentials ask for health and version")
+	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many reading requests are worked on at a time; 0: no limit")
+	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many changing requests are worked on at a time; 0: no limit")
+	f.DurationVar(&o.timeout, "request-timeout", defaultRequestTimeout, "how long a request may take that is no watch and no stream")
+	f.DurationVar(&o.delay, "shutdown-delay-duration", 0, "how long to go on serving after readiness has begun to fail")
+	f.StringVar(&o.identity, "hostname-override", "", "this server's name among several (default: the host's name)")
+}
+
+// Problems of the flags are all told at once.
+func (o *options) parse() (cidr netip.Prefix, ports registry.PortRange, err error) {
+	var errs []error
+	if o.dataDir == "" && len(o.etcdServers) == 0 {
+		errs = append(errs, errors.New("say where to store: --data-dir for one machine, --etcd-servers for an etcd cluster"))
+	}
+	if o.dataDir != "" && len(o.etcdServers) > 0 {
+		errs = append(errs, errors.New("--data-dir and --etcd-servers exclude each other"))
+	}
+	if cidr, err = netip.ParsePrefix(o.serviceCIDR); err != nil {
+		errs = append(errs, fmt.Errorf("--service-cluster-ip-range: %w", err))
+	}
+	if ports, err = parsePorts(o.nodePorts); err != nil {
+		errs = append(errs, fmt.Errorf("--service-node-port-range: %w", err))
+	}
+	if (o.certFile == "") != (o.keyFile == "") {
+		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file belong together"))
+	}
+	if o.advertise != "" && net.ParseIP(o.advertise) == nil {
+		errs = append(errs, fmt.Errorf("--advertise-address=%s is not an IP address", o.advertise))
+	}
+	return cidr, ports, errors.Join(errs...)
+}
+
+func parsePorts(text string) (registry.PortRange, error) {
+	first, last, ok := strings.Cut(text, "-")
+	a, errA := strconv.ParseUint(first, 10, 16)
+	b, errB := strconv.ParseUint(last, 10, 16)
+	if !ok || errA != nil || errB != nil || a == 0 || a > b {
+		return registry.PortRange{}, fmt.Errorf("%q is not a range like 30000-32767", text)
+	}
+	return registry.PortRange{First: int32(a), Last: int32(b)}, nil
+}
+
+func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
+	cidr, ports, err := o.parse()
+	if err != nil {
+		return err
+	}
+	tokens, err := o.tokens()
+	if err != nil {
+		return err
+	}
+	tlsConfig, err := daemon.ClientCATLS(o.certFile, o.keyFile, o.clientCA)
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.port)))
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	store, err := o.store(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	advertise, err := o.advertised(listener)
+	if err != nil {
+		return err
+	}
+	s := scheme.New()
+	streams, err := o.streams(log)
+	if err != nil {
+		return err
+	}
+	kinds := registry.Kinds(s, registry.Config{
+		Store: store, ServiceCIDR: cidr, NodePorts: ports, Tokens: tokens, TokenAudiences: tokens.Audiences(),
+		Now: time.Now, Streams: streams,
+	})
+	server, err := New(Config{
+		Scheme: s, Store: store, Kinds: kinds, Log: log,
+		Listener: listener, TLS: tlsConfig, Registry: daemon.Metrics(),
+		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
+		Tokens:  tokens, Anonymous: o.anonymous,
+		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
+		CompactEvery: o.keepPast(), ShutdownDelay: o.delay,
+		Advertise: advertise, ServiceCIDR: cidr, Identity: o.identity,
+	})
+	if err != nil {
+		return err
+	}
+	return server.runNotifying(ctx)
+}
+
+// runNotifying is Run, and tells the service manager how it goes.
+func (s *Server) runNotifying(ctx context.Context) error {
+	context.AfterFunc(ctx, daemon.NotifyStopping)
+	go func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil && s.health.Ready() != nil {
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+		if ctx.Err() == nil {
+			daemon.NotifyReady()
+			s.cfg.Log.Info("ready")
+			daemon.Watchdog(ctx, s.health.Live)
+		}
+	}()
+	return s.Run(ctx)
+}
+
+func (o *options) keepPast() time.Duration {
+	if o.compactEvery == 0 {
+		return -1
+	}
+	return o.compactEvery
+}
+
+// closingStore is a store to be closed at the end.
+type closingStore interface {
+	storage.Store
+	Close() error
+}
+
+func (o *options) store(ctx context.Context, log *slog.Logger) (closingStore, error) {
+	if o.dataDir != "" {
+		return etcd.Embed(ctx, etcd.EmbeddedConfig{Dir: o.dataDir, Log: log})
+	}
+	return etcd.Open(ctx, etcd.Config{
+		Servers: o.etcdServers, CAFile: o.etcdCA, CertFile: o.etcdCert, KeyFile: o.etcdKey, Log: log,
+	})
+}
+
+func (o *options) tokens() (*authn.Tokens, error) {
+	cfg := authn.TokenConfig{Issuer: o.issuer, Audiences: o.audiences}
+	if o.signingKey != "" {
+		data, err := os.ReadFile(o.signingKey)
+		if err != nil {
+			return nil, fmt.Errorf("--service-account-signing-key-file: %w", err)
+		}
+		if cfg.SigningKey, err = authn.ParsePrivateKey(data); err != nil {
+			return nil, fmt.Errorf("--service-account-signing-key-file %s: %w", o.signingKey, err)
+		}
+	}
+	for _, file := range o.publicKeys {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("--service-account-key-file: %w", err)
+		}
+		keys, err := authn.ParsePublicKeys(data)
+		if err != nil {
+			return nil, fmt.Errorf("--service-account-key-file %s: %w", file, err)
+		}
+		cfg.PublicKeys = append(cfg.PublicKeys, keys...)
+	}
+	return authn.NewTokens(cfg)
+}
+
+// advertised is where others reach this server.
+func (o *options) advertised(l net.Listener) (netip.AddrPort, error) {
+	port := uint16(l.Addr().(*net.TCPAddr).Port)
+	for _, text := range []string{o.advertise, o.bindAddress} {
+		if a, err := netip.ParseAddr(text); err == nil && !a.IsUnspecified() {
+			return netip.AddrPortFrom(a.Unmap(), port), nil
+		}
+	}
+	// No packet is sent: the kernel only says which address it would send from.
+	conn, err := net.Dial("udp", "192.0.2.1:9")
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("find this machine's address (or say --advertise-address): %w", err)
+	}
+	defer conn.Close()
+	return netip.AddrPortFrom(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), port), nil
+}
+
+// streams are the connections to kubelets that go through this server.
+func (o *options) streams(log *slog.Logger) (registry.Streams, error) {
+	return registry.Streams{}, nil
+}

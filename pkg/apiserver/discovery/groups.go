@@ -1,0 +1,173 @@
+package discovery
+
+import (
+	"crypto/sha512"
+	"fmt"
+	"strings"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"podium/pkg/apiserver/registry"
+)
+
+// group is one API group, its versions best first.
+type group struct {
+	name     string
+	versions []*version
+}
+
+// version is one group version and its resources.
+type version struct {
+	name      string
+	resources []resource
+}
+
+type resource struct {
+	*registry.Kind
+	verbs []string
+	subs  []subresource
+}
+
+type subresource struct {
+	name  string
+	gvk   schema.GroupVersionKind
+	verbs []string
+}
+
+func groupsOf(cfg Config) []*group {
+	var groups []*group
+	byName := map[string]*group{}
+	for _, k := range cfg.Kinds {
+		g := byName[k.Group]
+		if g == nil {
+			g = &group{name: k.Group}
+			byName[k.Group] = g
+			groups = append(groups, g)
+		}
+		r := resource{Kind: k, verbs: cfg.Verbs(k)}
+		for _, s := range k.Subresources {
+			if verbs := cfg.SubresourceVerbs(s); len(verbs) > 0 {
+				r.subs = append(r.subs, subresource{s.Name, s.GVK, verbs})
+			}
+		}
+		v := g.version(k.Version)
+		v.resources = append(v.resources, r)
+	}
+	return groups
+}
+
+func (g *group) version(name string) *version {
+	for _, v := range g.versions {
+		if v.name == name {
+			return v
+		}
+	}
+	v := &version{name: name}
+	g.versions = append(g.versions, v)
+	return v
+}
+
+func (g *group) names() []string {
+	var names []string
+	for _, v := range g.versions {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+func (g *group) plain() *metav1.APIGroup {
+	out := &metav1.APIGroup{Name: g.name}
+	for _, v := range g.versions {
+		gv := schema.GroupVersion{Group: g.name, Version: v.name}
+		out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: v.name})
+	}
+	out.PreferredVersion = out.Versions[0]
+	return out
+}
+
+func (v *version) path(group string) string {
+	if group == "" {
+		return "/api/" + v.name
+	}
+	return "/apis/" + group + "/" + v.name
+}
+
+func (v *version) plain(group string) *metav1.APIResourceList {
+	gv := schema.GroupVersion{Group: group, Version: v.name}
+	out := &metav1.APIResourceList{GroupVersion: gv.String()}
+	for _, r := range v.resources {
+		out.APIResources = append(out.APIResources, metav1.APIResource{
+			Name: r.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.GroupVersionKind.Kind,
+			Verbs: r.verbs, ShortNames: r.ShortNames, Categories: r.Categories,
+		})
+		for _, s := range r.subs {
+			one := metav1.APIResource{Name: r.Resource + "/" + s.name, Namespaced: r.Namespaced, Kind: s.gvk.Kind, Verbs: s.verbs}
+			if s.gvk.GroupVersion() != gv {
+				one.Group, one.Version = s.gvk.Group, s.gvk.Version
+			}
+			out.APIResources = append(out.APIResources, one)
+		}
+	}
+	return out
+}
+
+// aggregate makes the documents that hold everything at once.
+func (d *Discovery) aggregate(groups []*group) error {
+	core, rest := &apidiscoveryv2.APIGroupDiscoveryList{}, &apidiscoveryv2.APIGroupDiscoveryList{}
+	for _, g := range groups {
+		into := rest
+		if g.name == "" {
+			into = core
+		}
+		into.Items = append(into.Items, g.aggregated())
+	}
+	for path, list := range map[string]*apidiscoveryv2.APIGroupDiscoveryList{"/api": core, "/apis": rest} {
+		doc := fixed(list) // v2beta1 has the very same fields
+		text, err := doc.JSON()
+		if err != nil {
+			return fmt.Errorf("discovery of %s: %w", path, err)
+		}
+		etag := fmt.Sprintf("%q", strings.ToUpper(fmt.Sprintf("%x", sha512.Sum512(text))))
+		d.aggregated[path] = map[string]page{}
+		for _, v := range []string{"v2", "v2beta1"} {
+			gvk := schema.GroupVersionKind{Group: apidiscoveryv2.GroupName, Version: v, Kind: aggregatedKind}
+			d.aggregated[path][v] = page{gvk: gvk, obj: doc, etag: etag}
+		}
+	}
+	return nil
+}
+
+func (g *group) aggregated() apidiscoveryv2.APIGroupDiscovery {
+	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
+	for _, v := range g.versions {
+		one := apidiscoveryv2.APIVersionDiscovery{Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
+		for _, r := range v.resources {
+			one.Resources = append(one.Resources, r.aggregated())
+		}
+		out.Versions = append(out.Versions, one)
+	}
+	return out
+}
+
+func (r *resource) aggregated() apidiscoveryv2.APIResourceDiscovery {
+	scope := apidiscoveryv2.ScopeCluster
+	if r.Namespaced {
+		scope = apidiscoveryv2.ScopeNamespace
+	}
+	out := apidiscoveryv2.APIResourceDiscovery{
+		Resource: r.Resource, ResponseKind: responseKind(r.GroupVersionKind), Scope: scope, SingularResource: r.Singular,
+		Verbs: r.verbs, ShortNames: r.ShortNames, Categories: r.Categories,
+	}
+	for _, s := range r.subs {
+		out.Subresources = append(out.Subresources, apidiscoveryv2.APISubresourceDiscovery{
+			Subresource: s.name, ResponseKind: responseKind(s.gvk), Verbs: s.verbs,
+		})
+	}
+	return out
+}
+
+func responseKind(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
+	return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
+}

@@ -1,0 +1,292 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/authn"
+	"podium/pkg/apiserver/authz"
+	"podium/pkg/apiserver/discovery"
+	"podium/pkg/apiserver/endpoints"
+	"podium/pkg/apiserver/flowcontrol"
+	"podium/pkg/apiserver/openapi"
+	"podium/pkg/apiserver/registry"
+	"podium/pkg/apiserver/request"
+	"podium/pkg/daemon"
+	"podium/pkg/scheme"
+	"podium/pkg/storage"
+	"podium/pkg/storage/watchcache"
+)
+
+// Config is everything a server is made of. What is not marked as optional
+// must be set.
+type Config struct {
+	Scheme *scheme.Scheme
+	Store  storage.Store
+	Kinds  []*registry.Kind
+	Log    *slog.Logger
+
+	Listener net.Listener         // optional: without it only Handler serves
+	TLS      *tls.Config          // optional: plain HTTP without it
+	Registry *prometheus.Registry // optional
+	OpenAPI  *openapi.Documents   // optional: without it there is no /openapi and no server-side apply
+
+	// Who may do what. Without Authenticator: client certificates, Tokens, and,
+	// with Anonymous, anybody. Without Authorizer: the system's own rules.
+	Authenticator authn.Authenticator
+	Tokens        *authn.Tokens
+	Anonymous     bool
+	Authorizer    authz.Authorizer
+	Admission     admission.Chain
+	Audit         Auditor // optional
+
+	Now    func() time.Time // optional: time.Now
+	Random io.Reader        // optional: crypto/rand; safe for concurrent use
+
+	MaxReads, MaxWrites int           // requests in flight; 0: no limit
+	RequestTimeout      time.Duration // of what is not a watch or a stream; 0: 60 s
+	CompactEvery        time.Duration // how long the past is kept; 0: 5 minutes, negative: for ever
+	ShutdownDelay       time.Duration // from failing readiness to closing the door
+
+	// Advertise is where other machines reach this server; the Service
+	// default/kubernetes points there. Without it that Service is not made.
+	Advertise   netip.AddrPort
+	ServiceCIDR netip.Prefix // its first address is the Service's
+	Identity    string       // this server among several; default: the host's name
+}
+
+// Auditor is told of every request when it has been answered.
+type Auditor interface {
+	Audit(r *request.Request, code int, began time.Time)
+}
+
+const (
+	defaultRequestTimeout = 60 * time.Second
+	compactKey            = "/registry/podium/compactor"
+	drainTimeout          = 30 * time.Second // how long requests under way may take at shutdown
+)
+
+// Server is the apiserver.
+type Server struct {
+	cfg     Config
+	feed    *watchcache.Feed
+	api     *endpoints.API
+	disco   *discovery.Discovery
+	openapi *openapi.Server // nil: none
+	health  daemon.Health
+	pages   http.Handler // health
+	flow    *flowcontrol.Inflight
+	metrics *metrics
+
+	closing   context.Context // ends when watches are to end
+	close     context.CancelFunc
+	bootstrap atomic.Pointer[error] // nil until done once
+	draining  atomic.Bool
+}
+
+// New builds a server; Run brings it to life.
+func New(cfg Config) (*Server, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.RequestTimeout == 0 {
+		cfg.RequestTimeout = defaultRequestTimeout
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = prometheus.NewRegistry()
+	}
+	s := &Server{cfg: cfg, flow: flowcontrol.NewInflight(cfg.MaxReads, cfg.MaxWrites)}
+	s.closing, s.close = context.WithCancel(context.Background())
+	s.metrics = newMetrics(cfg.Registry, cfg.Kinds, s.flow)
+	store := s.metrics.timed(cfg.Store)
+	s.feed = watchcache.NewFeed(store, "/registry/", cfg.Log)
+	s.api = endpoints.New(endpoints.Config{
+		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Admission: cfg.Admission,
+		OpenAPI: cfg.v3(), Now: cfg.Now, Random: cfg.Random, Log: cfg.Log, Closing: s.closing, Observe: s.metrics,
+	})
+	var err error
+	s.disco, err = discovery.New(discovery.Config{
+		Kinds: cfg.Kinds, Verbs: endpoints.Verbs, SubresourceVerbs: endpoints.SubresourceVerbs, Address: cfg.address(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if cfg.OpenAPI != nil {
+		if s.openapi, err = openapi.New(*cfg.OpenAPI); err != nil {
+			return nil, err
+		}
+	}
+	s.completeAccess()
+	s.addChecks(store)
+	return s, nil
+}
+
+func (c *Config) v3() func(string) []byte {
+	if c.OpenAPI == nil {
+		return nil
+	}
+	return c.OpenAPI.V3
+}
+
+// address is host:port as discovery shows it.
+func (c *Config) address() string {
+	if c.Advertise.IsValid() {
+		return c.Advertise.String()
+	}
+	if c.Listener != nil {
+		return c.Listener.Addr().String()
+	}
+	return ""
+}
+
+// completeAccess fills in who is known and who may do what.
+func (s *Server) completeAccess() {
+	if s.cfg.Authenticator == nil {
+		known := []authn.Authenticator{authn.Certificates()}
+		if s.cfg.Tokens != nil {
+			known = append(known, s.cfg.Tokens.Authenticator(s.api))
+		}
+		if s.cfg.Anonymous {
+			known = append(known, authn.Anonymous())
+		}
+		s.cfg.Authenticator = authn.FirstOf(known...)
+	}
+	if s.cfg.Authorizer == nil {
+		s.cfg.Authorizer = authz.Chain(authz.System(), authz.Discovery())
+	}
+}
+
+// Backend is the server's own access to its objects, for the kinds' code that
+// lives outside of requests.
+func (s *Server) Backend() registry.Backend { return s.api }
+
+func (s *Server) addChecks(store storage.Store) {
+	s.health.AddLive("etcd", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_, err := store.Revision(ctx)
+		return err
+	})
+	s.health.Add("informer-sync", s.feed.Ready)
+	s.health.Add("poststarthook/bootstrap", func() error {
+		if err := s.bootstrap.Load(); err != nil {
+			return *err
+		}
+		return errors.New("not finished")
+	})
+	s.health.Add("shutdown", func() error {
+		if s.draining.Load() {
+			return errors.New("the server is shutting down")
+		}
+		return nil
+	})
+	s.pages = s.health.Handler()
+}
+
+// Run serves until ctx ends, then shuts down in good order: readiness fails,
+// new clients have ShutdownDelay to go elsewhere, watches end, requests under
+// way are finished.
+func (s *Server) Run(ctx context.Context) error {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	g, life := errgroup.WithContext(life)
+	g.Go(func() error { return unlessEnded(life, s.feed.Run(life)) })
+	g.Go(func() error { s.keepBootstrapped(life); return nil })
+	if s.cfg.CompactEvery >= 0 {
+		c := &storage.Compactor{Store: s.cfg.Store, Key: compactKey, Interval: s.cfg.CompactEvery, Log: s.cfg.Log}
+		g.Go(func() error { return unlessEnded(life, c.Run(life)) })
+	}
+	web := s.listen(g)
+	g.Go(func() error {
+		defer end()
+		select {
+		case <-life.Done():
+		case <-ctx.Done():
+			s.shutDown(life, web)
+		}
+		s.close()
+		if web != nil {
+			web.Close()
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// unlessEnded is err, unless it only says that ctx has ended.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// shutDown closes the door, the later steps only after the earlier ones.
+func (s *Server) shutDown(ctx context.Context, web *http.Server) {
+	s.draining.Store(true)
+	s.cfg.Log.Info("shutting down", "delay", s.cfg.ShutdownDelay)
+	select {
+	case <-time.After(s.cfg.ShutdownDelay):
+	case <-ctx.Done():
+	}
+	s.close()
+	if web == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	if err := web.Shutdown(ctx); err != nil {
+		s.cfg.Log.Warn("some requests did not end in time", "err", err)
+	}
+}
+
+// The shape of HTTP/2 connections. A client of ours has all its watches in one.
+const (
+	maxStreams    = 1000
+	pingAfter     = 30 * time.Second
+	pingTimeout   = 15 * time.Second
+	headerTimeout = 32 * time.Second
+	idleTimeout   = 90 * time.Second
+)
+
+// listen begins to serve on the listener, if there is one.
+func (s *Server) listen(g *errgroup.Group) *http.Server {
+	if s.cfg.Listener == nil {
+		return nil
+	}
+	web := &http.Server{
+		Handler:           s.Handler(),
+		TLSConfig:         s.cfg.TLS,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+	}
+	g.Go(func() error {
+		var err error
+		if s.cfg.TLS != nil {
+			err = web.ServeTLS(s.cfg.Listener, "", "")
+		} else {
+			err = web.Serve(s.cfg.Listener)
+		}
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return fmt.Errorf("serve on %s: %w", s.cfg.Listener.Addr(), err)
+	})
+	s.cfg.Log.Info("serving", "address", s.cfg.Listener.Addr().String())
+	return web
+}
