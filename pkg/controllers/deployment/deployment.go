@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,26 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
-	"podium/pkg/client/events"
+	"podium/pkg/controllers/kit"
 	"podium/pkg/controllers/loop"
 	"podium/pkg/controllers/ownership"
 	podstate "podium/pkg/controllers/pods"
-	"podium/pkg/controllers/views"
 )
-
-// Config is what the controller needs.
-type Config struct {
-	Client  *client.Client
-	Views   *views.Views
-	Events  *events.Recorder
-	Workers int
-	Log     *slog.Logger
-	Metrics *loop.Metrics
-}
 
 // Controller is the deployment controller.
 type Controller struct {
-	cfg         Config
+	cfg         kit.Kit
 	deployments client.Resource[*appsv1.Deployment]
 	sets        client.Resource[*appsv1.ReplicaSet]
 	hand        ownership.Hand[*appsv1.Deployment, *appsv1.ReplicaSet]
@@ -49,16 +37,13 @@ var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 const pace = 20 * time.Millisecond
 
 // New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg Config) *Controller {
+func New(cfg kit.Kit) *Controller {
 	c := &Controller{
 		cfg:         cfg,
 		deployments: client.For[*appsv1.Deployment](cfg.Client),
 		sets:        client.For[*appsv1.ReplicaSet](cfg.Client),
 	}
-	c.loop = loop.New(loop.Config{
-		Name: "deployment", Workers: cfg.Workers, Pace: pace, Reconcile: c.reconcile, Log: cfg.Log, Metrics: cfg.Metrics,
-		Synced: []loop.Syncer{cfg.Views.Deployments, cfg.Views.ReplicaSets, cfg.Views.Pods},
-	})
+	c.loop = cfg.Loop("deployment", pace, c.reconcile, cfg.Views.Deployments, cfg.Views.ReplicaSets, cfg.Views.Pods)
 	c.hand = ownership.Hand[*appsv1.Deployment, *appsv1.ReplicaSet]{Client: cfg.Client, Wrote: c.wroteSet}
 	loop.WakeOn(c.loop, cfg.Views.Deployments, loop.Self)
 	loop.WakeOn(c.loop, cfg.Views.ReplicaSets, c.deploymentsOf)

@@ -3,7 +3,6 @@ package endpoints
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,21 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
-	"podium/pkg/client/events"
 	"podium/pkg/controllers/backends"
+	"podium/pkg/controllers/kit"
 	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/views"
 )
 
 // Config is what the controller needs.
 type Config struct {
-	Client  *client.Client
-	Views   *views.Views
-	Events  *events.Recorder
-	Workers int
-	Batch   time.Duration // between two writes of one object; default 20 ms
-	Log     *slog.Logger
-	Metrics *loop.Metrics
+	kit.Kit
+	Batch time.Duration // between two writes of one object; default 20 ms
 }
 
 // Controller is the endpoints controller.
@@ -41,10 +34,7 @@ func New(cfg Config) *Controller {
 		cfg.Batch = 20 * time.Millisecond
 	}
 	c := &Controller{cfg: cfg, endpoints: client.For[*corev1.Endpoints](cfg.Client)}
-	c.loop = loop.New(loop.Config{
-		Name: "endpoint", Workers: cfg.Workers, Pace: cfg.Batch, Reconcile: c.reconcile, Log: cfg.Log, Metrics: cfg.Metrics,
-		Synced: []loop.Syncer{cfg.Views.Services, cfg.Views.Pods, cfg.Views.Endpoints},
-	})
+	c.loop = cfg.Loop("endpoint", cfg.Batch, c.reconcile, cfg.Views.Services, cfg.Views.Pods, cfg.Views.Endpoints)
 	loop.WakeOn(c.loop, cfg.Views.Services, loop.Self)
 	loop.WakeOn(c.loop, cfg.Views.Endpoints, loop.Self)
 	cfg.Views.WakeServices(c.loop.Wake, backends.Same)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,22 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
-	"podium/pkg/client/events"
 	"podium/pkg/controllers/backends"
+	"podium/pkg/controllers/kit"
 	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/views"
 )
 
 // Config is what the controller needs.
 type Config struct {
-	Client  *client.Client
-	Views   *views.Views
-	Events  *events.Recorder
-	Workers int
+	kit.Kit
 	MaxSize int           // endpoints per slice; default 100
 	Batch   time.Duration // between two writes for one service; default 20 ms
-	Log     *slog.Logger
-	Metrics *loop.Metrics
 }
 
 // Controller is the endpointslice controller.
@@ -48,10 +41,7 @@ func New(cfg Config) *Controller {
 	}
 	c := &Controller{cfg: cfg, slices: client.For[*discoveryv1.EndpointSlice](cfg.Client)}
 	v := cfg.Views
-	c.loop = loop.New(loop.Config{
-		Name: "endpoint_slice", Workers: cfg.Workers, Pace: cfg.Batch, Reconcile: c.reconcile, Log: cfg.Log, Metrics: cfg.Metrics,
-		Synced: []loop.Syncer{v.Services, v.Pods, v.EndpointSlices, v.Nodes},
-	})
+	c.loop = cfg.Loop("endpoint_slice", cfg.Batch, c.reconcile, v.Services, v.Pods, v.EndpointSlices, v.Nodes)
 	loop.WakeOn(c.loop, v.Services, loop.Self)
 	loop.WakeOn(c.loop, v.EndpointSlices, serviceOf)
 	v.WakeServices(c.loop.Wake, backends.Same)

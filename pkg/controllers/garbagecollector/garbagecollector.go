@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 
@@ -13,27 +12,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"podium/pkg/client"
 	"podium/pkg/client/informer"
+	"podium/pkg/controllers/kit"
 	"podium/pkg/controllers/loop"
 	"podium/pkg/controllers/metadata"
 	"podium/pkg/controllers/ownership"
-	"podium/pkg/controllers/views"
 	"podium/pkg/scheme"
 )
 
-// Config is what the controller needs.
-type Config struct {
-	Client  *client.Client
-	Views   *views.Views
-	Workers int
-	Log     *slog.Logger
-	Metrics *loop.Metrics
-}
-
 // Controller is the garbage collector. Its keys are uids.
 type Controller struct {
-	cfg   Config
+	cfg   kit.Kit
 	kinds []metadata.Kind
 	graph *graph
 	gone  *absentOwners
@@ -42,12 +31,10 @@ type Controller struct {
 }
 
 // New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg Config) *Controller {
+func New(cfg kit.Kit) *Controller {
 	c := &Controller{cfg: cfg, graph: newGraph(), gone: &absentOwners{known: map[reference]bool{}}}
 	synced := c.feeds()
-	c.loop = loop.New(loop.Config{
-		Name: "garbage_collector", Workers: cfg.Workers, Reconcile: c.reconcile, Log: cfg.Log, Metrics: cfg.Metrics, Synced: synced,
-	})
+	c.loop = cfg.Loop("garbage_collector", 0, c.reconcile, synced...)
 	return c
 }
 

@@ -21,6 +21,10 @@ var Done = Result{}
 // After asks for another reconcile in d.
 func After(d time.Duration) Result { return Result{After: max(d, time.Millisecond)} }
 
+// Reconcile makes one key's state what it should be. It is called for several
+// keys at once, never twice for one.
+type Reconcile func(ctx context.Context, key Key) (Result, error)
+
 // Syncer is what a loop waits for before it starts: an informer.
 type Syncer interface {
 	WaitSynced(ctx context.Context) error
@@ -28,10 +32,10 @@ type Syncer interface {
 
 // Config is what a loop needs.
 type Config struct {
-	Name      string                                             // in logs and metrics
-	Workers   int                                                // default 5
-	Reconcile func(ctx context.Context, key Key) (Result, error) // safe to call for several keys at once
-	Synced    []Syncer                                           // the informers that must be complete first
+	Name      string // in logs and metrics
+	Workers   int    // default 5
+	Reconcile Reconcile
+	Synced    []Syncer // the informers that must be complete first
 
 	// Pace is the least time between two starts of one key: the first of many
 	// changes is handled at once and the rest together. Default 0.

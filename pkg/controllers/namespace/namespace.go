@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -17,27 +16,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podium/pkg/client"
+	"podium/pkg/controllers/kit"
 	"podium/pkg/controllers/loop"
 	"podium/pkg/controllers/metadata"
-	"podium/pkg/controllers/views"
 )
 
 // again is how soon a namespace that still has content is looked at once more.
 // A change of its pods wakes it sooner.
 const again = 2 * time.Second
 
-// Config is what the controller needs.
-type Config struct {
-	Client  *client.Client
-	Views   *views.Views
-	Workers int
-	Log     *slog.Logger
-	Metrics *loop.Metrics
-}
-
 // Controller is the namespace controller.
 type Controller struct {
-	cfg        Config
+	cfg        kit.Kit
 	namespaces client.Resource[*corev1.Namespace]
 	pods       metadata.Kind
 	others     []metadata.Kind
@@ -45,7 +35,7 @@ type Controller struct {
 }
 
 // New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg Config) *Controller {
+func New(cfg kit.Kit) *Controller {
 	c := &Controller{cfg: cfg, namespaces: client.For[*corev1.Namespace](cfg.Client)}
 	for _, k := range cfg.Client.Scheme().Kinds() {
 		switch {
@@ -55,10 +45,7 @@ func New(cfg Config) *Controller {
 			c.others = append(c.others, metadata.Of(cfg.Client, k))
 		}
 	}
-	c.loop = loop.New(loop.Config{
-		Name: "namespace", Workers: cfg.Workers, Pace: 20 * time.Millisecond, Reconcile: c.reconcile, Log: cfg.Log, Metrics: cfg.Metrics,
-		Synced: []loop.Syncer{cfg.Views.Namespaces, cfg.Views.Pods},
-	})
+	c.loop = cfg.Loop("namespace", 20*time.Millisecond, c.reconcile, cfg.Views.Namespaces, cfg.Views.Pods)
 	loop.WakeOn(c.loop, cfg.Views.Namespaces, loop.Self)
 	cfg.Views.Pods.OnChange(c.podGone)
 	return c

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,26 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"podium/pkg/client"
-	"podium/pkg/client/events"
+	"podium/pkg/controllers/kit"
 	"podium/pkg/controllers/loop"
 	"podium/pkg/controllers/ownership"
 	"podium/pkg/controllers/pods"
-	"podium/pkg/controllers/views"
 )
-
-// Config is what the controller needs.
-type Config struct {
-	Client  *client.Client
-	Views   *views.Views
-	Events  *events.Recorder
-	Workers int
-	Log     *slog.Logger
-	Metrics *loop.Metrics
-}
 
 // Controller is the replica set controller.
 type Controller struct {
-	cfg  Config
+	cfg  kit.Kit
 	sets client.Resource[*appsv1.ReplicaSet]
 	pods client.Resource[*corev1.Pod]
 	hand ownership.Hand[*appsv1.ReplicaSet, *corev1.Pod]
@@ -48,12 +36,9 @@ var kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 const pace = 20 * time.Millisecond
 
 // New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg Config) *Controller {
+func New(cfg kit.Kit) *Controller {
 	c := &Controller{cfg: cfg, sets: client.For[*appsv1.ReplicaSet](cfg.Client), pods: client.For[*corev1.Pod](cfg.Client)}
-	c.loop = loop.New(loop.Config{
-		Name: "replicaset", Workers: cfg.Workers, Pace: pace, Reconcile: c.reconcile, Log: cfg.Log, Metrics: cfg.Metrics,
-		Synced: []loop.Syncer{cfg.Views.ReplicaSets, cfg.Views.Pods},
-	})
+	c.loop = cfg.Loop("replicaset", pace, c.reconcile, cfg.Views.ReplicaSets, cfg.Views.Pods)
 	c.hand = ownership.Hand[*appsv1.ReplicaSet, *corev1.Pod]{Client: cfg.Client, Wrote: func(rs *appsv1.ReplicaSet, rv string) {
 		c.loop.Wrote(loop.KeyOf(rs), cfg.Views.Pods, rv)
 	}}

@@ -3,13 +3,13 @@ package rootca
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
+	"podium/pkg/controllers/kit"
 	"podium/pkg/controllers/loop"
 	"podium/pkg/controllers/views"
 )
@@ -23,12 +23,8 @@ const (
 
 // Config is what the controller needs.
 type Config struct {
-	Client  *client.Client
-	Views   *views.Views
-	CA      []byte // PEM
-	Workers int
-	Log     *slog.Logger
-	Metrics *loop.Metrics
+	kit.Kit
+	CA []byte // PEM
 }
 
 // Controller is the root CA publisher. Its keys are namespaces.
@@ -41,10 +37,7 @@ type Controller struct {
 // New builds the controller and says what wakes it; the views must not run yet.
 func New(cfg Config) *Controller {
 	c := &Controller{cfg: cfg, maps: client.For[*corev1.ConfigMap](cfg.Client)}
-	c.loop = loop.New(loop.Config{
-		Name: "root_ca_cert_publisher", Workers: cfg.Workers, Reconcile: c.reconcile, Log: cfg.Log, Metrics: cfg.Metrics,
-		Synced: []loop.Syncer{cfg.Views.Namespaces, cfg.Views.RootCAs},
-	})
+	c.loop = cfg.Loop("root_ca_cert_publisher", 0, c.reconcile, cfg.Views.Namespaces, cfg.Views.RootCAs)
 	loop.WakeOn(c.loop, cfg.Views.Namespaces, loop.Self)
 	loop.WakeOn(c.loop, cfg.Views.RootCAs, func(m *corev1.ConfigMap) []loop.Key { return []loop.Key{{Name: m.Namespace}} })
 	return c

@@ -3,41 +3,28 @@ package serviceaccount
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
+	"podium/pkg/controllers/kit"
 	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/views"
 )
 
 const name = "default"
 
-// Config is what the controller needs.
-type Config struct {
-	Client  *client.Client
-	Views   *views.Views
-	Workers int
-	Log     *slog.Logger
-	Metrics *loop.Metrics
-}
-
 // Controller is the service account controller. Its keys are namespaces.
 type Controller struct {
-	cfg  Config
+	cfg  kit.Kit
 	loop *loop.Loop
 }
 
 // New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg Config) *Controller {
+func New(cfg kit.Kit) *Controller {
 	c := &Controller{cfg: cfg}
-	c.loop = loop.New(loop.Config{
-		Name: "serviceaccount", Workers: cfg.Workers, Reconcile: c.reconcile, Log: cfg.Log, Metrics: cfg.Metrics,
-		Synced: []loop.Syncer{cfg.Views.Namespaces, cfg.Views.ServiceAccounts},
-	})
+	c.loop = cfg.Loop("serviceaccount", 0, c.reconcile, cfg.Views.Namespaces, cfg.Views.ServiceAccounts)
 	loop.WakeOn(c.loop, cfg.Views.Namespaces, loop.Self)
 	loop.WakeOn(c.loop, cfg.Views.ServiceAccounts, func(sa *corev1.ServiceAccount) []loop.Key {
 		if sa.Name != name {

@@ -1,0 +1,2 @@
+// Package kit is what every controller is given.
+package kit

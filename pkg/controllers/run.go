@@ -1,0 +1,62 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"podium/pkg/client/events"
+	"podium/pkg/client/leaderelection"
+	"podium/pkg/controllers/kit"
+	"podium/pkg/controllers/loop"
+	"podium/pkg/controllers/views"
+)
+
+// Run runs the controllers until ctx ends; with leader election, while this
+// replica leads. A replica that lost its lead has an error to tell: what it
+// knows may be out of date, the next one starts afresh.
+func Run(ctx context.Context, cfg Config) error {
+	cfg.setDefaults()
+	if err := checkNames(&cfg); err != nil {
+		return err
+	}
+	metrics := loop.NewMetrics(cfg.Registry)
+	lead := func(ctx context.Context) error { return runAll(ctx, &cfg, metrics) }
+	var err error
+	if cfg.LeaderElect {
+		err = leaderelection.Run(ctx, leaderelection.Config{
+			Client: cfg.Client, Namespace: cfg.LeaseSpace, Name: cfg.LeaseName, Identity: cfg.Identity,
+			LeaseDuration: cfg.LeaseDuration, RenewDeadline: cfg.RenewDeadline, RetryPeriod: cfg.RetryPeriod, Log: cfg.Log,
+		}, lead)
+	} else {
+		err = lead(ctx)
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+// runAll builds everything, then runs it: nothing may listen to an informer
+// that runs already.
+func runAll(ctx context.Context, cfg *Config, metrics *loop.Metrics) error {
+	v := views.New(cfg.Client, cfg.Log)
+	runs := []func(context.Context) error{v.Run}
+	for _, ctl := range enabled(cfg) {
+		recorder := events.New(cfg.Client, ctl.component, "", cfg.Log)
+		r, err := ctl.build(kit.Kit{
+			Client: cfg.Client, Views: v, Events: recorder, Workers: ctl.workers, Log: cfg.Log, Metrics: metrics,
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", ctl.name, err)
+		}
+		runs = append(runs, recorder.Run, r.Run)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, run := range runs {
+		g.Go(func() error { return run(ctx) })
+	}
+	return g.Wait()
+}
