@@ -70,6 +70,8 @@ type Kind struct {
 	ReturnDeleted bool
 	// NoDeleteCollection: there is no DELETE of many at once (namespaces).
 	NoDeleteCollection bool
+	// Deprecated is the Warning of every request, if there is one.
+	Deprecated string
 
 	Subresources []*Subresource
 }
@@ -134,6 +136,7 @@ type Of[T scheme.Object] struct {
 	AllowUnconditionalUpdate bool
 	ReturnDeleted            bool
 	NoDeleteCollection       bool
+	Deprecated               string
 	Subresources             []*Subresource
 }
 
@@ -157,6 +160,7 @@ func (o Of[T]) Kind(k *scheme.Kind) *Kind {
 		AllowUnconditionalUpdate: o.AllowUnconditionalUpdate,
 		NoDeleteCollection:       o.NoDeleteCollection,
 		ReturnDeleted:            o.ReturnDeleted,
+		Deprecated:               o.Deprecated,
 		Subresources:             o.Subresources,
 	}
 }

@@ -1,30 +1,36 @@
 package registry
 
 import (
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"fmt"
 
 	"podium/pkg/scheme"
 )
 
-// Kinds is every served kind, in discovery order.
+// Kinds is every served kind, in discovery order. Each kind of the scheme has
+// its line here; one without is a mistake in the program.
 func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
-	core := corev1.SchemeGroupVersion
-	apps := appsv1.SchemeGroupVersion
-	special := map[schema.GroupVersionResource]func(*scheme.Kind, Config) *Kind{
-		apps.WithResource("deployments"): deployments,
-		apps.WithResource("replicasets"): replicaSets,
-		core.WithResource("pods"):        pods,
-		core.WithResource("services"):    func(k *scheme.Kind, cfg Config) *Kind { return services(k, s, cfg) },
+	makers := map[string]func(*scheme.Kind, Config) *Kind{
+		"configmaps":                      configMaps,
+		"deployments.apps":                deployments,
+		"endpoints":                       endpoints,
+		"endpointslices.discovery.k8s.io": endpointSlices,
+		"events":                          events,
+		"leases.coordination.k8s.io":      leases,
+		"namespaces":                      namespaces,
+		"nodes":                           nodes,
+		"pods":                            pods,
+		"replicasets.apps":                replicaSets,
+		"secrets":                         secrets,
+		"serviceaccounts":                 serviceAccounts,
+		"services":                        func(k *scheme.Kind, cfg Config) *Kind { return services(k, s, cfg) },
 	}
 	var kinds []*Kind
 	for _, k := range s.Kinds() {
-		if f := special[k.GVR()]; f != nil {
-			kinds = append(kinds, f(k, cfg))
-			continue
+		maker := makers[k.GVR().GroupResource().String()]
+		if maker == nil {
+			panic(fmt.Sprintf("registry: nothing is known of %v", k.GVR()))
 		}
-		kinds = append(kinds, (Of[scheme.Object]{}).Kind(k))
+		kinds = append(kinds, maker(k, cfg))
 	}
 	return kinds
 }

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -74,11 +73,3 @@ func templateColumns(selector string) []metav1.TableColumnDefinition {
 }
 
 func formatLabels(m map[string]string) string { return orNone(labels.FormatLabels(m)) }
-
-// some joins at most max of list and counts the others.
-func some(list []string, max int) string {
-	if len(list) > max {
-		return fmt.Sprintf("%s + %d more...", strings.Join(list[:max], ","), len(list)-max)
-	}
-	return strings.Join(list, ",")
-}

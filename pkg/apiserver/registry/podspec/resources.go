@@ -103,3 +103,18 @@ func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	}
 	return corev1.PodQOSBurstable
 }
+
+// ValidateQuantities checks what a node says it has.
+func ValidateQuantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range sortedNames(list) {
+		q, at := list[name], path.Child(string(name))
+		switch {
+		case q.Sign() < 0:
+			errs = append(errs, field.Invalid(at, q.String(), "must be greater than or equal to 0"))
+		case strings.Contains(string(name), "/") && q.MilliValue()%1000 != 0:
+			errs = append(errs, field.Invalid(at, q, "must be an integer"))
+		}
+	}
+	return errs
+}

@@ -100,8 +100,8 @@ func validateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.Erro
 	errs := noBacksteps(h.Path, at.Child("path"))
 	if h.Type != nil && *h.Type != corev1.HostPathUnset {
 		errs = append(errs, oneOf(*h.Type, at.Child("type"),
-			corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory, corev1.HostPathFileOrCreate, corev1.HostPathFile,
-			corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev)...)
+			corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
+			corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)...)
 	}
 	return errs
 }
