@@ -145,18 +145,21 @@ func (w *worker) close() {
 	w.working.Wait()
 }
 
-// collect takes what came in since the last step.
+// collect takes what came in since the last step. The ends of jobs come first:
+// what they changed is seen in this very step.
 func (w *worker) collect() {
 	w.mu.Lock()
 	w.pod, w.isRemoved = w.desired, w.removed
-	if w.dirty {
-		w.read, w.dirty = false, false
-	}
 	mail := w.mail
 	w.mail = nil
 	w.mu.Unlock()
 	for _, deliver := range mail {
 		deliver()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dirty {
+		w.read, w.dirty = false, false
 	}
 }
 

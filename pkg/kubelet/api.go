@@ -1,0 +1,114 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/client"
+	"podium/pkg/kubelet/pods"
+	"podium/pkg/kubelet/volumes"
+	"podium/pkg/scheme"
+)
+
+var (
+	errNotRegistered = errors.New("the node is not registered")
+	errNotSynced     = errors.New("the node's pods have not been listed")
+)
+
+// The label of the proxies' Leases, and where they are.
+const (
+	proxyLabel     = "podium.dev/component=kube-proxy"
+	proxyNamespace = metav1.NamespaceSystem
+)
+
+// api is the kubelet's view of the apiserver.
+type api struct {
+	pods       client.Resource[*corev1.Pod]
+	configMaps client.Resource[*corev1.ConfigMap]
+	secrets    client.Resource[*corev1.Secret]
+	accounts   client.Resource[*corev1.ServiceAccount]
+	slices     client.Resource[*discoveryv1.EndpointSlice]
+	leases     client.Resource[*coordinationv1.Lease]
+}
+
+var (
+	_ pods.API        = (*api)(nil)
+	_ pods.Endpoints  = (*api)(nil)
+	_ volumes.Sources = (*api)(nil)
+)
+
+func newAPI(c *client.Client) *api {
+	return &api{
+		pods: client.For[*corev1.Pod](c), configMaps: client.For[*corev1.ConfigMap](c), secrets: client.For[*corev1.Secret](c),
+		accounts: client.For[*corev1.ServiceAccount](c), slices: client.For[*discoveryv1.EndpointSlice](c),
+		leases: client.For[*coordinationv1.Lease](c).In(proxyNamespace),
+	}
+}
+
+func (a *api) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return a.pods.In(namespace).Get(ctx, name)
+}
+
+func (a *api) PatchStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.Pod, error) {
+	return a.pods.In(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, "status")
+}
+
+// DeletePod is fine with a pod that is gone, or whose name another one has.
+func (a *api) DeletePod(ctx context.Context, namespace, name string, uid types.UID) error {
+	now := int64(0)
+	err := a.pods.In(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+func (a *api) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return a.configMaps.In(namespace).Get(ctx, name)
+}
+
+func (a *api) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return a.secrets.In(namespace).Get(ctx, name)
+}
+
+func (a *api) Token(ctx context.Context, namespace, account string, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	out := &authenticationv1.TokenRequest{}
+	return out, a.accounts.In(namespace).Post(ctx, account, "token", req, out)
+}
+
+func (a *api) Slices(ctx context.Context, namespace string) ([]*discoveryv1.EndpointSlice, error) {
+	list, err := a.slices.In(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+func (a *api) Slice(ctx context.Context, namespace, name string) (*discoveryv1.EndpointSlice, error) {
+	return a.slices.In(namespace).Get(ctx, name)
+}
+
+func (a *api) Proxies(ctx context.Context) ([]*coordinationv1.Lease, error) {
+	list, err := a.leases.List(ctx, metav1.ListOptions{LabelSelector: proxyLabel})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// strip leaves out what nobody here reads.
+func strip(obj scheme.Object) { obj.SetManagedFields(nil) }
+
+func quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }
+
+func slicesContains(list []string, s string) bool { return slices.Contains(list, s) }

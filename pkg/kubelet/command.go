@@ -1,0 +1,323 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/client"
+	"podium/pkg/client/kubeconfig"
+	"podium/pkg/daemon"
+	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/resources"
+	"podium/pkg/scheme"
+)
+
+// The values of --cgroup-driver.
+const (
+	driverAuto     = ""
+	driverCgroupfs = "cgroupfs"
+	driverSystemd  = "systemd"
+	driverNone     = "none"
+)
+
+// runtimeWait is how long the kubelet waits for a runtime that is not up yet.
+const runtimeWait = 2 * time.Minute
+
+// options are the flags; the config file has them in camelCase.
+type options struct {
+	daemon.Options `json:"-"`
+
+	kubeconfig, hostname, rootDir, podLogsDir                     string
+	endpoint, cgroupDriver, cgroupRoot                            string
+	clusterDomain, resolvConf, infraImage                         string
+	bindAddress, healthzAddress, certFile, keyFile, clientCA      string
+	nodeIPs, clusterDNS, taints                                   []string
+	labels, kubeReserved, systemReserved                          map[string]string
+	port, healthzPort, maxPods, parallelPulls, logMaxFiles        int
+	gcHigh, gcLow                                                 int
+	podPIDs                                                       int64
+	register, seccompDefault, serialPulls                         bool
+	logMaxSize                                                    string
+	leaseSeconds                                                  int
+	reportPeriod, syncPeriod, drainTimeout, requestTimeout, gcAge time.Duration
+}
+
+// NewCommand is the daemon's command line.
+func NewCommand() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "kubelet",
+		Short: "Runs the pods that are bound to its node",
+		Args:  cobra.NoArgs,
+	}
+	o.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := daemon.LoadConfig(cmd, o.ConfigFile, nil); err != nil {
+			return err
+		}
+		return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
+	}
+	return cmd
+}
+
+func (o *options) addFlags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	o.AddFlags(fs)
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says where the API is and who asks")
+	fs.StringVar(&o.hostname, "hostname-override", "", "name of the node; default: the host's name")
+	fs.StringSliceVar(&o.nodeIPs, "node-ip", nil, "addresses of the node; default: that of the interface with the default route")
+	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels of the node, as key=value,...")
+	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints of the node when it is registered first, as key=value:effect")
+	fs.BoolVar(&o.register, "register-node", true, "make the Node object if there is none")
+	fs.IntVar(&o.maxPods, "max-pods", 110, "how many pods the node takes")
+	fs.StringToStringVar(&o.kubeReserved, "kube-reserved", nil, "what the cluster's daemons need, as cpu=200m,memory=150Mi")
+	fs.StringToStringVar(&o.systemReserved, "system-reserved", nil, "what the rest of the system needs")
+	fs.IntVar(&o.leaseSeconds, "node-lease-duration-seconds", 40, "how long the node is believed to live after its last sign of life")
+	fs.DurationVar(&o.reportPeriod, "node-status-report-frequency", 5*time.Minute, "how often the node's status is written when nothing changes")
+
+	fs.StringVar(&o.rootDir, "root-dir", "/var/lib/kubelet", "directory of the kubelet's files: volumes above all")
+	fs.StringVar(&o.podLogsDir, "pod-logs-dir", "/var/log/pods", "directory of the containers' logs")
+	fs.StringVar(&o.endpoint, "container-runtime-endpoint", "unix:///run/containerd/containerd.sock", "socket of the container runtime (CRI v1)")
+	fs.DurationVar(&o.requestTimeout, "runtime-request-timeout", 2*time.Minute, "how long a call of the runtime may take")
+	fs.StringVar(&o.infraImage, "pod-infra-container-image", "", "image of the pods' sandboxes, as the runtime's configuration has it: it is never removed")
+	fs.StringVar(&o.cgroupDriver, "cgroup-driver", driverAuto, "who owns the cgroup tree: cgroupfs or systemd, as the runtime's configuration has it; none: pods get no cgroups of their own; default: ask the runtime, else cgroupfs")
+	fs.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; default: the top")
+	fs.Int64Var(&o.podPIDs, "pod-max-pids", -1, "how many processes a pod may have; -1: no bound")
+
+	fs.StringSliceVar(&o.clusterDNS, "cluster-dns", nil, "addresses of the cluster's name servers")
+	fs.StringVar(&o.clusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
+	fs.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "the host's resolver configuration, for pods that use it; empty: none")
+	fs.BoolVar(&o.seccompDefault, "seccomp-default", false, "use the runtime's seccomp profile where a pod says nothing")
+	fs.DurationVar(&o.syncPeriod, "sync-frequency", time.Minute, "how often the contents of configMap, secret and other volumes are refreshed")
+	fs.DurationVar(&o.drainTimeout, "endpoint-drain-timeout", 5*time.Second, "how long a deleted pod waits for the proxies to take it out of rotation before it is told to stop; 0: not at all")
+	fs.BoolVar(&o.serialPulls, "serialize-image-pulls", false, "pull one image at a time")
+	fs.IntVar(&o.parallelPulls, "max-parallel-image-pulls", 3, "how many images are pulled at one time")
+	fs.StringVar(&o.logMaxSize, "container-log-max-size", "10Mi", "size at which a container's log is rotated")
+	fs.IntVar(&o.logMaxFiles, "container-log-max-files", 5, "how many log files a container keeps")
+	fs.IntVar(&o.gcHigh, "image-gc-high-threshold", 85, "percent of the disk in use at which unused images are removed; 100: never")
+	fs.IntVar(&o.gcLow, "image-gc-low-threshold", 80, "percent of the disk in use down to which they are removed")
+	fs.DurationVar(&o.gcAge, "minimum-image-ttl-duration", 2*time.Minute, "how long an unused image is kept at least")
+
+	fs.StringVar(&o.bindAddress, "address", "0.0.0.0", "address of the server")
+	fs.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "the same as --address")
+	fs.IntVar(&o.port, "port", 10250, "port of the server (HTTPS): logs, exec, attach, port-forward, metrics; 0 turns it off")
+	fs.StringVar(&o.healthzAddress, "healthz-bind-address", "127.0.0.1", "address of the plain health page")
+	fs.IntVar(&o.healthzPort, "healthz-port", 10248, "port of the plain health page; 0 turns it off")
+	fs.StringVar(&o.certFile, "tls-cert-file", "", "serving certificate; default: self-signed, in memory")
+	fs.StringVar(&o.keyFile, "tls-private-key-file", "", "key of the serving certificate")
+	fs.StringVar(&o.clientCA, "client-ca-file", "", "authority of the clients that may use the server; without it nobody may")
+}
+
+// validate reports everything that is wrong at once.
+func (o *options) validate() error {
+	var errs []error
+	if o.kubeconfig == "" {
+		errs = append(errs, errors.New("--kubeconfig is needed"))
+	}
+	switch o.cgroupDriver {
+	case driverAuto, driverCgroupfs, driverSystemd, driverNone:
+	default:
+		errs = append(errs, fmt.Errorf("--cgroup-driver %q: want %s, %s or %s", o.cgroupDriver, driverCgroupfs, driverSystemd, driverNone))
+	}
+	for _, ip := range o.clusterDNS {
+		if net.ParseIP(ip) == nil {
+			errs = append(errs, fmt.Errorf("--cluster-dns %q is not an address", ip))
+		}
+	}
+	if o.maxPods < 1 {
+		errs = append(errs, fmt.Errorf("--max-pods is %d: at least 1 is needed", o.maxPods))
+	}
+	if o.leaseSeconds < 4 {
+		errs = append(errs, fmt.Errorf("--node-lease-duration-seconds is %d: at least 4 are needed", o.leaseSeconds))
+	}
+	if o.logMaxFiles < 2 {
+		errs = append(errs, fmt.Errorf("--container-log-max-files is %d: at least 2 are needed", o.logMaxFiles))
+	}
+	if o.gcLow >= o.gcHigh {
+		errs = append(errs, fmt.Errorf("--image-gc-low-threshold %d must be below --image-gc-high-threshold %d", o.gcLow, o.gcHigh))
+	}
+	return errors.Join(errs...)
+}
+
+func (o *options) run(ctx context.Context, log *slog.Logger) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	cfg, err := o.config(log)
+	if err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, runtimeWait)
+	conn, err := cri.Connect(wait, o.endpoint, cri.Options{RequestTimeout: o.requestTimeout, Observe: newRuntimeMetrics(cfg.Registry).observe})
+	cancel()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	cfg.Runtime, cfg.Images, cfg.RuntimeName = conn.Runtime, conn.Images, conn.Version.RuntimeName
+	version := conn.Version.RuntimeName + "://" + conn.Version.RuntimeVersion
+	log.Info("container runtime", "version", version, "endpoint", o.endpoint)
+	if cfg.Machine, err = thisMachine(cfg.NodeName, o.nodeIPs, o.rootDir, version); err != nil {
+		return err
+	}
+	if cfg.Cgroups, err = o.cgroups(ctx, conn.Runtime, log); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return Run(ctx, *cfg) })
+	if o.healthzPort != 0 {
+		g.Go(func() error {
+			return daemon.Serve(ctx, daemon.ServeConfig{
+				Address: net.JoinHostPort(o.healthzAddress, strconv.Itoa(o.healthzPort)), Handler: cfg.Health.Handler(), Log: log,
+			})
+		})
+	}
+	g.Go(func() error { return daemon.Watchdog(ctx, cfg.Health.Live) })
+	daemon.NotifyReady()
+	defer daemon.NotifyStopping()
+	return g.Wait()
+}
+
+// config is what the flags say; what only the machine and the runtime know is added later.
+func (o *options) config(log *slog.Logger) (*Config, error) {
+	cfg := &Config{
+		Log: log, Registry: daemon.Metrics(), Health: &daemon.Health{},
+		Labels: o.labels, Register: o.register, MaxPods: o.maxPods,
+		RootDir: o.rootDir, PodLogsDir: o.podLogsDir,
+		ClusterDNS: o.clusterDNS, ClusterDomain: o.clusterDomain, ResolvConf: o.resolvConf, SeccompDefault: o.seccompDefault,
+		ParallelPulls: o.parallelPulls, DrainTimeout: o.drainTimeout, RefreshPeriod: o.syncPeriod, LogMaxFiles: o.logMaxFiles,
+		LeaseDuration: time.Duration(o.leaseSeconds) * time.Second, ReportPeriod: o.reportPeriod,
+		Address: net.JoinHostPort(o.bindAddress, strconv.Itoa(o.port)), Port: int32(o.port),
+	}
+	if o.serialPulls {
+		cfg.ParallelPulls = 1
+	}
+	var err error
+	if cfg.NodeName, err = o.nodeName(); err != nil {
+		return nil, err
+	}
+	if cfg.Taints, err = parseTaints(o.taints); err != nil {
+		return nil, err
+	}
+	if cfg.Reserved, err = parseReserved(o.kubeReserved, o.systemReserved); err != nil {
+		return nil, err
+	}
+	size, err := resource.ParseQuantity(o.logMaxSize)
+	if err != nil {
+		return nil, fmt.Errorf("--container-log-max-size: %w", err)
+	}
+	cfg.LogMaxSize = size.Value()
+	api, err := kubeconfig.ForDaemon(o.kubeconfig, "kubelet")
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Client, err = client.New(scheme.New(), api); err != nil {
+		return nil, err
+	}
+	if o.port != 0 {
+		if cfg.TLS, err = daemon.ClientCATLS(o.certFile, o.keyFile, o.clientCA); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.MkdirAll(o.rootDir, 0o750); err != nil {
+		return nil, err
+	}
+	// Mounts are the kernel's: it wants paths that hold wherever it looks from.
+	if cfg.RootDir, err = filepath.Abs(o.rootDir); err != nil {
+		return nil, err
+	}
+	if cfg.PodLogsDir, err = filepath.Abs(o.podLogsDir); err != nil {
+		return nil, err
+	}
+	if o.gcHigh < 100 {
+		cfg.ImageGC = ImageGC{High: o.gcHigh, Low: o.gcLow, MinAge: o.gcAge, Keep: o.infraImage, Usage: func() (uint64, uint64, error) { return diskUsage(o.rootDir) }}
+	}
+	return cfg, nil
+}
+
+func (o *options) nodeName() (string, error) {
+	name := o.hostname
+	if name == "" {
+		var err error
+		if name, err = os.Hostname(); err != nil {
+			return "", err
+		}
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", errors.New("the host has no name: give one with --hostname-override")
+	}
+	return name, nil
+}
+
+// cgroups finds who owns the tree.
+func (o *options) cgroups(ctx context.Context, r cri.Runtime, log *slog.Logger) (resources.Cgroups, error) {
+	driver := o.cgroupDriver
+	if driver == driverAuto {
+		driver = driverCgroupfs
+		res, err := r.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+		switch {
+		case err == nil && res.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
+			driver = driverSystemd
+		case err != nil && !cri.Unimplemented(err):
+			return nil, fmt.Errorf("ask the runtime for its cgroup driver: %w", err)
+		}
+	}
+	log.Info("cgroups", "driver", driver, "root", o.cgroupRoot)
+	if driver == driverNone {
+		return resources.None{}, nil
+	}
+	return resources.NewFS(resources.Options{Root: o.cgroupRoot, Systemd: driver == driverSystemd, PodPIDs: max(o.podPIDs, 0), Log: log}), nil
+}
+
+// parseTaints reads key=value:effect and key:effect.
+func parseTaints(list []string) ([]corev1.Taint, error) {
+	var out []corev1.Taint
+	for _, text := range list {
+		i := strings.LastIndex(text, ":")
+		if i < 0 {
+			return nil, fmt.Errorf("--register-with-taints %q: want key=value:effect", text)
+		}
+		key, value, _ := strings.Cut(text[:i], "=")
+		effect := corev1.TaintEffect(text[i+1:])
+		switch effect {
+		case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute:
+		default:
+			return nil, fmt.Errorf("--register-with-taints %q: the effect is NoSchedule, PreferNoSchedule or NoExecute", text)
+		}
+		out = append(out, corev1.Taint{Key: key, Value: value, Effect: effect})
+	}
+	return out, nil
+}
+
+// parseReserved adds reservations up.
+func parseReserved(lists ...map[string]string) (corev1.ResourceList, error) {
+	out := corev1.ResourceList{}
+	for _, list := range lists {
+		for name, text := range list {
+			q, err := resource.ParseQuantity(text)
+			if err != nil {
+				return nil, fmt.Errorf("reserved %s=%s: %w", name, text, err)
+			}
+			sum := out[corev1.ResourceName(name)]
+			sum.Add(q)
+			out[corev1.ResourceName(name)] = sum
+		}
+	}
+	return out, nil
+}

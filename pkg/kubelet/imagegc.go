@@ -1,0 +1,34 @@
+package kubelet
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/kubelet/images"
+)
+
+// imageGCPeriod is how often the image file system is looked at.
+const imageGCPeriod = 5 * time.Minute
+
+// collectImages removes unused images when they take too much disk, until ctx ends.
+func collectImages(ctx context.Context, cfg *Config, pods func() []*corev1.Pod) error {
+	if cfg.ImageGC.Usage == nil || cfg.ImageGC.High <= 0 {
+		return nil
+	}
+	c := images.NewCollector(images.CollectorConfig{
+		Images: cfg.Images, Runtime: cfg.Runtime, Pods: pods, Usage: cfg.ImageGC.Usage,
+		High: cfg.ImageGC.High, Low: cfg.ImageGC.Low, MinAge: cfg.ImageGC.MinAge, Keep: cfg.ImageGC.Keep, Log: cfg.Log,
+	})
+	t := time.NewTicker(imageGCPeriod)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			c.Collect(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

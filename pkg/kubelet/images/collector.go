@@ -1,0 +1,141 @@
+package images
+
+import (
+	"context"
+	"log/slog"
+	"sort"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/kubelet/cri"
+)
+
+// CollectorConfig is what a Collector works with.
+type CollectorConfig struct {
+	Images  cri.Images
+	Runtime cri.Runtime
+	Pods    func() []*corev1.Pod                      // images they name are in use
+	Usage   func() (used, capacity uint64, err error) // of the images' file system
+	High    int                                       // percent in use at which it begins
+	Low     int                                       // percent at which it is enough
+	MinAge  time.Duration                             // younger images stay
+	Keep    string                                    // a name that never goes
+	Log     *slog.Logger
+}
+
+// Collector removes images that nothing uses, the longest unused first. It
+// counts their age from when it first saw them.
+type Collector struct {
+	cfg  CollectorConfig
+	seen map[string]time.Time // first seen, by id
+	used map[string]time.Time // last seen in use, by id
+}
+
+// NewCollector makes a Collector.
+func NewCollector(cfg CollectorConfig) *Collector {
+	return &Collector{cfg: cfg, seen: map[string]time.Time{}, used: map[string]time.Time{}}
+}
+
+// Collect looks once, and removes what must go.
+func (c *Collector) Collect(ctx context.Context) {
+	candidates, err := c.candidates(ctx, time.Now())
+	if err != nil {
+		c.cfg.Log.Warn("images not listed", "error", err)
+		return
+	}
+	used, capacity, err := c.cfg.Usage()
+	if err != nil || capacity == 0 {
+		c.cfg.Log.Warn("image file system not measured", "error", err)
+		return
+	}
+	if used*100 < capacity*uint64(c.cfg.High) {
+		return
+	}
+	target := capacity * uint64(c.cfg.Low) / 100
+	for _, image := range candidates {
+		if used <= target {
+			return
+		}
+		if _, err := c.cfg.Images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image.Id}}); err != nil {
+			c.cfg.Log.Warn("image not removed", "image", image.Id, "error", err)
+			continue
+		}
+		c.cfg.Log.Info("image removed: the disk is filling up", "image", image.Id, "bytes", image.Size)
+		used -= min(used, image.Size)
+		delete(c.seen, image.Id)
+		delete(c.used, image.Id)
+	}
+}
+
+// candidates are the images that may go, the longest unused first.
+func (c *Collector) candidates(ctx context.Context, now time.Time) ([]*runtimeapi.Image, error) {
+	list, err := c.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	inUse, err := c.inUse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*runtimeapi.Image
+	for _, image := range list.Images {
+		if _, known := c.seen[image.Id]; !known {
+			c.seen[image.Id] = now
+		}
+		names := append(append([]string{image.Id}, image.RepoTags...), image.RepoDigests...)
+		busy := image.Pinned
+		for _, n := range names {
+			busy = busy || inUse[n] || n == c.cfg.Keep
+		}
+		if busy {
+			c.used[image.Id] = now
+		} else if now.Sub(c.seen[image.Id]) >= c.cfg.MinAge {
+			out = append(out, image)
+		}
+	}
+	sort.SliceStable(out, func(i, j int) bool { return c.last(out[i]).Before(c.last(out[j])) })
+	return out, nil
+}
+
+func (c *Collector) last(i *runtimeapi.Image) time.Time {
+	if t, ok := c.used[i.Id]; ok {
+		return t
+	}
+	return c.seen[i.Id]
+}
+
+// inUse names the images of containers, running or not, and of pods that wait
+// to start theirs.
+func (c *Collector) inUse(ctx context.Context) (map[string]bool, error) {
+	list, err := c.cfg.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, ct := range list.Containers {
+		out[ct.GetImage().GetImage()] = true
+		out[ct.ImageRef] = true
+	}
+	for _, pod := range c.cfg.Pods() {
+		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range containers {
+				host, repo := splitImage(withTag(containers[i].Image))
+				out[withTag(containers[i].Image)] = true
+				out[host+"/"+repo+tagOf(withTag(containers[i].Image))] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+// tagOf is the tag with its colon.
+func tagOf(image string) string {
+	for i := len(image) - 1; i >= 0 && image[i] != '/'; i-- {
+		if image[i] == ':' {
+			return image[i:]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,248 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/client"
+	"podium/pkg/client/events"
+	"podium/pkg/client/informer"
+	"podium/pkg/daemon"
+	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/env"
+	"podium/pkg/kubelet/node"
+	"podium/pkg/kubelet/pods"
+	"podium/pkg/kubelet/probes"
+	"podium/pkg/kubelet/resources"
+	"podium/pkg/kubelet/server"
+	"podium/pkg/kubelet/volumes"
+)
+
+// Version is what the node says of its kubelet.
+const Version = "v1.36.6+podium"
+
+// Config is everything a kubelet works with. What it says of defaults is what
+// Run takes for a zero value.
+type Config struct {
+	Client   *client.Client       // required
+	Log      *slog.Logger         // required
+	Registry *prometheus.Registry // nil: no metrics
+	Health   *daemon.Health       // nil: nobody asks
+
+	// The node.
+	NodeName string
+	Labels   map[string]string
+	Taints   []corev1.Taint // when it is registered first
+	Register bool           // make the Node object if there is none
+	Machine  Machine
+	Reserved corev1.ResourceList // not for pods
+	MaxPods  int                 // 0: 110
+
+	// The machine's other parts.
+	Runtime     cri.Runtime // required
+	Images      cri.Images  // required
+	RuntimeName string      // the scheme of container ids; "": containerd
+	Mounter     volumes.Mounter
+	Cgroups     resources.Cgroups // nil: none
+	Dial        probes.Dial       // nil: the network
+	RootDir     string            // required
+	PodLogsDir  string            // "": <RootDir>/logs
+
+	// What pods get.
+	ClusterDNS     []string
+	ClusterDomain  string
+	ResolvConf     string // the host's resolv.conf; "": none
+	HostsFile      string // "": /etc/hosts
+	SeccompDefault bool
+
+	ParallelPulls int           // 0: 1
+	DrainTimeout  time.Duration // how long proxies may take to let go of a pod; 0: they are not waited for
+	RefreshPeriod time.Duration // of volumes' contents; 0: 1 minute
+	LogMaxSize    int64         // of a container's log; 0: it grows
+	LogMaxFiles   int
+	ImageGC       ImageGC
+
+	LeaseDuration time.Duration // of the node's Lease; 0: 40 s
+	ReportPeriod  time.Duration // of node statuses in which nothing changed; 0: 5 min
+
+	// The server: logs, exec, attach, port-forward, metrics. It is off without TLS.
+	Address  string       // host:port
+	Listener net.Listener // instead of Address
+	TLS      *tls.Config
+	Port     int32 // what the node says; that of Address
+}
+
+// Machine is what the kubelet knows of its machine.
+type Machine struct {
+	Addresses []corev1.NodeAddress
+	Info      corev1.NodeSystemInfo
+	Capacity  corev1.ResourceList  // CPU, memory, storage; pods are Config's
+	Pressure  func() node.Pressure // nil: none
+}
+
+// ImageGC bounds the disk that images take; zero values turn it off.
+type ImageGC struct {
+	Usage     func() (used, capacity uint64, err error) // of the image file system
+	High, Low int                                       // percent: begin at High, stop at Low
+	MinAge    time.Duration
+	Keep      string // an image never removed: that of the sandboxes
+}
+
+func (c *Config) setDefaults() {
+	if c.MaxPods == 0 {
+		c.MaxPods = 110
+	}
+	if c.RuntimeName == "" {
+		c.RuntimeName = "containerd"
+	}
+	if c.Cgroups == nil {
+		c.Cgroups = resources.None{}
+	}
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{}).DialContext
+	}
+	if c.PodLogsDir == "" {
+		c.PodLogsDir = c.RootDir + "/logs"
+	}
+	if c.HostsFile == "" {
+		c.HostsFile = "/etc/hosts"
+	}
+}
+
+// capacity is the machine's, and how many pods it may have.
+func (c *Config) capacity() corev1.ResourceList {
+	out := c.Machine.Capacity.DeepCopy()
+	if out == nil {
+		out = corev1.ResourceList{}
+	}
+	out[corev1.ResourcePods] = *quantity(int64(c.MaxPods))
+	return out
+}
+
+// Run is the kubelet. It ends with ctx; the containers go on.
+func Run(ctx context.Context, cfg Config) error {
+	cfg.setDefaults()
+	if err := cfg.Cgroups.Prepare(ctx, node.Allocatable(cfg.capacity(), cfg.Reserved)); err != nil {
+		return err
+	}
+	api := newAPI(cfg.Client)
+	recorder := events.New(cfg.Client, "kubelet", cfg.NodeName, cfg.Log)
+	agent := newAgent(&cfg, recorder)
+	services := informer.New(client.For[*corev1.Service](cfg.Client), informer.Options{Log: cfg.Log})
+	manager := newManager(&cfg, api, recorder, agent, services)
+
+	bound := informer.New(client.For[*corev1.Pod](cfg.Client), informer.Options{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName).String(), Log: cfg.Log, Transform: strip,
+	})
+	bound.OnChange(manager.Update)
+	self := informer.New(client.For[*corev1.Node](cfg.Client), informer.Options{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, cfg.NodeName).String(), Log: cfg.Log, Transform: strip,
+	})
+	self.OnChange(func(_, n *corev1.Node) { agent.Observe(n) })
+	health(cfg.Health, agent, bound.Synced)
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return recorder.Run(ctx) })
+	g.Go(func() error { return agent.Run(ctx) })
+	g.Go(func() error { return self.Run(ctx) })
+	g.Go(func() error { return services.Run(ctx) })
+	g.Go(func() error { return bound.Run(ctx) })
+	g.Go(func() error { return manager.Run(ctx) })
+	g.Go(func() error {
+		if bound.WaitSynced(ctx) == nil {
+			manager.Synced()
+		}
+		return nil
+	})
+	g.Go(func() error { return collectImages(ctx, &cfg, manager.Pods) })
+	if cfg.TLS != nil {
+		g.Go(func() error { return serve(ctx, &cfg, manager) })
+	}
+	return g.Wait()
+}
+
+func newAgent(cfg *Config, recorder *events.Recorder) *node.Agent {
+	return node.New(node.Config{
+		Client: cfg.Client, Runtime: cfg.Runtime, Images: cfg.Images, Events: recorder, Log: cfg.Log,
+		Name: cfg.NodeName, Labels: cfg.Labels, Taints: cfg.Taints, Register: cfg.Register,
+		Addresses: cfg.Machine.Addresses, Port: cfg.Port, Info: cfg.Machine.Info, Capacity: cfg.capacity, Reserved: cfg.Reserved,
+		Pressure: cfg.Machine.Pressure, LeaseDuration: cfg.LeaseDuration, ReportPeriod: cfg.ReportPeriod,
+	})
+}
+
+func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent, services *informer.Informer[*corev1.Service]) *pods.Manager {
+	vols := volumes.New(volumes.Config{Root: cfg.RootDir, Sources: api, Mounter: cfg.Mounter, Node: agent.Node, Log: cfg.Log})
+	c := pods.Config{
+		RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir,
+		API: api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: vols, Cgroups: cfg.Cgroups,
+		Environment: func(ctx context.Context, req env.Request) ([]*runtimeapi.KeyValue, error) {
+			return env.Make(ctx, req, api)
+		},
+		Secret:   api.Secret,
+		Services: func() ([]*corev1.Service, bool) { return services.List(), services.Synced() },
+		Node:     agent.Node,
+		HostIPs:  cfg.hostIPs,
+		Probes:   probes.Config{Check: probes.Checker{Runtime: cfg.Runtime, Dial: cfg.Dial}, Events: recorder, Log: cfg.Log},
+		Events:   recorder, Log: cfg.Log,
+		ClusterDNS: cfg.ClusterDNS, ClusterDomain: cfg.ClusterDomain, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
+		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), SeccompDefault: cfg.SeccompDefault, ParallelPulls: cfg.ParallelPulls,
+		DrainTimeout: cfg.DrainTimeout, RefreshPeriod: cfg.RefreshPeriod, LogMaxSize: cfg.LogMaxSize, LogMaxFiles: cfg.LogMaxFiles,
+	}
+	if cfg.DrainTimeout > 0 {
+		c.Endpoints = api
+	}
+	if cfg.Registry != nil {
+		c.Metrics, c.Probes.Metrics = pods.NewMetrics(cfg.Registry), probes.NewMetrics(cfg.Registry)
+	}
+	return pods.New(c)
+}
+
+func (c *Config) hostIPs() []string {
+	var out []string
+	for _, a := range c.Machine.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			out = append(out, a.Address)
+		}
+	}
+	return out
+}
+
+func health(h *daemon.Health, agent *node.Agent, synced func() bool) {
+	if h == nil {
+		return
+	}
+	h.Add("node-registered", func() error {
+		if agent.Node() == nil {
+			return errNotRegistered
+		}
+		return nil
+	})
+	h.Add("pods-synced", func() error {
+		if !synced() {
+			return errNotSynced
+		}
+		return nil
+	})
+}
+
+// serve answers the apiserver. Whoever it trusts with everything is trusted here.
+func serve(ctx context.Context, cfg *Config, manager *pods.Manager) error {
+	s := server.Config{
+		NodeName: cfg.NodeName, Pods: manager.Pods, Runtime: cfg.Runtime, Registry: cfg.Registry, RootDir: cfg.RootDir, Log: cfg.Log,
+		Authorize: func(user server.User, _, _ string) bool { return slicesContains(user.Groups, "system:masters") },
+	}
+	if cfg.Health != nil {
+		s.Health = cfg.Health.Handler()
+	}
+	return daemon.Serve(ctx, daemon.ServeConfig{Address: cfg.Address, Listener: cfg.Listener, TLS: cfg.TLS, Handler: server.New(s), Log: cfg.Log})
+}

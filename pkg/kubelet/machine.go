@@ -1,0 +1,215 @@
+package kubelet
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"podium/pkg/kubelet/node"
+)
+
+// The bounds below which a machine is under pressure: upstream's defaults for
+// hard eviction.
+const (
+	minMemoryAvailable = 100 << 20
+	minDiskPercent     = 10
+	minInodePercent    = 5
+	maxPIDPercent      = 95
+)
+
+// thisMachine finds out what the node consists of. nodeIPs may be empty: then
+// the address of the interface with the default route is taken.
+func thisMachine(name string, nodeIPs []string, rootDir, runtimeVersion string) (Machine, error) {
+	memory, err := meminfo("/proc/meminfo")
+	if err != nil {
+		return Machine{}, err
+	}
+	ips, err := addresses(name, nodeIPs)
+	if err != nil {
+		return Machine{}, err
+	}
+	m := Machine{Info: systemInfo(runtimeVersion), Capacity: corev1.ResourceList{
+		corev1.ResourceCPU:    *quantity(int64(runtime.NumCPU())),
+		corev1.ResourceMemory: *resource.NewQuantity(memory["MemTotal"], resource.BinarySI),
+	}}
+	for _, ip := range ips {
+		m.Addresses = append(m.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+	}
+	m.Addresses = append(m.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: name})
+	var fs unix.Statfs_t
+	if err := unix.Statfs(rootDir, &fs); err != nil {
+		return Machine{}, fmt.Errorf("--root-dir %s: %w", rootDir, err)
+	}
+	m.Capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(fs.Blocks)*fs.Bsize, resource.BinarySI)
+	hugePages(m.Capacity, "/sys/kernel/mm/hugepages")
+	m.Pressure = func() node.Pressure { return pressure(rootDir) }
+	return m, nil
+}
+
+func systemInfo(runtimeVersion string) corev1.NodeSystemInfo {
+	info := corev1.NodeSystemInfo{
+		MachineID: firstLine("/etc/machine-id"), SystemUUID: firstLine("/sys/class/dmi/id/product_uuid"),
+		BootID: firstLine("/proc/sys/kernel/random/boot_id"), KernelVersion: firstLine("/proc/sys/kernel/osrelease"),
+		OSImage: osName("/etc/os-release"), ContainerRuntimeVersion: runtimeVersion, KubeletVersion: Version,
+		OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+	}
+	if info.SystemUUID == "" {
+		info.SystemUUID = info.MachineID
+	}
+	return info
+}
+
+// firstLine is "" for a file that is not there: not every machine has each.
+func firstLine(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	return strings.TrimSpace(line)
+}
+
+func osName(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "Linux"
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		if v, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
+			return strings.Trim(v, `"'`)
+		}
+	}
+	return "Linux"
+}
+
+// meminfo reads sizes in bytes.
+func meminfo(path string) (map[string]int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	out := map[string]int64{}
+	scan := bufio.NewScanner(f)
+	for scan.Scan() {
+		name, rest, _ := strings.Cut(scan.Text(), ":")
+		fields := strings.Fields(rest)
+		if len(fields) == 0 {
+			continue
+		}
+		n, err := strconv.ParseInt(fields[0], 10, 64)
+		if err != nil {
+			continue
+		}
+		if len(fields) > 1 && fields[1] == "kB" {
+			n *= 1024
+		}
+		out[name] = n
+	}
+	return out, scan.Err()
+}
+
+// hugePages adds what the kernel has set aside, size by size.
+func hugePages(capacity corev1.ResourceList, dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(e.Name(), "hugepages-"), "kB"), 10, 64)
+		if err != nil {
+			continue
+		}
+		count, err := strconv.ParseInt(firstLine(filepath.Join(dir, e.Name(), "nr_hugepages")), 10, 64)
+		if err != nil {
+			continue
+		}
+		size := resource.NewQuantity(kb*1024, resource.BinarySI)
+		capacity[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(count*kb*1024, resource.BinarySI)
+	}
+}
+
+// pressure measures the machine against the bounds. What cannot be measured is fine.
+func pressure(rootDir string) node.Pressure {
+	var p node.Pressure
+	if m, err := meminfo("/proc/meminfo"); err == nil {
+		p.Memory = m["MemAvailable"] < minMemoryAvailable
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(rootDir, &fs); err == nil {
+		p.Disk = fs.Blocks > 0 && fs.Bavail*100 < fs.Blocks*minDiskPercent || fs.Files > 0 && fs.Ffree*100 < fs.Files*minInodePercent
+	}
+	limit, errLimit := strconv.ParseInt(firstLine("/proc/sys/kernel/pid_max"), 10, 64)
+	if load := strings.Fields(firstLine("/proc/loadavg")); len(load) > 3 && errLimit == nil {
+		_, tasks, _ := strings.Cut(load[3], "/")
+		count, err := strconv.ParseInt(tasks, 10, 64)
+		p.PIDs = err == nil && count*100 > limit*maxPIDPercent
+	}
+	return p
+}
+
+// diskUsage measures the file system below dir.
+func diskUsage(dir string) (used, capacity uint64, err error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, 0, fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	size := uint64(fs.Bsize)
+	return (fs.Blocks - fs.Bavail) * size, fs.Blocks * size, nil
+}
+
+// addresses are the node's: those given, or the name's if it is one, or that of
+// the interface by which the rest of the world is reached.
+func addresses(name string, given []string) ([]string, error) {
+	if len(given) > 0 {
+		for _, ip := range given {
+			if _, err := netip.ParseAddr(ip); err != nil {
+				return nil, fmt.Errorf("--node-ip: %w", err)
+			}
+		}
+		return given, nil
+	}
+	if _, err := netip.ParseAddr(name); err == nil {
+		return []string{name}, nil
+	}
+	if ip := defaultRouteIP(); ip != "" {
+		return []string{ip}, nil
+	}
+	found, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range found {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return []string{n.IP.String()}, nil
+		}
+	}
+	return nil, errors.New("the node has no address other than loopback: give one with --node-ip")
+}
+
+// defaultRouteIP asks the kernel by which of our addresses it would leave. No
+// packet is sent: UDP's connect only looks up the route. The address is one
+// reserved for documentation.
+func defaultRouteIP() string {
+	conn, err := net.Dial("udp", "192.0.2.1:9")
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	addr, ok := conn.LocalAddr().(*net.UDPAddr)
+	if !ok || !addr.IP.IsGlobalUnicast() {
+		return ""
+	}
+	return addr.IP.String()
+}
