@@ -1,0 +1,615 @@
+package controllers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"podium/pkg/apiserver"
+	"podium/pkg/apiserver/authn"
+	"podium/pkg/apiserver/registry"
+	"podium/pkg/apiserver/request"
+	"podium/pkg/client"
+	"podium/pkg/client/informer"
+	"podium/pkg/controllers"
+	"podium/pkg/scheme"
+	"podium/pkg/storage/memory"
+)
+
+// cluster is a real apiserver on the memory store and the controllers, in the
+// test's bubble, with nodes and a scheduler that only pretend.
+type cluster struct {
+	*client.Client
+	t        *testing.T
+	scheme   *scheme.Scheme
+	network  *network
+	writes   atomic.Int64 // requests of the controllers that changed something
+	requests atomic.Int64
+	fault    func(r *http.Request) fault // asked before each write of the controllers
+
+	stop context.CancelFunc // of the controllers that run now
+	done chan error
+
+	mu   sync.Mutex
+	down map[string]bool // nodes that do nothing
+}
+
+// fault is what goes wrong with a write.
+type fault int
+
+const (
+	none      fault = iota
+	lost            // it never arrives
+	unheard         // it is done, the answer never arrives
+	crashHere       // the controllers are killed before it
+)
+
+// inCluster runs a test in a bubble with a cluster of so many nodes.
+func inCluster(t *testing.T, nodes int, f func(t *testing.T, c *cluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.startControllers()
+		for i := range nodes {
+			c.addNode(fmt.Sprintf("node-%d", i))
+		}
+		c.background(c.schedule)
+		f(t, c)
+	})
+}
+
+func newCluster(t *testing.T) *cluster {
+	c := &cluster{t: t, scheme: scheme.New(), network: newNetwork(), down: map[string]bool{}}
+	store := memory.New()
+	cidr := netip.MustParsePrefix("10.96.0.0/16")
+	log := slog.New(slog.DiscardHandler)
+	server, err := apiserver.New(apiserver.Config{
+		Scheme: c.scheme, Store: store, Log: log, Listener: c.network,
+		Kinds: registry.Kinds(c.scheme, registry.Config{
+			Store: store, ServiceCIDR: cidr, NodePorts: registry.PortRange{First: 30000, Last: 32767}, Now: time.Now,
+		}),
+		Authenticator: authn.Func(func(*http.Request) (*request.User, error) {
+			return &request.User{Name: "test", Groups: []string{"system:masters", "system:authenticated"}}, nil
+		}),
+		ServiceCIDR: cidr,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.background(server.Run)
+	c.Client = c.client(nil)
+	c.until(time.Minute, "the apiserver is up", func() bool {
+		_, err := client.For[*corev1.Namespace](c.Client).Get(t.Context(), "default")
+		return err == nil
+	})
+	return c
+}
+
+// background runs f until the test ends.
+func (c *cluster) background(f func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	c.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			c.t.Errorf("in the background: %v", err)
+		}
+	})
+}
+
+func (c *cluster) client(around func(http.RoundTripper) http.RoundTripper) *client.Client {
+	var transport http.RoundTripper = c.network.transport()
+	c.t.Cleanup(transport.(*http.Transport).CloseIdleConnections)
+	if around != nil {
+		transport = around(transport)
+	}
+	cl, err := client.New(c.scheme, client.Config{Servers: []string{"http://api"}, Transport: transport})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return cl
+}
+
+// startControllers starts a kube-controller-manager as a new process would.
+func (c *cluster) startControllers() {
+	cfg := controllers.Default()
+	cfg.LeaderElect = false
+	cfg.RootCA = []byte("a certificate")
+	cfg.Log = testLog()
+	ctx, cancel := context.WithCancel(context.Background())
+	cfg.Client = c.client(func(next http.RoundTripper) http.RoundTripper { return &spy{c, ctx, next} })
+	done := make(chan error, 1)
+	c.stop, c.done = cancel, done
+	go func() { done <- controllers.Run(ctx, cfg) }()
+	c.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.t.Errorf("controllers: %v", err)
+		}
+		done <- nil
+	})
+}
+
+// restartControllers kills the controllers and starts them afresh.
+func (c *cluster) restartControllers() {
+	c.stop()
+	<-c.done
+	c.done <- nil
+	c.startControllers()
+}
+
+func testLog() *slog.Logger {
+	if os.Getenv("CONTROLLERS_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// spy counts what the controllers write, and loses some of it.
+type spy struct {
+	c    *cluster
+	ctx  context.Context // of this life of the controllers
+	next http.RoundTripper
+}
+
+func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.c.requests.Add(1)
+	if r.Method == http.MethodGet {
+		return s.next.RoundTrip(r)
+	}
+	event := strings.Contains(r.URL.Path, "/events")
+	if !event {
+		s.c.writes.Add(1)
+	}
+	if s.c.fault == nil || event {
+		return s.next.RoundTrip(r)
+	}
+	switch s.c.fault(r) {
+	case crashHere:
+		<-s.ctx.Done() // whoever waits for the answer dies waiting
+		return nil, s.ctx.Err()
+	case lost:
+		return nil, errors.New("connection reset")
+	case unheard:
+		resp, err := s.next.RoundTrip(r)
+		if err == nil {
+			resp.Body.Close()
+		}
+		return nil, errors.New("connection reset by peer")
+	}
+	return s.next.RoundTrip(r)
+}
+
+// until waits, in virtual time, for something to be so.
+func (c *cluster) until(limit time.Duration, what string, so func() bool) {
+	c.t.Helper()
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if so() {
+			return
+		}
+	}
+	c.t.Fatalf("after %s it is not so that %s\n%s", limit, what, c.dump())
+}
+
+// dump shows what there is, for a test that failed.
+func (c *cluster) dump() string {
+	var b strings.Builder
+	for _, d := range c.deployments() {
+		fmt.Fprintf(&b, "deployment %s: %+v\n", d.Name, d.Status)
+	}
+	for _, rs := range c.sets() {
+		fmt.Fprintf(&b, "replicaset %s: wants %d, %+v\n", rs.Name, *rs.Spec.Replicas, rs.Status)
+	}
+	for _, p := range c.pods("") {
+		fmt.Fprintf(&b, "pod %s on %q: %s deleted=%v %v\n", p.Name, p.Spec.NodeName, p.Status.Phase, p.DeletionTimestamp, p.Status.Conditions)
+	}
+	events, _ := client.For[*corev1.Event](c.Client).List(context.Background(), metav1.ListOptions{})
+	if events != nil {
+		for _, e := range events.Items {
+			fmt.Fprintf(&b, "event %s %s: %s: %s\n", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message)
+		}
+	}
+	return b.String()
+}
+
+// quiet fails the test if the controllers write anything in a while.
+func (c *cluster) quiet() {
+	c.t.Helper()
+	time.Sleep(time.Minute) // what ends takes its time
+	before := c.writes.Load()
+	time.Sleep(5 * time.Minute)
+	if n := c.writes.Load() - before; n > 0 {
+		c.t.Errorf("%d writes where nothing changed", n)
+	}
+}
+
+func all[T scheme.Object](c *cluster, selector string) []T {
+	list, err := client.For[T](c.Client).List(context.Background(), metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return list.Items
+}
+
+func (c *cluster) pods(selector string) []*corev1.Pod { return all[*corev1.Pod](c, selector) }
+func (c *cluster) sets() []*appsv1.ReplicaSet         { return all[*appsv1.ReplicaSet](c, "") }
+func (c *cluster) deployments() []*appsv1.Deployment  { return all[*appsv1.Deployment](c, "") }
+func (c *cluster) deployment(name string) *appsv1.Deployment {
+	d, err := client.For[*appsv1.Deployment](c.Client).In("default").Get(context.Background(), name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return d
+}
+
+func create[T scheme.Object](c *cluster, obj T) T {
+	c.t.Helper()
+	if obj.GetNamespace() == "" && scheme.KindOf[T](c.scheme).Namespaced {
+		obj.SetNamespace("default")
+	}
+	got, err := client.For[T](c.Client).Create(context.Background(), obj)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return got
+}
+
+// edit changes an object as kubectl edit would.
+func edit[T scheme.Object](c *cluster, name string, change func(T)) {
+	c.t.Helper()
+	r := client.For[T](c.Client).In("default")
+	for {
+		obj, err := r.Get(context.Background(), name)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		change(obj)
+		_, err = r.Update(context.Background(), obj)
+		if err == nil {
+			return
+		}
+		if !apierrors.IsConflict(err) {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func remove[T scheme.Object](c *cluster, name string, policy metav1.DeletionPropagation) {
+	c.t.Helper()
+	r := client.For[T](c.Client)
+	if scheme.KindOf[T](c.scheme).Namespaced {
+		r = r.In("default")
+	}
+	if err := r.Delete(context.Background(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// deploymentOf is a deployment of pods with one container of this image.
+func deploymentOf(name string, replicas int32, image string, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{
+					Name: "main", Image: image, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
+				}}},
+			},
+		},
+	}
+	for _, f := range change {
+		f(d)
+	}
+	return d
+}
+
+func rolling(surge, unavailable intstr.IntOrString) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) {
+		d.Spec.Strategy = appsv1.DeploymentStrategy{
+			Type:          appsv1.RollingUpdateDeploymentStrategyType,
+			RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &surge, MaxUnavailable: &unavailable},
+		}
+	}
+}
+
+func recreate(d *appsv1.Deployment) {
+	d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+}
+
+func setImage(image string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = image }
+}
+
+// rolledOut says what `kubectl rollout status` waits for.
+func (c *cluster) rolledOut(name string) bool {
+	d := c.deployment(name)
+	want := *d.Spec.Replicas
+	return d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas == want &&
+		d.Status.Replicas == want && d.Status.AvailableReplicas == want
+}
+
+func images(pods []*corev1.Pod) string {
+	count := map[string]int{}
+	for _, p := range pods {
+		if p.DeletionTimestamp == nil {
+			count[p.Spec.Containers[0].Image]++
+		}
+	}
+	var out []string
+	for image, n := range count {
+		out = append(out, fmt.Sprintf("%s:%d", image, n))
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// addNode adds a node whose kubelet starts each pod in 100 ms, gives it an
+// address, and ends it in a second. Images named "broken" never become ready.
+func (c *cluster) addNode(name string) {
+	create(c, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	c.background(func(ctx context.Context) error { return c.kubelet(ctx, name) })
+}
+
+func (c *cluster) setDown(node string, down bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down[node] = down
+}
+
+func (c *cluster) isDown(node string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.down[node]
+}
+
+func (c *cluster) kubelet(ctx context.Context, node string) error {
+	pods := client.For[*corev1.Pod](c.Client)
+	i := informer.New(pods, informer.Options{FieldSelector: "spec.nodeName=" + node})
+	work := make(chan *corev1.Pod, 10_000)
+	i.OnChange(func(_, p *corev1.Pod) {
+		if p != nil {
+			work <- p
+		}
+	})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { i.Run(ctx) })
+	beat := time.NewTimer(0)
+	defer beat.Stop()
+	var waiting []*corev1.Pod // while the node is down
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-beat.C:
+			beat.Reset(10 * time.Second)
+			if c.isDown(node) {
+				continue
+			}
+			c.heartbeat(ctx, node)
+			for _, p := range i.List() {
+				waiting = append(waiting, p)
+			}
+			for _, p := range waiting {
+				wg.Go(func() { c.syncPod(ctx, node, p) })
+			}
+			waiting = nil
+		case p := <-work:
+			if c.isDown(node) {
+				continue
+			}
+			wg.Go(func() { c.syncPod(ctx, node, p) })
+		}
+	}
+}
+
+// heartbeat renews the node's lease and says that the node is ready.
+func (c *cluster) heartbeat(ctx context.Context, node string) {
+	leases := client.For[*coordinationv1.Lease](c.Client).In("kube-node-lease")
+	now := metav1.NowMicro()
+	l, err := leases.Get(ctx, node)
+	if apierrors.IsNotFound(err) {
+		_, err = leases.Create(ctx, &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: node},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: new(int32(40)), RenewTime: &now},
+		})
+	} else if err == nil {
+		l.Spec.RenewTime = &now
+		_, err = leases.Update(ctx, l)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.t.Errorf("lease of %s: %v", node, err)
+	}
+	nodes := client.For[*corev1.Node](c.Client)
+	for ctx.Err() == nil {
+		n, err := nodes.Get(ctx, node)
+		if err != nil {
+			return
+		}
+		for _, cond := range n.Status.Conditions {
+			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
+				return
+			}
+		}
+		n.Status.Conditions = nil
+		for _, t := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
+			status := corev1.ConditionFalse
+			if t == corev1.NodeReady {
+				status = corev1.ConditionTrue
+			}
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+				Type: t, Status: status, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+			})
+		}
+		if _, err := nodes.UpdateStatus(ctx, n); !apierrors.IsConflict(err) {
+			return
+		}
+	}
+}
+
+var lastIP atomic.Int32
+
+// syncPod does what a kubelet would do next for a pod.
+func (c *cluster) syncPod(ctx context.Context, node string, p *corev1.Pod) {
+	pods := client.For[*corev1.Pod](c.Client).In(p.Namespace)
+	sleep := func(d time.Duration) {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+	if p.DeletionTimestamp != nil {
+		sleep(time.Second)
+		if !c.isDown(node) {
+			pods.Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+		}
+		return
+	}
+	if p.Status.Phase != corev1.PodPending && p.Status.Phase != corev1.PodRunning || readyAsItShouldBe(p) {
+		return
+	}
+	sleep(100 * time.Millisecond)
+	for ctx.Err() == nil && !c.isDown(node) {
+		live, err := pods.Get(ctx, p.Name)
+		if err != nil || live.UID != p.UID || live.DeletionTimestamp != nil || readyAsItShouldBe(live) {
+			return
+		}
+		live.Status.Phase = corev1.PodRunning
+		if live.Status.PodIP == "" {
+			n := lastIP.Add(1)
+			live.Status.PodIP = fmt.Sprintf("10.244.%d.%d", n/250, n%250+1)
+			live.Status.PodIPs = []corev1.PodIP{{IP: live.Status.PodIP}}
+		}
+		live.Status.Conditions = slices.DeleteFunc(live.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+		status := corev1.ConditionTrue
+		if broken(live) {
+			status = corev1.ConditionFalse
+		}
+		live.Status.Conditions = append(live.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.Now()})
+		_, err = pods.UpdateStatus(ctx, live)
+		if err == nil || !apierrors.IsConflict(err) {
+			if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+				c.t.Errorf("status of %s: %v", p.Name, err)
+			}
+			return
+		}
+	}
+}
+
+func broken(p *corev1.Pod) bool { return p.Spec.Containers[0].Image == "broken" }
+
+func readyAsItShouldBe(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return (c.Status == corev1.ConditionTrue) != broken(p)
+		}
+	}
+	return false
+}
+
+// schedule binds pods to nodes that have no NoSchedule taint, in turn.
+func (c *cluster) schedule(ctx context.Context) error {
+	pods := client.For[*corev1.Pod](c.Client)
+	i := informer.New(pods, informer.Options{FieldSelector: "spec.nodeName="})
+	queue := make(chan *corev1.Pod, 10_000)
+	i.OnChange(func(old, p *corev1.Pod) {
+		if old == nil {
+			queue <- p
+		}
+	})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { i.Run(ctx) })
+	next := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case p := <-queue:
+			nodes, err := client.For[*corev1.Node](c.Client).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			fit := slices.DeleteFunc(nodes.Items, func(n *corev1.Node) bool { return len(n.Spec.Taints) > 0 || n.Spec.Unschedulable })
+			if len(fit) == 0 {
+				wg.Go(func() {
+					time.Sleep(time.Second)
+					queue <- p
+				})
+				continue
+			}
+			next++
+			n := fit[next%len(fit)]
+			err = pods.In(p.Namespace).Post(ctx, p.Name, "binding", &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID},
+				Target:     corev1.ObjectReference{Kind: "Node", Name: n.Name},
+			}, nil)
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+				c.t.Errorf("bind %s: %v", p.Name, err)
+			}
+		}
+	}
+}
+
+// network carries connections within the process.
+type network struct {
+	accept chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newNetwork() *network { return &network{accept: make(chan net.Conn), closed: make(chan struct{})} }
+
+func (n *network) Accept() (net.Conn, error) {
+	select {
+	case c := <-n.accept:
+		return c, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (n *network) Close() error   { n.once.Do(func() { close(n.closed) }); return nil }
+func (n *network) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (n *network) transport() *http.Transport {
+	return &http.Transport{
+		MaxIdleConnsPerHost: 100,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			select {
+			case n.accept <- theirs:
+				return ours, nil
+			case <-n.closed:
+				return nil, errors.New("connection refused")
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		},
+	}
+}
