@@ -125,6 +125,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) error {
 	if err := c.shape(); err != nil {
 		return err
 	}
+	if c.res.Deprecated != "" {
+		request.Warn(c.ctx, c.res.Deprecated)
+	}
 	if info.Subresource != "" {
 		c.sub = c.res.subresource(info.Subresource)
 		if c.sub == nil {
