@@ -16,6 +16,7 @@ import (
 
 	"podium/api/openapi"
 	"podium/pkg/apiserver/authn"
+	"podium/pkg/apiserver/nodeproxy"
 	apiopenapi "podium/pkg/apiserver/openapi"
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/daemon"
@@ -179,22 +180,25 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	s := scheme.New()
-	streams, err := o.streams(log)
+	streams, err := o.streams(advertise, log)
 	if err != nil {
 		return err
 	}
-	kinds := registry.Kinds(s, registry.Config{
+	forKinds := registry.Config{
 		Store: store, ServiceCIDR: cidr, NodePorts: ports, Tokens: tokens, TokenAudiences: tokens.Audiences(),
 		Now: time.Now, Streams: streams,
-	})
+	}
 	server, err := New(Config{
-		Scheme: s, Store: store, Kinds: kinds, Log: log,
+		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
 		Listener: listener, TLS: tlsConfig, Registry: daemon.Metrics(),
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
 		Tokens:  tokens, Anonymous: o.anonymous,
 		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
 		CompactEvery: o.keepPast(), ShutdownDelay: o.delay,
 		Advertise: advertise, ServiceCIDR: cidr, Identity: o.identity,
+		Repair: func(ctx context.Context, b registry.Backend) error {
+			return registry.RepairServices(ctx, s, b, forKinds)
+		},
 	})
 	if err != nil {
 		return err
@@ -288,6 +292,11 @@ func (o *options) advertised(l net.Listener) (netip.AddrPort, error) {
 }
 
 // streams are the connections to kubelets that go through this server.
-func (o *options) streams(log *slog.Logger) (registry.Streams, error) {
-	return registry.Streams{}, nil
+func (o *options) streams(own netip.AddrPort, log *slog.Logger) (registry.Streams, error) {
+	proxy, err := nodeproxy.FromFiles(nodeproxy.Config{Timeout: o.kubeletTimeout, Own: []netip.AddrPort{own}, Log: log},
+		o.kubeletCA, o.kubeletCert, o.kubeletKey)
+	if err != nil {
+		return registry.Streams{}, fmt.Errorf("reach kubelets: %w", err)
+	}
+	return proxy.Streams(), nil
 }

@@ -33,7 +33,7 @@ func (t Target) RemoteCommand(w http.ResponseWriter, r *http.Request, opts Optio
 	}
 	protocol, err := Negotiate(r, []string{ProtocolV5, ProtocolV4, ProtocolV4Base64, ProtocolV1, ProtocolV1Base64, ""})
 	if err != nil {
-		return err
+		return &RequestError{err}
 	}
 	backend, ok, err := t.openSPDY(w, r.Context(), spdyRemoteCommand)
 	if !ok {
@@ -46,7 +46,7 @@ func (t Target) RemoteCommand(w http.ResponseWriter, r *http.Request, opts Optio
 	defer remote.Close()
 	ws, err := Accept(w, r, protocol)
 	if err != nil {
-		return err
+		return &RequestError{err}
 	}
 	stop := ws.Heartbeat(heartbeat, ws.Pong)
 	defer stop()

@@ -39,14 +39,7 @@ func (t Target) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return err
 	}
-	h := backend.header
-	conn, in, err := switchTo(w, http.Header{
-		"Connection":                {"Upgrade"},
-		"Upgrade":                   h["Upgrade"],
-		"Sec-Websocket-Accept":      h["Sec-Websocket-Accept"],
-		"Sec-Websocket-Protocol":    h["Sec-Websocket-Protocol"],
-		"X-Stream-Protocol-Version": h["X-Stream-Protocol-Version"],
-	})
+	conn, in, err := switchTo(w, backend.header)
 	if err != nil {
 		backend.Close()
 		return err
@@ -54,6 +47,9 @@ func (t Target) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	Join(r.Context(), backend, buffered{conn, in})
 	return nil
 }
+
+// RequestError is a request that cannot be served as it was put.
+type RequestError struct{ error }
 
 // buffered is a connection some of which was read ahead.
 type buffered struct {
@@ -152,7 +148,7 @@ func (t Target) PortForward(w http.ResponseWriter, r *http.Request) error {
 	ws, err := Accept(w, r, ProtocolTunnel)
 	if err != nil {
 		backend.Close()
-		return err
+		return &RequestError{err}
 	}
 	stop := ws.Heartbeat(heartbeat, ws.Pong)
 	defer stop()

@@ -1,0 +1,268 @@
+package nodeproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/apiserver/registry"
+	"podium/pkg/apiserver/wire"
+	"podium/pkg/client/certfile"
+	"podium/pkg/client/streams"
+)
+
+// Config says how nodes and pods are reached.
+type Config struct {
+	// Certificate is ours, for kubelets; nil: none. Authority signs theirs
+	// (nil, or a nil pool: the system's); a kubelet's must be valid for the
+	// address it is reached at or for its node's name.
+	Certificate func() *tls.Certificate
+	Authority   func() *x509.CertPool
+
+	// AddressTypes is which of a node's addresses to use, best first; nil:
+	// InternalIP, ExternalIP, Hostname, InternalDNS, ExternalDNS.
+	AddressTypes []corev1.NodeAddressType
+
+	// Dial opens connections; nil: TCP, with Timeout.
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	Timeout time.Duration // 0: 10 s
+
+	Own []netip.AddrPort // addresses of this server: nothing is proxied to them
+	Log *slog.Logger     // nil: discarded
+}
+
+// Proxy has the handlers.
+type Proxy struct {
+	Config
+	kubelets *http.Transport // TLS with our certificate
+	pods     *http.Transport // whatever a pod serves
+}
+
+const (
+	kubeletPort    = 10250
+	defaultTimeout = 10 * time.Second
+	idleTimeout    = 90 * time.Second
+)
+
+// New is a proxy that holds idle connections until Close.
+func New(cfg Config) *Proxy {
+	if cfg.Authority == nil {
+		cfg.Authority = func() *x509.CertPool { return nil }
+	}
+	if cfg.AddressTypes == nil {
+		cfg.AddressTypes = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS}
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{Timeout: cfg.Timeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Proxy{Config: cfg}
+	p.kubelets = &http.Transport{DialTLSContext: p.dialKubelet, IdleConnTimeout: idleTimeout, DisableCompression: true}
+	p.pods = &http.Transport{
+		DialContext:         cfg.Dial,
+		IdleConnTimeout:     idleTimeout,
+		TLSHandshakeTimeout: cfg.Timeout,
+		DisableCompression:  true,
+		// A pod's certificate is its own affair, as it is upstream.
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}
+	return p
+}
+
+// FromFiles is New with certificates from files, which may change later; a
+// file without a name is not used.
+func FromFiles(cfg Config, authority, certificate, key string) (*Proxy, error) {
+	if authority != "" {
+		pool, err := certfile.NewPool(authority)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Authority = pool.Get
+	}
+	if certificate != "" {
+		pair, err := certfile.NewPair(certificate, key)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Certificate = pair.Get
+	}
+	return New(cfg), nil
+}
+
+// Close drops idle connections.
+func (p *Proxy) Close() {
+	p.kubelets.CloseIdleConnections()
+	p.pods.CloseIdleConnections()
+}
+
+// Streams are the handlers, by the subresource they serve.
+func (p *Proxy) Streams() registry.Streams {
+	return registry.Streams{
+		PodLog:         connect(p.podLog),
+		PodExec:        connect(p.podExec),
+		PodAttach:      connect(p.podAttach),
+		PodPortForward: connect(p.podPortForward),
+		PodProxy:       connect(p.podProxy),
+		ServiceProxy:   connect(p.serviceProxy),
+		NodeProxy:      connect(p.nodeProxy),
+	}
+}
+
+// request is one call of a subresource.
+type request struct {
+	registry.Backend
+	namespace, name, path string
+	w                     http.ResponseWriter
+	r                     *http.Request
+}
+
+// connect makes a handler that returns errors one that answers with a Status.
+func connect(f func(*request) error) registry.Connect {
+	return func(b registry.Backend, namespace, name, path string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := f(&request{b, namespace, name, path, w, r}); err != nil {
+				wire.WriteError(w, r, err)
+			}
+		})
+	}
+}
+
+// get reads an object of the core group.
+func get[T any](req *request, resource, namespace, name string) (T, error) {
+	var zero T
+	obj, err := req.Get(req.r.Context(), corev1.SchemeGroupVersion.WithResource(resource), namespace, name)
+	if err != nil {
+		return zero, err
+	}
+	t, ok := obj.(T)
+	if !ok {
+		return zero, fmt.Errorf("%s %s/%s is a %T", resource, namespace, name, obj)
+	}
+	return t, nil
+}
+
+// kubelet is where a node's kubelet listens.
+type kubelet struct {
+	node string
+	host string
+	port string
+}
+
+func (p *Proxy) kubelet(req *request, nodeName string) (*kubelet, error) {
+	node, err := get[*corev1.Node](req, "nodes", "", nodeName)
+	if err != nil {
+		return nil, err
+	}
+	k := &kubelet{node: nodeName, port: strconv.Itoa(kubeletPort)}
+	if port := node.Status.DaemonEndpoints.KubeletEndpoint.Port; port > 0 {
+		k.port = strconv.Itoa(int(port))
+	}
+	for _, want := range p.AddressTypes {
+		for _, a := range node.Status.Addresses {
+			if a.Type == want && a.Address != "" {
+				k.host = a.Address
+				return k, nil
+			}
+		}
+	}
+	return nil, unreachable(fmt.Errorf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
+}
+
+// unreachable is a 500 in the words of err alone.
+func unreachable(err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
+}
+
+func (k *kubelet) url(query url.Values, path ...string) *url.URL {
+	u := &url.URL{Scheme: "https", Host: net.JoinHostPort(k.host, k.port), RawQuery: query.Encode()}
+	return u.JoinPath(path...)
+}
+
+// target is a path of the kubelet as the end of a stream.
+func (p *Proxy) target(k *kubelet, u *url.URL) streams.Target {
+	return streams.Target{URL: u, Transport: kubeletTransport{p.kubelets, k.node}, Log: p.Log}
+}
+
+// kubeletTransport tells the dialer whose kubelet it dials.
+type kubeletTransport struct {
+	*http.Transport
+	node string
+}
+
+type nodeKey struct{}
+
+func (t kubeletTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.Transport.RoundTrip(r.WithContext(context.WithValue(r.Context(), nodeKey{}, t.node)))
+}
+
+// dialKubelet connects and checks whose certificate it is.
+func (p *Proxy) dialKubelet(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := p.Dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{host}
+	if node, ok := ctx.Value(nodeKey{}).(string); ok {
+		names = append(names, node)
+	}
+	cfg := &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // verify does it, with two names
+		VerifyConnection:   func(cs tls.ConnectionState) error { return verify(cs, p.Authority(), names) },
+	}
+	if p.Certificate != nil {
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return p.Certificate(), nil }
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
+	secured := tls.Client(conn, cfg)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secured, nil
+}
+
+// verify accepts a certificate that the authority signed for one of the names.
+func verify(cs tls.ConnectionState, roots *x509.CertPool, names []string) error {
+	if len(cs.PeerCertificates) == 0 {
+		return errors.New("the kubelet has no certificate")
+	}
+	intermediates := x509.NewCertPool()
+	for _, c := range cs.PeerCertificates[1:] {
+		intermediates.AddCert(c)
+	}
+	leaf := cs.PeerCertificates[0]
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+		return err
+	}
+	var err error
+	for _, name := range names {
+		if err = leaf.VerifyHostname(name); err == nil {
+			return nil
+		}
+	}
+	return err
+}

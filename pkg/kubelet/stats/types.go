@@ -1,0 +1,100 @@
+package stats
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Summary is what /stats/summary answers. Nil values were not measured.
+type Summary struct {
+	Node Node  `json:"node"`
+	Pods []Pod `json:"pods"`
+}
+
+// Node is the machine's part.
+type Node struct {
+	NodeName  string      `json:"nodeName"`
+	StartTime metav1.Time `json:"startTime"` // the machine's boot
+	CPU       *CPU        `json:"cpu,omitempty"`
+	Memory    *Memory     `json:"memory,omitempty"`
+	Network   *Network    `json:"network,omitempty"`
+	Fs        *Filesystem `json:"fs,omitempty"`
+	Rlimit    *Rlimit     `json:"rlimit,omitempty"`
+}
+
+// Pod is one pod's part.
+type Pod struct {
+	PodRef     PodRef      `json:"podRef"`
+	StartTime  metav1.Time `json:"startTime"`
+	Containers []Container `json:"containers"`
+	CPU        *CPU        `json:"cpu,omitempty"`
+	Memory     *Memory     `json:"memory,omitempty"`
+}
+
+// PodRef names a pod.
+type PodRef struct {
+	Name      string    `json:"name"`
+	Namespace string    `json:"namespace"`
+	UID       types.UID `json:"uid"`
+}
+
+// Container is one container's part.
+type Container struct {
+	Name      string      `json:"name"`
+	StartTime metav1.Time `json:"startTime"`
+	CPU       *CPU        `json:"cpu,omitempty"`
+	Memory    *Memory     `json:"memory,omitempty"`
+	Rootfs    *Filesystem `json:"rootfs,omitempty"`
+}
+
+// CPU is processor time.
+type CPU struct {
+	Time                 metav1.Time `json:"time"`
+	UsageNanoCores       *uint64     `json:"usageNanoCores,omitempty"`
+	UsageCoreNanoSeconds *uint64     `json:"usageCoreNanoSeconds,omitempty"`
+}
+
+// Memory is in bytes.
+type Memory struct {
+	Time            metav1.Time `json:"time"`
+	AvailableBytes  *uint64     `json:"availableBytes,omitempty"`
+	UsageBytes      *uint64     `json:"usageBytes,omitempty"`
+	WorkingSetBytes *uint64     `json:"workingSetBytes,omitempty"`
+	RSSBytes        *uint64     `json:"rssBytes,omitempty"`
+	PageFaults      *uint64     `json:"pageFaults,omitempty"`
+	MajorPageFaults *uint64     `json:"majorPageFaults,omitempty"`
+}
+
+// Network is traffic since boot, over all interfaces and of the default one.
+type Network struct {
+	Time       metav1.Time `json:"time"`
+	Interfaces []Interface `json:"interfaces,omitempty"`
+}
+
+// Interface is one network interface's traffic.
+type Interface struct {
+	Name     string  `json:"name"`
+	RxBytes  *uint64 `json:"rxBytes,omitempty"`
+	RxErrors *uint64 `json:"rxErrors,omitempty"`
+	TxBytes  *uint64 `json:"txBytes,omitempty"`
+	TxErrors *uint64 `json:"txErrors,omitempty"`
+}
+
+// Filesystem is space and inodes.
+type Filesystem struct {
+	Time           metav1.Time `json:"time"`
+	AvailableBytes *uint64     `json:"availableBytes,omitempty"`
+	CapacityBytes  *uint64     `json:"capacityBytes,omitempty"`
+	UsedBytes      *uint64     `json:"usedBytes,omitempty"`
+	InodesFree     *uint64     `json:"inodesFree,omitempty"`
+	Inodes         *uint64     `json:"inodes,omitempty"`
+	InodesUsed     *uint64     `json:"inodesUsed,omitempty"`
+}
+
+// Rlimit is how many processes the machine may have, and has.
+type Rlimit struct {
+	Time                  metav1.Time `json:"time"`
+	MaxPID                *int64      `json:"maxpid,omitempty"`
+	NumOfRunningProcesses *int64      `json:"curproc,omitempty"`
+}
