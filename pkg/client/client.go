@@ -28,6 +28,9 @@ type Config struct {
 	Transport http.RoundTripper
 	// UserAgent names the program in the server's logs.
 	UserAgent string
+	// Header goes with every request that does not set the same itself:
+	// impersonation, say.
+	Header http.Header
 }
 
 // How long a peer may be silent. An HTTP/2 connection that showed nothing for

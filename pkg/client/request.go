@@ -127,6 +127,9 @@ func (c *Client) request(ctx context.Context, r Request, server *url.URL) (*http
 	if err != nil {
 		return nil, err
 	}
+	for k, v := range c.cfg.Header {
+		req.Header[k] = v
+	}
 	for k, v := range r.Header {
 		req.Header[k] = v
 	}

@@ -1,0 +1,204 @@
+package leaderelection_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/client"
+	"podium/pkg/client/clienttest"
+	"podium/pkg/client/leaderelection"
+)
+
+// stage is replicas that compete, and a note of who led when.
+type stage struct {
+	t   *testing.T
+	api *clienttest.Server
+
+	mu      sync.Mutex
+	began   time.Time
+	leaders int
+	notes   []string
+	down    map[string]bool // replicas whose requests fail
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{t: t, api: clienttest.New(), began: time.Now(), down: map[string]bool{}}
+	s.api.Before = func(r *http.Request) (*http.Response, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.down[r.Header.Get("User-Agent")] {
+			return nil, io.ErrUnexpectedEOF
+		}
+		return nil, nil
+	}
+	return s
+}
+
+func (s *stage) setDown(id string, down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down[id] = down
+}
+
+func (s *stage) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notes = append(s.notes, fmt.Sprintf(format, args...))
+}
+
+// replica runs for the lease until it ends by itself or is stopped.
+func (s *stage) replica(id string) (stop func() error) {
+	c, err := client.New(s.api.Client(s.t).Scheme(), client.Config{Servers: []string{"http://api"}, Transport: s.api, UserAgent: id})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- leaderelection.Run(ctx, leaderelection.Config{Client: c, Name: "job", Identity: id}, func(ctx context.Context) error {
+			s.lead(1)
+			s.note("%s leads", id)
+			<-ctx.Done()
+			s.note("%s ends", id)
+			s.lead(-1)
+			return ctx.Err()
+		})
+	}()
+	return func() error { cancel(); return <-done }
+}
+
+func (s *stage) lead(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leaders += n; s.leaders > 1 {
+		s.t.Errorf("two leaders at %v: %v", time.Since(s.began), s.notes)
+	}
+}
+
+func (s *stage) lease() *coordinationv1.Lease {
+	l, err := client.For[*coordinationv1.Lease](s.api.Client(s.t)).In("kube-system").Get(s.t.Context(), "job")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return l
+}
+
+func TestALeaderThatStopsMakesRoomAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		stopA := s.replica("a")
+		time.Sleep(time.Second)
+		stopB := s.replica("b")
+		time.Sleep(time.Minute)
+		if err := stopA(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if l := s.lease(); *l.Spec.HolderIdentity != "" {
+			t.Errorf("not released: %v", l.Spec)
+		}
+		time.Sleep(3 * time.Second)
+		if got := strings.Join(s.notes, ", "); got != "a leads, a ends, b leads" {
+			t.Error(got)
+		}
+		l := s.lease()
+		if *l.Spec.HolderIdentity != "b" || *l.Spec.LeaseTransitions != 1 || *l.Spec.LeaseDurationSeconds != 15 {
+			t.Errorf("%+v", l.Spec)
+		}
+		_ = stopB()
+	})
+}
+
+func TestALeaderWhoIsCutOffEndsBeforeTheNextBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		stopA := s.replica("a")
+		time.Sleep(time.Second)
+		stopB := s.replica("b")
+		time.Sleep(30 * time.Second)
+		s.setDown("a", true)
+		time.Sleep(time.Minute)
+		if got := strings.Join(s.notes, ", "); got != "a leads, a ends, b leads" {
+			t.Error(got)
+		}
+		if err := stopA(); !errors.Is(err, leaderelection.ErrLost) {
+			t.Errorf("Run returned %v", err)
+		}
+		_ = stopB()
+	})
+}
+
+func TestAShortInterruptionIsNoReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		stopA := s.replica("a")
+		time.Sleep(time.Second)
+		stopB := s.replica("b")
+		for range 10 {
+			time.Sleep(20 * time.Second)
+			s.setDown("a", true)
+			time.Sleep(6 * time.Second)
+			s.setDown("a", false)
+		}
+		if got := strings.Join(s.notes, ", "); got != "a leads" {
+			t.Error(got)
+		}
+		_ = stopA()
+		_ = stopB()
+	})
+}
+
+// TestClocksNeedNotAgree: a holder whose clock is hours behind renews; its
+// lease looks long expired by the times in it.
+func TestClocksNeedNotAgree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		leases := client.For[*coordinationv1.Lease](s.api.Client(t)).In("kube-system")
+		past := metav1.NewMicroTime(time.Now().Add(-5 * time.Hour))
+		holder, seconds := "foreign", int32(15)
+		lease, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "job"},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &past}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := s.replica("a")
+		for range 10 {
+			time.Sleep(5 * time.Second)
+			next := metav1.NewMicroTime(lease.Spec.RenewTime.Add(5 * time.Second))
+			lease.Spec.RenewTime = &next
+			if lease, err = leases.Update(t.Context(), lease); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(s.notes) > 0 {
+			t.Errorf("took the lease of a holder that renews: %v", s.notes)
+		}
+		time.Sleep(20 * time.Second)
+		if got := strings.Join(s.notes, ", "); got != "a leads" {
+			t.Errorf("the holder is silent: %q", got)
+		}
+		_ = stop()
+	})
+}
+
+func TestLeadsErrorIsReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		api := clienttest.New()
+		err := leaderelection.Run(t.Context(), leaderelection.Config{Client: api.Client(t), Name: "job", Identity: "a"},
+			func(context.Context) error { return broken })
+		if !errors.Is(err, broken) {
+			t.Error(err)
+		}
+	})
+}
