@@ -125,6 +125,8 @@ func memberConfig(cfg EmbeddedConfig, logger *logger) *embed.Config {
 	}
 	c.UnsafeNoFsync = cfg.NoSync
 	c.AutoCompactionRetention = "0" // storage.Compactor does it
+	// Alone it needs no patience to find that it is the leader.
+	c.TickMs, c.ElectionMs = 50, 250
 	// The log in memory is for followers that lag behind; there are none.
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 2000, 1
 	return c
