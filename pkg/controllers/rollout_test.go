@@ -12,7 +12,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
 )
 
 func TestRollingUpdate(t *testing.T) {
@@ -251,3 +250,7 @@ func (c *cluster) endpoints(service string) int {
 	return len(seen)
 }
 
+// slices counts a service's slices.
+func (c *cluster) slices(service string) int {
+	return len(all[*discoveryv1.EndpointSlice](c, discoveryv1.LabelServiceName+"="+service))
+}
