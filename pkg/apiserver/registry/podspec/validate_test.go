@@ -1,0 +1,417 @@
+package podspec_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/podspec"
+)
+
+// minimal is a spec with one container, as a user writes it.
+func minimal() *corev1.PodSpec {
+	return &corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web:1"}}}
+}
+
+func texts(errs field.ErrorList) []string {
+	var out []string
+	for _, e := range errs {
+		out = append(out, e.Error())
+	}
+	return out
+}
+
+func quantities(pairs ...string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return list
+}
+
+func TestValidate(t *testing.T) {
+	const unsupported = "Forbidden: " + podspec.Unsupported
+	for name, row := range map[string]struct {
+		reason string
+		change func(s *corev1.PodSpec, c *corev1.Container)
+		want   []string
+	}{
+		"Minimal": {reason: "name and image are all a container needs", change: func(*corev1.PodSpec, *corev1.Container) {}},
+		"NoContainers": {
+			reason: "a pod is its containers",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) { s.Containers = nil },
+			want:   []string{"spec.containers: Required value"},
+		},
+		"NoImage": {
+			reason: "the text that kubectl users know",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) { c.Image = "" },
+			want:   []string{"spec.containers[0].image: Required value"},
+		},
+		"ImageWithSpaces": {
+			reason: "no registry has such a name, and it is hard to see",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) { c.Image = " web" },
+			want:   []string{`spec.containers[0].image: Invalid value: " web": must not have leading or trailing whitespace`},
+		},
+		"TwoOfOneName": {
+			reason: "status and logs find containers by name, over both lists",
+			change: func(s *corev1.PodSpec, c *corev1.Container) { s.InitContainers = []corev1.Container{*c} },
+			want:   []string{`spec.containers[0].name: Duplicate value: "c"`},
+		},
+		"BadRestartPolicy": {
+			reason: "the values are listed in upstream's order",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) { s.RestartPolicy = "Sometimes" },
+			want:   []string{`spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never"`},
+		},
+		"RequestOverLimit": {
+			reason: "it could never be given",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) {
+				c.Resources = corev1.ResourceRequirements{Requests: quantities("cpu", "2"), Limits: quantities("cpu", "1")}
+			},
+			want: []string{`spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`},
+		},
+		"ExtendedResourceWithoutLimit": {
+			reason: "a device cannot be promised twice",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) {
+				c.Resources.Requests = quantities("example.com/gpu", "1")
+			},
+			want: []string{"spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources"},
+		},
+		"ResourceOfNoKind": {
+			reason: "a resource nobody knows is a typing error",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) { c.Resources.Limits = quantities("memroy", "1") },
+			want:   []string{`spec.containers[0].resources.limits[memroy]: Invalid value: "memroy": must be a standard resource for containers`},
+		},
+		"MountOfNoVolume": {
+			reason: "the pod could never start",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) {
+				c.VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+			},
+			want: []string{`spec.containers[0].volumeMounts[0].name: Not found: "data"`},
+		},
+		"TwoMountsOnOnePath": {
+			reason: "one would hide the other",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				s.Volumes = []corev1.Volume{{Name: "data"}}
+				c.VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "data", MountPath: "/data"}}
+			},
+			want: []string{`spec.containers[0].volumeMounts[1].mountPath: Invalid value: "/data": must be unique`},
+		},
+		"SubPathOutOfTheVolume": {
+			reason: "a pod must not reach its node's files",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				s.Volumes = []corev1.Volume{{Name: "data"}}
+				c.VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data", SubPath: "a/../../etc"}}
+			},
+			want: []string{`spec.containers[0].volumeMounts[0].subPath: Invalid value: "a/../../etc": must not contain '..'`},
+		},
+		"TwoVolumeTypes": {
+			reason: "which of them would it be",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+					EmptyDir: &corev1.EmptyDirVolumeSource{}, HostPath: &corev1.HostPathVolumeSource{Path: "/x"}}}}
+			},
+			want: []string{"spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type"},
+		},
+		"VolumeOfAnotherType": {
+			reason: "honest fields: no code mounts it",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}}}
+			},
+			want: []string{"spec.volumes[0].persistentVolumeClaim: " + unsupported},
+		},
+		"ProjectedPathTwice": {
+			reason: "two sources would write one file",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				item := []corev1.KeyToPath{{Key: "k", Path: "f"}}
+				s.Volumes = []corev1.Volume{{Name: "all", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+					Sources: []corev1.VolumeProjection{
+						{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Items: item}},
+						{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "m"}, Items: item}},
+					}}}}}
+			},
+			want: []string{`spec.volumes[0].projected.sources[1].configMap: Invalid value: "m": conflicting duplicate paths`},
+		},
+		"EnvFromTwoPlaces": {
+			reason: "one variable has one value",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) {
+				c.Env = []corev1.EnvVar{{Name: "A", Value: "b", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
+			},
+			want: []string{"spec.containers[0].env[0].valueFrom: Invalid value: \"\": may not be specified when `value` is not empty"},
+		},
+		"EnvOfLabelByKey": {
+			reason: "the downward API reads single labels",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) {
+				c.Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels['app']"}}}}
+			},
+		},
+		"EnvOfWholeLabels": {
+			reason: "a map is no value of a variable",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) {
+				c.Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}
+			},
+			want: []string{`spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Unsupported value: "metadata.labels": supported values: "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"`},
+		},
+		"ProbeOfNothing": {
+			reason: "a probe does something",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) { c.LivenessProbe = &corev1.Probe{} },
+			want:   []string{"spec.containers[0].livenessProbe: Required value: must specify a handler type"},
+		},
+		"LivenessNeedsTwo": {
+			reason: "a container is alive as soon as it answers",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) {
+				c.LivenessProbe = &corev1.Probe{SuccessThreshold: 2, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80)}}}
+			},
+			want: []string{"spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1"},
+		},
+		"InitContainerWithProbe": {
+			reason: "it is not there to be asked",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.InitContainers = []corev1.Container{{Name: "i", Image: "x", ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}}}
+			},
+			want: []string{"spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without restartPolicy=Always"},
+		},
+		"Sidecar": {
+			reason: "honest fields: the kubelet would wait for its end",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.InitContainers = []corev1.Container{{Name: "i", Image: "x", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
+			},
+			want: []string{"spec.initContainers[0].restartPolicy: " + unsupported},
+		},
+		"HostPortTwice": {
+			reason: "a node has each port once",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				c.Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+				second := *c
+				second.Name = "d"
+				s.Containers = append(s.Containers, second)
+			},
+			want: []string{`spec.containers[1].ports[0].hostPort: Duplicate value: "TCP//8080"`},
+		},
+		"PodAffinityRequired": {
+			reason: "honest fields: the scheduler would ignore it",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{}}}}
+			},
+			want: []string{"spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution: " + unsupported},
+		},
+		"PodAffinityPreferred": {
+			reason: "ordinary manifests carry it: a Warning is enough",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1}}}}
+			},
+		},
+		"UnknownPriorityClass": {
+			reason: "as upstream's admission says it, and what there is",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) { s.PriorityClassName = "gold" },
+			want:   []string{"spec.priorityClassName: Forbidden: no PriorityClass with name gold was found: Podium knows only system-cluster-critical and system-node-critical"},
+		},
+		"MalformedSysctls": {
+			reason: "each bad name is named (sysctl-invalid-rejected)",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "foo-"}, {Name: "kernel.shmmax"}, {Name: "bar.."}}}
+			},
+			want: []string{
+				`spec.securityContext.sysctls[0].name: Invalid value: "foo-": must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`,
+				`spec.securityContext.sysctls[2].name: Invalid value: "bar..": must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`,
+			},
+		},
+		"DNSNoneWithoutConfig": {
+			reason: "the pod would have no resolver at all",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) { s.DNSPolicy = corev1.DNSNone },
+			want:   []string{"spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"},
+		},
+		"TolerationSecondsOfNoSchedule": {
+			reason: "only eviction takes time",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule, TolerationSeconds: new(int64(1))}}
+			},
+			want: []string{"spec.tolerations[0].effect: Invalid value: \"NoSchedule\": effect must be 'NoExecute' when `tolerationSeconds` is set"},
+		},
+		"NoEscalationYetPrivileged": {
+			reason: "the two contradict each other",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) {
+				c.SecurityContext = &corev1.SecurityContext{Privileged: new(true), AllowPrivilegeEscalation: new(false)}
+			},
+			want: []string{"spec.containers[0].securityContext: Invalid value: {\"privileged\":true,\"allowPrivilegeEscalation\":false}: cannot set `allowPrivilegeEscalation` to false and `privileged` to true"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := minimal()
+			row.change(spec, &spec.Containers[0])
+			podspec.Default(spec)
+			if diff := cmp.Diff(row.want, texts(podspec.Validate(spec, field.NewPath("spec")))); diff != "" {
+				t.Errorf("%s\n%s", row.reason, diff)
+			}
+		})
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	spec := minimal()
+	spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.ScheduleAnyway}}
+	spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}
+	want := []string{
+		"spec.topologySpreadConstraints[0]: Podium's scheduler does not consider this preference",
+		`spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply`,
+	}
+	if diff := cmp.Diff(want, podspec.Warnings(spec, field.NewPath("spec"))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestValidateUpdate(t *testing.T) {
+	for name, row := range map[string]struct {
+		reason string
+		old    func(*corev1.PodSpec)
+		change func(*corev1.PodSpec)
+		want   []string // beginnings
+	}{
+		"Image": {
+			reason: "kubectl set image on a pod",
+			change: func(s *corev1.PodSpec) { s.Containers[0].Image = "web:2" },
+		},
+		"FirstDeadline": {
+			reason: "pod-active-deadline-update",
+			change: func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(5)) },
+		},
+		"LaterDeadline": {
+			reason: "a deadline can only come nearer",
+			old:    func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(5)) },
+			change: func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(6)) },
+			want:   []string{"spec.activeDeadlineSeconds: Invalid value: 6: must be less than or equal to previous value"},
+		},
+		"NoDeadlineAnyMore": {
+			reason: "nor can it go away",
+			old:    func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(5)) },
+			change: func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = nil },
+			want:   []string{"spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value"},
+		},
+		"AddedToleration": {
+			reason: "what is tolerated can grow",
+			change: func(s *corev1.PodSpec) {
+				s.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists}}
+			},
+		},
+		"RemovedToleration": {
+			reason: "a running pod may depend on it",
+			old: func(s *corev1.PodSpec) {
+				s.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists}}
+			},
+			change: func(s *corev1.PodSpec) { s.Tolerations = nil },
+			want:   []string{"spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"},
+		},
+		"Command": {
+			reason: "a container is what it was started as; the message says where it differs",
+			change: func(s *corev1.PodSpec) { s.Containers[0].Command = []string{"sh"} },
+			want: []string{"spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n" +
+				"  containers[0].command:\n- \tnull\n+ \t[\"sh\"]\n"},
+		},
+		"AnotherContainer": {
+			reason: "upstream's text",
+			change: func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{Name: "d"}) },
+			want:   []string{"spec.containers: Forbidden: pod updates may not add or remove containers"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := minimal()
+			if row.old != nil {
+				row.old(old)
+			}
+			podspec.Default(old)
+			changed := old.DeepCopy()
+			row.change(changed)
+			if diff := cmp.Diff(row.want, texts(podspec.ValidateUpdate(changed, old, field.NewPath("spec")))); diff != "" {
+				t.Errorf("%s\n%s", row.reason, diff)
+			}
+		})
+	}
+}
+
+func TestQOSClass(t *testing.T) {
+	for name, row := range map[string]struct {
+		requests, limits corev1.ResourceList
+		want             corev1.PodQOSClass
+	}{
+		"Nothing":     {nil, nil, corev1.PodQOSBestEffort},
+		"Equal":       {quantities("cpu", "1", "memory", "1Gi"), quantities("cpu", "1", "memory", "1Gi"), corev1.PodQOSGuaranteed},
+		"LimitsOnly":  {nil, quantities("cpu", "1", "memory", "1Gi"), corev1.PodQOSGuaranteed},
+		"OneLimit":    {nil, quantities("cpu", "1"), corev1.PodQOSBurstable},
+		"Less":        {quantities("cpu", "500m", "memory", "1Gi"), quantities("cpu", "1", "memory", "1Gi"), corev1.PodQOSBurstable},
+		"OtherThings": {quantities("ephemeral-storage", "1Gi"), nil, corev1.PodQOSBestEffort},
+	} {
+		spec := minimal()
+		spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: row.requests, Limits: row.limits}
+		if got := podspec.QOSClass(spec); got != row.want {
+			t.Errorf("%s: %s, want %s", name, got, row.want)
+		}
+	}
+}
+
+func TestDefault(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		HostNetwork:              true,
+		DeprecatedServiceAccount: "robot",
+		Volumes: []corev1.Volume{{Name: "v"}, {Name: "t", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t"}}}}}}},
+		Containers: []corev1.Container{{
+			Name: "c", Image: "web",
+			Ports:         []corev1.ContainerPort{{ContainerPort: 80}},
+			Resources:     corev1.ResourceRequirements{Limits: quantities("cpu", "1.0001", "memory", "1Gi"), Requests: quantities("cpu", "1m")},
+			LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80)}}},
+		}},
+	}}
+	podspec.DefaultPod(pod)
+	want := &corev1.PodSpec{
+		HostNetwork: true, DeprecatedServiceAccount: "robot", ServiceAccountName: "robot",
+		DNSPolicy: corev1.DNSClusterFirst, RestartPolicy: corev1.RestartPolicyAlways, SchedulerName: "default-scheduler",
+		TerminationGracePeriodSeconds: new(int64(30)), SecurityContext: &corev1.PodSecurityContext{}, EnableServiceLinks: new(true),
+		Volumes: []corev1.Volume{
+			{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			{Name: "t", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+				DefaultMode: new(int32(0o644)),
+				Sources:     []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t", ExpirationSeconds: new(int64(3600))}}}}}}},
+		Containers: []corev1.Container{{
+			Name: "c", Image: "web", ImagePullPolicy: corev1.PullAlways,
+			TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+			Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80, Protocol: corev1.ProtocolTCP}},
+			Resources: corev1.ResourceRequirements{
+				Limits:   quantities("cpu", "1001m", "memory", "1Gi"),
+				Requests: quantities("cpu", "1m", "memory", "1Gi")},
+			LivenessProbe: &corev1.Probe{
+				ProbeHandler:   corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(80), Scheme: corev1.URISchemeHTTP}},
+				TimeoutSeconds: 1, PeriodSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3},
+		}},
+	}
+	if diff := cmp.Diff(want, &pod.Spec); diff != "" {
+		t.Error(diff)
+	}
+	again := pod.DeepCopy()
+	podspec.DefaultPod(again)
+	if diff := cmp.Diff(pod, again); diff != "" {
+		t.Errorf("a second time changes something:\n%s", diff)
+	}
+}
+
+func TestPullPolicyFollowsTheTag(t *testing.T) {
+	for image, want := range map[string]corev1.PullPolicy{
+		"web":                                   corev1.PullAlways,
+		"web:latest":                            corev1.PullAlways,
+		"host:5000/web":                         corev1.PullAlways,
+		"web:1":                                 corev1.PullIfNotPresent,
+		"host:5000/web:1":                       corev1.PullIfNotPresent,
+		"web@sha256:" + strings.Repeat("a", 64): corev1.PullIfNotPresent,
+		"":                                      corev1.PullIfNotPresent,
+	} {
+		spec := &corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}
+		podspec.Default(spec)
+		if got := spec.Containers[0].ImagePullPolicy; got != want {
+			t.Errorf("%q: %s, want %s", image, got, want)
+		}
+	}
+}
