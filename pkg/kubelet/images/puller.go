@@ -30,6 +30,8 @@ const (
 const (
 	firstDelay = 10 * time.Second
 	maxDelay   = 5 * time.Minute
+
+	showFailure = 2 * time.Second // the failure is shown before the back-off is
 )
 
 // Recorder is told what happens to images.
@@ -66,6 +68,7 @@ type state struct {
 	err     error             // of the last pull, nil if it succeeded
 	delay   time.Duration
 	until   time.Time
+	failed  time.Time
 	told    bool // the back-off event is out
 }
 
@@ -190,15 +193,14 @@ func (p *Puller) backingOff(pod *corev1.Pod, c *corev1.Container, image string) 
 		Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, ReasonErrImagePull, s.err),
 		Until:   s.until,
 	}
-	first := !s.told
-	if first {
-		// The failure itself is shown once, before the back-off.
-		s.told = true
-		w.Reason, w.Message = ReasonErrImagePull, s.err.Error()
-		w.Until = time.Now().Add(time.Second)
+	tell := false
+	if shown := s.failed.Add(showFailure); time.Now().Before(shown) {
+		w.Reason, w.Message, w.Until = ReasonErrImagePull, s.err.Error(), shown
+	} else if !s.told {
+		s.told, tell = true, true
 	}
 	p.mu.Unlock()
-	if !first {
+	if tell {
 		p.tell(pod, c, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
 		p.tell(pod, c, corev1.EventTypeWarning, "Failed", "Error: "+ReasonImagePullBackOff)
 	}
@@ -228,7 +230,8 @@ func (p *Puller) begin(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 			s.done[start] = id
 		} else {
 			s.delay = min(max(2*s.delay, firstDelay), maxDelay)
-			s.until = time.Now().Add(s.delay)
+			s.failed = time.Now()
+			s.until = s.failed.Add(s.delay)
 		}
 		p.mu.Unlock()
 		p.cfg.Wake(pod.UID)

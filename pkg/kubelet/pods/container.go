@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -139,11 +140,15 @@ func (o *observed) put(c *container) {
 }
 
 // removeOld removes containers that no status shows any more: of each name the
-// newest and the one before it stay.
+// newest and the one before it stay, of an init container that is done the newest.
 func (w *worker) removeOld() {
 	kept := map[string]int{}
 	for _, c := range w.observed.containers {
-		if kept[c.name]++; kept[c.name] <= 2 || !c.exited() {
+		most := 2
+		if latest := w.observed.latest(c.name); w.plan.initialized && isInit(w.pod, c.name) && latest.exited() {
+			most = 1
+		}
+		if kept[c.name]++; kept[c.name] <= most || !c.exited() {
 			continue
 		}
 		id := c.id
@@ -167,6 +172,10 @@ func (w *worker) removeOld() {
 			return w.changed
 		})
 	}
+}
+
+func isInit(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
 }
 
 func (w *worker) holdsContainers(sandboxID string) bool {

@@ -110,9 +110,9 @@ func New(cfg Config) *Manager {
 
 // Run works until ctx ends. Containers go on after it.
 func (m *Manager) Run(ctx context.Context) error {
-	prior, err := m.observer.first(ctx)
-	if err != nil {
-		return err
+	prior := m.observer.first(ctx)
+	if prior == nil {
+		return nil // ctx ended before the runtime answered
 	}
 	m.mu.Lock()
 	m.ctx, m.prior = ctx, prior
@@ -127,7 +127,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	g.Go(func() error { m.observer.run(ctx); return nil })
 	g.Go(func() error { m.keepHouse(ctx); return nil })
 	g.Go(func() error { m.rotateLogs(ctx); return nil })
-	err = g.Wait()
+	err := g.Wait()
 	m.running.Wait()
 	m.puller.Wait()
 	return err

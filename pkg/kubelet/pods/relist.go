@@ -62,8 +62,9 @@ func (o *observer) expect(d time.Duration) {
 	}
 }
 
-// first lists until the runtime answers, and says which pods it has.
-func (o *observer) first(ctx context.Context) (map[types.UID]bool, error) {
+// first lists until the runtime answers, and says which pods it has; nil when
+// ctx ended first.
+func (o *observer) first(ctx context.Context) map[types.UID]bool {
 	for {
 		list, err := o.list(ctx)
 		if err == nil {
@@ -72,14 +73,14 @@ func (o *observer) first(ctx context.Context) (map[types.UID]bool, error) {
 		}
 		o.log.Warn("container runtime does not list its containers", "error", err)
 		if !sleep(ctx, relistSlow, nil) {
-			return nil, ctx.Err()
+			return nil
 		}
 	}
 	pods := map[types.UID]bool{}
 	for _, s := range o.last {
 		pods[s.uid] = true
 	}
-	return pods, nil
+	return pods
 }
 
 func (o *observer) run(ctx context.Context) {

@@ -278,6 +278,12 @@ func (a *fakeAPI) drop(name string) {
 	a.tellLocked(old, nil)
 }
 
+func (a *fakeAPI) writes() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]string(nil), a.log...)
+}
+
 func (a *fakeAPI) eventsOf(reason string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
