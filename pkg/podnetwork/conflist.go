@@ -28,9 +28,10 @@ type bridgePlugin struct {
 }
 
 type hostLocal struct {
-	Type   string    `json:"type"`
-	Ranges [][]block `json:"ranges"`
-	Routes []route   `json:"routes"`
+	Type    string    `json:"type"`
+	DataDir string    `json:"dataDir"`
+	Ranges  [][]block `json:"ranges"`
+	Routes  []route   `json:"routes"`
 }
 
 type block struct {
@@ -55,7 +56,7 @@ func (c *Config) conflist(podCIDR netip.Prefix, mtu int) ([]byte, error) {
 		Plugins: []any{
 			bridgePlugin{
 				Type: "bridge", Bridge: c.Bridge, IsGateway: true, HairpinMode: true, MTU: mtu,
-				IPAM: hostLocal{Type: "host-local", Ranges: [][]block{{{podCIDR.Masked().String()}}}, Routes: []route{{"0.0.0.0/0"}}},
+				IPAM: hostLocal{Type: "host-local", DataDir: c.DataDir, Ranges: [][]block{{{podCIDR.Masked().String()}}}, Routes: []route{{"0.0.0.0/0"}}},
 			},
 			portmapPlugin{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}},
 		},

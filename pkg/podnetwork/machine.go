@@ -139,9 +139,12 @@ func (Machine) owner(a netip.Addr) (Link, error) {
 // Cleanup removes what a pod network leaves on a machine: routes, the CNI
 // configuration, the bridge and host-local's notes. The rules are the proxy's
 // to remove. To be called when no pod is left.
-func Cleanup(confDir, bridge string) error {
+func Cleanup(confDir, dataDir, bridge string) error {
 	if confDir == "" {
 		confDir = DefaultConfDir
+	}
+	if dataDir == "" {
+		dataDir = DefaultDataDir
 	}
 	if bridge == "" {
 		bridge = DefaultBridge
@@ -166,11 +169,8 @@ func Cleanup(confDir, bridge string) error {
 	default:
 		errs = append(errs, netlink.LinkDel(link))
 	}
-	return errors.Join(append(errs, os.RemoveAll(filepath.Join(hostLocalDir, bridge)))...)
+	return errors.Join(append(errs, os.RemoveAll(filepath.Join(dataDir, bridge)))...)
 }
-
-// hostLocalDir is where the host-local plugin notes which addresses are taken.
-const hostLocalDir = "/var/lib/cni/networks"
 
 // PluginDir finds the folder of the CNI plugins, "" if there is none.
 func PluginDir() string {

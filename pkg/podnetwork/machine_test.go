@@ -79,7 +79,7 @@ func TestMachine(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 	for range 2 { // twice is fine
-		if err := Cleanup(filepath.Join(dir, "cni"), "podium0"); err != nil {
+		if err := Cleanup(filepath.Join(dir, "cni"), filepath.Join(dir, "addresses"), "podium0"); err != nil {
 			t.Fatal(err)
 		}
 	}

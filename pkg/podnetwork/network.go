@@ -28,6 +28,7 @@ type Config struct {
 	SetRules func(rules.Fragment)
 
 	ConfDir     string       // of CNI configurations. Default /etc/cni/net.d
+	DataDir     string       // of host-local, which notes there what addresses are taken. Default /var/lib/cni/networks
 	Bridge      string       // Default podium0
 	MTU         int          // of pods; 0: that of the link to the other nodes
 	ClusterCIDR netip.Prefix // holds every pod; zero: only this node's pods are known
@@ -61,6 +62,7 @@ type Link struct {
 // Defaults.
 const (
 	DefaultConfDir = "/etc/cni/net.d"
+	DefaultDataDir = "/var/lib/cni/networks"
 	DefaultBridge  = "podium0"
 
 	resync = 30 * time.Second
@@ -80,6 +82,9 @@ type Network struct {
 func New(cfg Config) *Network {
 	if cfg.ConfDir == "" {
 		cfg.ConfDir = DefaultConfDir
+	}
+	if cfg.DataDir == "" {
+		cfg.DataDir = DefaultDataDir
 	}
 	if cfg.Bridge == "" {
 		cfg.Bridge = DefaultBridge

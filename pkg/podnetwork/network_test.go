@@ -107,6 +107,7 @@ func TestLocal(t *testing.T) {
       "mtu": 1450,
       "ipam": {
         "type": "host-local",
+        "dataDir": "",
         "ranges": [
           [
             {

@@ -43,9 +43,9 @@ type options struct {
 	conntrackMin                int
 	cleanup                     bool
 
-	podNetwork         string
-	cniConfDir, bridge string
-	podMTU             int
+	podNetwork                     string
+	cniConfDir, cniDataDir, bridge string
+	podMTU                         int
 }
 
 // NewCommand is kube-proxy.
@@ -97,6 +97,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.IntVar(&o.conntrackMin, "conntrack-min", 131072, "least size of the connection table, with --conntrack-max-per-core")
 	f.BoolVar(&o.cleanup, "cleanup", false, "remove all rules of ours and the pod network, and exit")
 	f.StringVar(&o.podNetwork, "pod-network", "bridge", "the pods' network: bridge, or none to leave it to a network add-on")
+	f.StringVar(&o.cniDataDir, "cni-data-dir", podnetwork.DefaultDataDir, "folder where the host-local plugin notes which addresses are taken")
 	f.StringVar(&o.cniConfDir, "cni-conf-dir", podnetwork.DefaultConfDir, "folder that the container runtime reads CNI configurations from")
 	f.StringVar(&o.bridge, "bridge-name", podnetwork.DefaultBridge, "name of the pods' bridge")
 	f.IntVar(&o.podMTU, "pod-mtu", 0, "MTU of pods (default: that of the link to the other nodes)")
@@ -206,7 +207,7 @@ func (o *options) daemon(log *slog.Logger) (Daemon, error) {
 		}
 		d.PodNetwork = &podnetwork.Config{
 			Node: node, Client: c, Events: d.Events, Log: log, Host: machine,
-			ConfDir: o.cniConfDir, Bridge: o.bridge, MTU: o.podMTU, ClusterCIDR: rules.ClusterCIDR,
+			ConfDir: o.cniConfDir, DataDir: o.cniDataDir, Bridge: o.bridge, MTU: o.podMTU, ClusterCIDR: rules.ClusterCIDR,
 		}
 	}
 	return d, nil
@@ -239,7 +240,7 @@ func (o *options) cleanUp(ctx context.Context) error {
 	withEverything := iptables.Planner{LocalhostNodePorts: true, Kernel: iptables.AllFeatures()}
 	errs := []error{iptables.Cleanup(ctx, kernel, append(withEverything.Hooks(), podnetwork.Hooks()...))}
 	if o.podNetwork == "bridge" {
-		errs = append(errs, podnetwork.Cleanup(o.cniConfDir, o.bridge), kernel.RemoveEmptyHostPorts())
+		errs = append(errs, podnetwork.Cleanup(o.cniConfDir, o.cniDataDir, o.bridge), kernel.RemoveEmptyHostPorts())
 	}
 	return errors.Join(errs...)
 }

@@ -64,5 +64,5 @@ func (c *Config) daemons() []process {
 
 // networkFlags say which network is ours, for running and for cleaning up.
 func (c *Config) networkFlags() []string {
-	return []string{"--cni-conf-dir=" + c.cniConf(), "--bridge-name=" + bridge}
+	return []string{"--cni-conf-dir=" + c.cniConf(), "--cni-data-dir=" + c.path("cni-addresses"), "--bridge-name=" + bridge}
 }
