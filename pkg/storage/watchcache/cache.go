@@ -38,6 +38,7 @@ type Cache struct {
 	history  history
 	watchers watchers
 	kept     kept
+	received int64 // changes
 }
 
 // state is the contents as the changes up to revision left them.
@@ -146,6 +147,7 @@ func (c *Cache) applyLocked(key string, ch *change) bool {
 	}
 	ch.prev = old
 	c.revision = ch.revision
+	c.received++
 	return true
 }
 

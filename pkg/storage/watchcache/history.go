@@ -12,7 +12,7 @@ import (
 // dropped even if it is little, because it pins objects that nobody sees.
 const (
 	keepBusy   = 75 * time.Second
-	keepIdle   = 5 * time.Minute
+	keepIdle   = 3 * time.Minute
 	busyFactor = 10
 )
 

@@ -15,6 +15,8 @@ import (
 type watchers struct {
 	indexed []string
 	buckets map[bucket][]*Watcher
+	count   int
+	cut     int64 // watches ended by the cache
 }
 
 // bucket names a group of watchers: by is a field, or one of these.
@@ -63,6 +65,7 @@ func (ws *watchers) add(w *Watcher) {
 	b := ws.buckets[w.bucket]
 	w.slot = len(b)
 	ws.buckets[w.bucket] = append(b, w)
+	ws.count++
 }
 
 // remove is a no-op for a watcher that is out already.
@@ -71,6 +74,7 @@ func (ws *watchers) remove(w *Watcher) {
 	if w.slot >= len(b) || b[w.slot] != w {
 		return
 	}
+	ws.count--
 	last := len(b) - 1
 	b[w.slot] = b[last]
 	b[w.slot].slot = w.slot
@@ -112,6 +116,7 @@ func (ws *watchers) offer(b bucket, ch *change) {
 	group := ws.buckets[b]
 	for i := len(group) - 1; i >= 0; i-- { // backwards: remove fills the gap from the end
 		if w := group[i]; !w.offer(ch) {
+			ws.cut++
 			ws.remove(w)
 		}
 	}
@@ -125,6 +130,8 @@ func (ws *watchers) cutAll(err error) {
 		}
 		delete(ws.buckets, b)
 	}
+	ws.cut += int64(ws.count)
+	ws.count = 0
 }
 
 // cutStalled ends the watches whose reader has not come for what waits.
@@ -133,6 +140,7 @@ func (ws *watchers) cutStalled(now time.Time) {
 		for i := len(group) - 1; i >= 0; i-- {
 			if w := group[i]; w.stalled(now) {
 				w.cut(ErrSlow)
+				ws.cut++
 				ws.remove(w)
 			}
 		}
