@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,73 +61,74 @@ func TestInformersSeeEveryChangeOnceWhileTheServerIsKilled(t *testing.T) {
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 
-	const writers, rounds, kills = 4, 30, 4
+	const writers, kills = 4, 5
+	killed := make(chan struct{})
+	counts := make([]int, writers)
 	var all sync.WaitGroup
 	for w := range writers {
-		all.Go(func() { countUp(ctx, t, s.client(), fmt.Sprintf("counter-%d", w), rounds) })
+		all.Go(func() { counts[w] = countUp(ctx, t, s.client(), fmt.Sprintf("counter-%d", w), killed) })
 	}
-	stop := make(chan struct{})
-	var killer sync.WaitGroup
-	killer.Go(func() {
-		for range kills {
-			select {
-			case <-stop:
-				return
-			case <-time.After(700 * time.Millisecond):
-			}
-			s.kill()
-			s.start()
-		}
-	})
+	for range kills {
+		<-time.After(300 * time.Millisecond) // some hundred writes go through between two crashes
+		s.kill()
+		s.start()
+	}
+	close(killed)
 	all.Wait()
-	close(stop)
-	killer.Wait()
 
-	var want []string
-	for n := range rounds {
-		want = append(want, strconv.Itoa(n))
-	}
-	want = append(want, "")
-	for w := range writers {
+	for w, count := range counts {
+		var want []string
+		for n := range count {
+			want = append(want, strconv.Itoa(n))
+		}
+		want = append(want, "")
 		name := fmt.Sprintf("counter-%d", w)
 		eventually(t, ctx, name, func() error {
-			got := told.of(name)
-			if len(got) < len(want) {
-				return fmt.Errorf("the informer was told %v, want %v", got, want)
+			if got := told.of(name); len(got) < len(want) {
+				return fmt.Errorf("the informer was told %d changes, want %d", len(got), len(want))
 			}
 			return nil
 		})
-		if got := told.of(name); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s: the informer was told %v, want %v", name, got, want)
+		if diff := cmp.Diff(want, told.of(name)); diff != "" {
+			t.Errorf("%s: what was acknowledged and what the informer was told (-want +got):\n%s", name, diff)
 		}
+		t.Logf("%s: %d changes, each told once", name, len(want))
 	}
 }
 
-// countUp creates an object, updates it n times and deletes it. A write whose
-// answer was lost is looked up before it is tried again, as a careful client does.
-func countUp(ctx context.Context, t *testing.T, c kubernetes.Interface, name string, n int) {
+// countUp creates an object, updates it until killed is closed, and deletes
+// it; it returns how many values it wrote. A write whose answer was lost is
+// looked up before it is tried again, as a careful client does.
+func countUp(ctx context.Context, t *testing.T, c kubernetes.Interface, name string, killed <-chan struct{}) int {
 	maps := c.CoreV1().ConfigMaps("default")
-	for i := range n {
+	write := func(i int) error {
 		value := strconv.Itoa(i)
-		eventually(t, ctx, name+" "+value, func() error {
-			present, err := maps.Get(ctx, name, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) && i == 0 {
-				_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"n": value}}, metav1.CreateOptions{})
-				return err
-			}
-			if err != nil || present.Data["n"] == value {
-				return err
-			}
-			present.Data["n"] = value
-			_, err = maps.Update(ctx, present, metav1.UpdateOptions{})
+		present, err := maps.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) && i == 0 {
+			_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"n": value}}, metav1.CreateOptions{})
 			return err
-		})
-	}
-	eventually(t, ctx, "delete "+name, func() error {
-		err := maps.Delete(ctx, name, metav1.DeleteOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
 		}
+		if err != nil || present.Data["n"] == value {
+			return err
+		}
+		present.Data["n"] = value
+		_, err = maps.Update(ctx, present, metav1.UpdateOptions{})
 		return err
-	})
+	}
+	n := 0
+	for ; ; n++ {
+		select {
+		case <-killed:
+			eventually(t, ctx, "delete "+name, func() error {
+				err := maps.Delete(ctx, name, metav1.DeleteOptions{})
+				if apierrors.IsNotFound(err) {
+					return nil
+				}
+				return err
+			})
+			return n
+		default:
+			eventually(t, ctx, fmt.Sprintf("%s %d", name, n), func() error { return write(n) })
+		}
+	}
 }
