@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -44,7 +45,7 @@ type cluster struct {
 	network  *network
 	writes   atomic.Int64 // requests of the controllers that changed something
 	requests atomic.Int64
-	fault    func(r *http.Request) fault // asked before each write of the controllers
+	faults   atomic.Pointer[faults] // what goes wrong for the controllers
 
 	stop context.CancelFunc // of the controllers that run now
 	done chan error
@@ -97,7 +98,7 @@ func newCluster(t *testing.T) *cluster {
 	c.background(server.Run)
 	c.Client = c.client(nil)
 	c.until(time.Minute, "the apiserver is up", func() bool {
-		_, err := client.For[*corev1.Namespace](c.Client).Get(t.Context(), "default")
+		_, err := client.For[*corev1.Namespace](c.Client).Get(t.Context(), "kube-node-lease")
 		return err == nil
 	})
 	return c
@@ -174,16 +175,21 @@ type spy struct {
 func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.c.requests.Add(1)
 	if r.Method == http.MethodGet {
-		return s.next.RoundTrip(r)
+		resp, err := s.next.RoundTrip(r)
+		if f := s.c.faults.Load(); err == nil && f != nil && r.URL.Query().Get("watch") == "true" {
+			resp.Body = &lagging{resp.Body, f.lag}
+		}
+		return resp, err
 	}
 	event := strings.Contains(r.URL.Path, "/events")
 	if !event {
 		s.c.writes.Add(1)
 	}
-	if s.c.fault == nil || event {
+	f := s.c.faults.Load()
+	if f == nil || event {
 		return s.next.RoundTrip(r)
 	}
-	switch s.c.fault(r) {
+	switch f.next() {
 	case crashHere:
 		<-s.ctx.Done() // whoever waits for the answer dies waiting
 		return nil, s.ctx.Err()
@@ -197,6 +203,22 @@ func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("connection reset by peer")
 	}
 	return s.next.RoundTrip(r)
+}
+
+// lagging is a watch whose news come late, or not at all.
+type lagging struct {
+	io.ReadCloser
+	lag func() (time.Duration, bool)
+}
+
+func (l *lagging) Read(p []byte) (int, error) {
+	late, broken := l.lag()
+	time.Sleep(late)
+	if broken {
+		l.Close()
+		return 0, io.ErrUnexpectedEOF
+	}
+	return l.ReadCloser.Read(p)
 }
 
 // until waits, in virtual time, for something to be so.

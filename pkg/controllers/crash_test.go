@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -24,8 +23,8 @@ var (
 )
 
 // TestCrashes kills the controllers between any two writes, loses requests and
-// answers, and wants the same state as if nothing had happened, and then no
-// further writes.
+// answers, lets watches lag and break, and wants the same state as if nothing
+// had happened, and then no further writes.
 func TestCrashes(t *testing.T) {
 	from, to := uint64(1), uint64(*seeds)
 	if *seed != 0 {
@@ -47,7 +46,7 @@ func story(t *testing.T, seed uint64) (state string) {
 	inCluster(t, 3, func(t *testing.T, c *cluster) {
 		f := &faults{random: rand.New(rand.NewPCG(seed, 1)), crash: make(chan struct{}, 1)}
 		if seed != 0 {
-			c.fault = f.next
+			c.faults.Store(f)
 		}
 		pauses := rand.New(rand.NewPCG(seed, 2))
 		over := make(chan struct{})
@@ -100,7 +99,7 @@ type faults struct {
 	crash  chan struct{}
 }
 
-func (f *faults) next(*http.Request) fault {
+func (f *faults) next() fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.over {
@@ -123,6 +122,19 @@ func (f *faults) next(*http.Request) fault {
 	return kind
 }
 
+// lag makes one piece of news in ten late and breaks one watch in two hundred pieces.
+func (f *faults) lag() (late time.Duration, broken bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over {
+		return 0, false
+	}
+	if f.random.IntN(10) == 0 {
+		late = time.Duration(f.random.IntN(3000)) * time.Millisecond
+	}
+	return late, f.random.IntN(200) == 0
+}
+
 func (f *faults) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,6 +149,9 @@ func (c *cluster) state() string {
 		out = append(out, fmt.Sprintf("deployment %s: %d of %d available, %d updated, %d unavailable", d.Name, s.AvailableReplicas, s.Replicas, s.UpdatedReplicas, s.UnavailableReplicas))
 	}
 	for _, rs := range c.sets() {
+		if *rs.Spec.Replicas == 0 && rs.Status.Replicas == 0 {
+			continue // history: a template that came and went unseen has none
+		}
 		out = append(out, fmt.Sprintf("replicaset %s %s: %d wanted, %d there", rs.Labels["app"], rs.Spec.Template.Spec.Containers[0].Image, *rs.Spec.Replicas, rs.Status.Replicas))
 	}
 	out = append(out, "pods "+images(c.pods("")))
