@@ -50,6 +50,30 @@ func (s *Server) keepBootstrapped(ctx context.Context) {
 	}
 }
 
+const repairEvery = 3 * time.Minute
+
+// keepRepaired calls Repair, first when the server is up, until ctx ends.
+func (s *Server) keepRepaired(ctx context.Context) {
+	if s.cfg.Repair == nil {
+		return
+	}
+	wait := bootstrapRetry
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if err := s.bootstrap.Load(); err == nil || *err != nil {
+			continue
+		}
+		if err := s.cfg.Repair(ctx, s.api); err != nil && ctx.Err() == nil {
+			s.cfg.Log.Warn("repair what a crash may have left behind", "err", err)
+		}
+		wait = repairEvery
+	}
+}
+
 func (s *Server) ensureAll(ctx context.Context) error {
 	if err := s.feed.Ready(); err != nil {
 		return err

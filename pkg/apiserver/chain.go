@@ -93,6 +93,9 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 		rec.Header().Set("WWW-Authenticate", `Bearer realm="kubernetes"`)
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
+	if user, err = s.impersonated(r, user); err != nil {
+		return err
+	}
 	req.User = user
 	decision, reason := s.cfg.Authorizer.Authorize(r.Context(), user, &req.Info)
 	if decision != authz.Allow {

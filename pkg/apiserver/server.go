@@ -53,6 +53,10 @@ type Config struct {
 	Admission     admission.Chain
 	Audit         Auditor // optional
 
+	// Repair puts right what a crash between two writes has left behind:
+	// optional, called once the server is up and now and then.
+	Repair func(context.Context, registry.Backend) error
+
 	Now    func() time.Time // optional: time.Now
 	Random io.Reader        // optional: crypto/rand; safe for concurrent use
 
@@ -205,6 +209,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g, life := errgroup.WithContext(life)
 	g.Go(func() error { return unlessEnded(life, s.feed.Run(life)) })
 	g.Go(func() error { s.keepBootstrapped(life); return nil })
+	g.Go(func() error { s.keepRepaired(life); return nil })
 	if s.cfg.CompactEvery >= 0 {
 		c := &storage.Compactor{Store: s.cfg.Store, Key: compactKey, Interval: s.cfg.CompactEvery, Log: s.cfg.Log}
 		g.Go(func() error { return unlessEnded(life, c.Run(life)) })

@@ -1,0 +1,114 @@
+package apiserver
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"podium/pkg/apiserver/authn"
+	"podium/pkg/apiserver/authz"
+	"podium/pkg/apiserver/request"
+)
+
+// The headers by which a user acts as another.
+// https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/
+const (
+	impersonateUser  = "Impersonate-User"
+	impersonateGroup = "Impersonate-Group"
+	impersonateUID   = "Impersonate-Uid"
+	impersonateExtra = "Impersonate-Extra-"
+)
+
+// impersonated is the user that the request is made as: user itself, or
+// another one that user may act as.
+func (s *Server) impersonated(r *http.Request, user *request.User) (*request.User, error) {
+	as, err := wanted(r.Header)
+	if as == nil || err != nil {
+		return user, err
+	}
+	for _, info := range impersonations(as) {
+		if d, reason := s.cfg.Authorizer.Authorize(r.Context(), user, &info); d != authz.Allow {
+			return nil, authz.Forbidden(user, &info, reason)
+		}
+	}
+	completeGroups(as)
+	return as, nil
+}
+
+// wanted is the user that the headers name, nil if there are none.
+func wanted(h http.Header) (*request.User, error) {
+	as := &request.User{Name: h.Get(impersonateUser), UID: h.Get(impersonateUID), Groups: slices.Clone(h.Values(impersonateGroup))}
+	for key, values := range h {
+		if name, ok := strings.CutPrefix(key, impersonateExtra); ok {
+			if as.Extra == nil {
+				as.Extra = map[string][]string{}
+			}
+			if plain, err := url.PathUnescape(name); err == nil {
+				name = plain
+			}
+			as.Extra[strings.ToLower(name)] = values
+		}
+	}
+	if as.Name != "" {
+		return as, nil
+	}
+	if as.UID != "" || len(as.Groups) > 0 || len(as.Extra) > 0 {
+		return nil, apierrors.NewBadRequest("requested to impersonate groups, a UID or extras without impersonating a user")
+	}
+	return nil, nil
+}
+
+// impersonations are the questions to the authorizer that acting as a user
+// comes to.
+func impersonations(as *request.User) []request.Info {
+	ask := func(group, resource, sub, namespace, name string) request.Info {
+		return request.Info{
+			IsResource: true, Verb: "impersonate", Group: group, Version: "v1",
+			Resource: resource, Subresource: sub, Namespace: namespace, Name: name,
+		}
+	}
+	var out []request.Info
+	if namespace, name, ok := serviceAccount(as.Name); ok {
+		out = append(out, ask("", "serviceaccounts", "", namespace, name))
+	} else {
+		out = append(out, ask("", "users", "", "", as.Name))
+	}
+	for _, g := range as.Groups {
+		out = append(out, ask("", "groups", "", "", g))
+	}
+	if as.UID != "" {
+		out = append(out, ask("authentication.k8s.io", "uids", "", "", as.UID))
+	}
+	for key, values := range as.Extra {
+		for _, v := range values {
+			out = append(out, ask("authentication.k8s.io", "userextras", key, "", v))
+		}
+	}
+	return out
+}
+
+func serviceAccount(user string) (namespace, name string, ok bool) {
+	rest, ok := strings.CutPrefix(user, "system:serviceaccount:")
+	if !ok {
+		return "", "", false
+	}
+	namespace, name, ok = strings.Cut(rest, ":")
+	return namespace, name, ok && namespace != "" && name != ""
+}
+
+// completeGroups adds the groups that the user would have come with.
+func completeGroups(as *request.User) {
+	if namespace, _, ok := serviceAccount(as.Name); ok && len(as.Groups) == 0 {
+		as.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}
+	}
+	group := authn.Authenticated
+	if as.Name == authn.AnonymousUser {
+		group = authn.Unauthenticated
+	}
+	if !as.In(group) {
+		as.Groups = append(as.Groups, group)
+	}
+}
