@@ -86,7 +86,7 @@ func start(ctx context.Context, cfg EmbeddedConfig) (member *embed.Etcd, err err
 		if p := recover(); p != nil {
 			err = fmt.Errorf("start etcd on %s: %w: %v; restore a backup into an empty directory", cfg.Dir, ErrCorrupt, p)
 		}
-		logger.started.Store(true)
+		logger.start()
 	}()
 	member, err = embed.StartEtcd(memberConfig(cfg, logger))
 	if err != nil {

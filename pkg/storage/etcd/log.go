@@ -4,21 +4,37 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
 // logger is a zap core that writes to slog, one level lower: what etcd tells
-// about itself is for those who look for it.
+// about itself is for those who look for it. While it starts and
+// settles all is for debugging: what matters comes back as an error.
 type logger struct {
 	log     *slog.Logger
-	started *atomic.Bool
+	started *atomic.Pointer[time.Time] // nil while the member starts
 	fields  []zapcore.Field
 }
 
+// settling is how long a member may be undecided about itself: a new one finds
+// its own term missing before it has written it.
+const settling = 5 * time.Second
+
 func newLogger(log *slog.Logger) *logger {
-	return &logger{log: log.With("component", "etcd"), started: new(atomic.Bool)}
+	return &logger{log: log.With("component", "etcd"), started: new(atomic.Pointer[time.Time])}
+}
+
+func (l *logger) start() {
+	now := time.Now()
+	l.started.Store(&now)
+}
+
+func (l *logger) settled() bool {
+	t := l.started.Load()
+	return t != nil && time.Since(*t) > settling
 }
 
 // zap is a logger whose fatal lines panic until the member has started, so that
@@ -29,7 +45,7 @@ func (l *logger) zap() *zap.Logger {
 
 // OnWrite is called after a fatal line was written.
 func (l *logger) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
-	if !l.started.Load() {
+	if l.started.Load() == nil {
 		l.panic(entry, fields)
 	}
 	zapcore.WriteThenFatal.OnWrite(entry, fields)
@@ -47,7 +63,7 @@ func (l *logger) panic(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 
 // Enabled, With, Check, Write and Sync are zapcore.Core.
 func (l *logger) Enabled(level zapcore.Level) bool {
-	return l.log.Enabled(context.Background(), slogLevel(level))
+	return l.log.Enabled(context.Background(), l.level(level))
 }
 
 func (l *logger) With(fields []zapcore.Field) zapcore.Core {
@@ -72,20 +88,22 @@ func (l *logger) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 			attrs = append(attrs, slog.Any(f.Key, enc.Fields[f.Key]))
 		}
 	}
-	l.log.LogAttrs(context.Background(), slogLevel(entry.Level), entry.Message, attrs...)
+	l.log.LogAttrs(context.Background(), l.level(entry.Level), entry.Message, attrs...)
 	return nil
 }
 
 func (l *logger) Sync() error { return nil }
 
-func slogLevel(level zapcore.Level) slog.Level {
+func (l *logger) level(level zapcore.Level) slog.Level {
 	switch {
-	case level >= zapcore.ErrorLevel:
+	case level >= zapcore.DPanicLevel:
 		return slog.LevelError
+	case !l.settled() || level == zapcore.InfoLevel:
+		return slog.LevelDebug
+	case level == zapcore.ErrorLevel:
+		return slog.LevelWarn
 	case level == zapcore.WarnLevel:
 		return slog.LevelInfo
-	case level == zapcore.InfoLevel:
-		return slog.LevelDebug
 	}
 	return slog.LevelDebug - 4
 }

@@ -39,7 +39,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		}
 	}
 	logger := newLogger(cfg.Log)
-	logger.started.Store(true)
+	logger.start()
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            cfg.Servers,
 		TLS:                  tlsConfig,
