@@ -124,13 +124,18 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, path *field.Path) fiel
 	names := map[string]bool{}
 	for i := range ports {
 		p, at := &ports[i], path.Index(i)
-		if name := *p.Name; name != "" {
+		if p.Name == nil || p.Protocol == nil {
+			errs = append(errs, field.Required(at, "name and protocol"))
+			continue
+		}
+		name := *p.Name
+		if name != "" {
 			errs = append(errs, messages(validation.IsDNS1123Label(name), at.Child("name"), name)...)
 		}
-		if names[*p.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), *p.Name))
+		if names[name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), name))
 		}
-		names[*p.Name] = true
+		names[name] = true
 		errs = append(errs, oneOf(*p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		if p.Port != nil {
 			errs = append(errs, messages(validation.IsValidPortNum(int(*p.Port)), at.Child("port"), *p.Port)...)

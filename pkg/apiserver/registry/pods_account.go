@@ -55,7 +55,11 @@ func lookUpAccount(ctx context.Context, b Backend, namespace, name string) (*cor
 		if err == nil {
 			return obj.(*corev1.ServiceAccount), nil
 		}
-		if !apierrors.IsNotFound(err) || name != defaultAccount || try == accountTries {
+		if !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		err = apierrors.NewNotFound(corev1.Resource("serviceaccount"), name)
+		if name != defaultAccount || try == accountTries {
 			return nil, err
 		}
 		select {
