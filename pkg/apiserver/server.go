@@ -121,6 +121,7 @@ func New(cfg Config) (*Server, error) {
 		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Admission: cfg.Admission,
 		OpenAPI: cfg.v3(), Now: cfg.Now, Random: cfg.Random, Log: cfg.Log, Closing: s.closing, Observe: s.metrics,
 	})
+	cfg.Registry.MustRegister(s.feed)
 	var err error
 	s.disco, err = discovery.New(discovery.Config{
 		Kinds: cfg.Kinds, Verbs: endpoints.Verbs, SubresourceVerbs: endpoints.SubresourceVerbs, Address: cfg.address(),
