@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -13,16 +14,58 @@ type IO struct {
 }
 
 // NewCommand is podium with all its subcommands.
-func NewCommand(streams IO) *cobra.Command {
+func NewCommand(streams IO) *cobra.Command { return newCommand(newFactory(streams)) }
+
+func newCommand(f *Factory) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "podium",
 		Short:         "Drive a cluster, and bring clusters up and down",
 		SilenceUsage:  true,
 		SilenceErrors: true, // the caller prints the error, once
+		Args:          unknownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetIn(streams.In)
-	root.SetOut(streams.Out)
-	root.SetErr(streams.Err)
-	root.AddCommand(newCluster(streams))
+	root.SuggestionsMinimumDistance = 2
+	root.SetIn(f.In)
+	root.SetOut(f.Out)
+	root.SetErr(f.IO.Err)
+	f.flags(root.PersistentFlags())
+	f.completeGlobals(root)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w\nSee '%s --help' for usage.", err, cmd.CommandPath())
+	})
+
+	group := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, c := range commands {
+			c.GroupID = id
+			root.AddCommand(c)
+		}
+	}
+	group("objects", "Objects:",
+		newGet(f, runGet), newDescribe(f, runDescribe), newApply(f, runApply), newDiff(f, runDiff),
+		newCreate(f, runCreate), newReplace(f, runReplace), newEdit(f, runEdit), newPatch(f, runPatch),
+		newDelete(f, runDelete), newLabel(f, runLabel), newAnnotate(f, runLabel), newWait(f, runWait), newEvents(f, runEvents))
+	group("apps", "Applications:",
+		newScale(f, runScale), newRollout(f), newLogs(f, runLogs), newExec(f, runExec), newAttach(f, runAttach),
+		newPortForward(f, runPortForward), newCopy(f, runCopy))
+	group("cluster", "Clusters:",
+		newCluster(f.IO), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
+		newVersion(f, runVersion), newConfig(f))
 	return root
+}
+
+// unknownCommand says what was probably meant.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	for i, s := range cmd.SuggestionsFor(args[0]) {
+		if i == 0 {
+			text += "\n\nDid you mean this?"
+		}
+		text += "\n\t" + s
+	}
+	return fmt.Errorf("%s\n\nSee '%s --help' for all commands.", text, cmd.CommandPath())
 }

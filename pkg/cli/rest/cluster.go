@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,27 +24,26 @@ type Object = unstructured.Unstructured
 // Cluster is one API server as seen by one user. Safe for concurrent use.
 type Cluster struct {
 	client *client.Client
-	header http.Header       // of every request: impersonation
 	warn   func(text string) // hears the server's warnings
+
+	// Timeout bounds each request but streams and watches; 0: none.
+	Timeout time.Duration
 
 	mu    sync.Mutex
 	kinds []*Kind
 }
 
-// New makes a cluster of a client. header goes with every request; warn may be nil.
-func New(c *client.Client, header http.Header, warn func(string)) *Cluster {
-	return &Cluster{client: c, header: header, warn: warn}
+// New makes a cluster of a client. warn may be nil.
+func New(c *client.Client, warn func(string)) *Cluster {
+	return &Cluster{client: c, warn: warn}
 }
 
-// Client is the client below, for typed requests.
+// Client is the client below, for typed requests and streams.
 func (c *Cluster) Client() *client.Client { return c.client }
 
-func (c *Cluster) with(r client.Request) client.Request {
-	h := c.header.Clone()
-	if h == nil {
-		h = http.Header{}
-	}
-	h.Set("Accept", "application/json")
+// asJSON asks for JSON where the request does not say what it wants.
+func asJSON(r client.Request) client.Request {
+	h := http.Header{"Accept": {"application/json"}}
 	for k, v := range r.Header {
 		h[k] = v
 	}
@@ -55,7 +54,12 @@ func (c *Cluster) with(r client.Request) client.Request {
 // Do sends a request and reads the whole answer, JSON unless the request's
 // header says otherwise.
 func (c *Cluster) Do(ctx context.Context, r client.Request) ([]byte, http.Header, error) {
-	body, header, err := c.client.Do(ctx, c.with(r))
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+	}
+	body, header, err := c.client.Do(ctx, asJSON(r))
 	if err == nil {
 		c.warnings(header)
 	}
@@ -64,17 +68,12 @@ func (c *Cluster) Do(ctx context.Context, r client.Request) ([]byte, http.Header
 
 // Stream is Do for answers that are read as they come.
 func (c *Cluster) Stream(ctx context.Context, r client.Request) (io.ReadCloser, error) {
-	resp, err := c.client.Stream(ctx, c.with(r))
+	resp, err := c.client.Stream(ctx, asJSON(r))
 	if err != nil {
 		return nil, err
 	}
 	c.warnings(resp.Header)
 	return resp.Body, nil
-}
-
-// Dial asks for an Upgrade. It has the signature that streams want.
-func (c *Cluster) Dial(ctx context.Context, r client.Request) (net.Conn, *http.Response, error) {
-	return c.client.Dial(ctx, c.with(r))
 }
 
 // warnings passes on the texts of Warning headers: 299 - "text".

@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"podium/pkg/cli/rest"
+)
+
+// completion must answer while somebody waits at a prompt.
+const completionTimeout = 3 * time.Second
+
+// completeResources offers types, then names of that type, then TYPE/NAME.
+func (f *Factory) completeResources(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	c, ctx, done := f.forCompletion(cmd)
+	defer done()
+	if c == nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	if word, _, ok := strings.Cut(toComplete, "/"); ok {
+		return prefixed(word+"/", f.names(ctx, c, word)), cobra.ShellCompDirectiveNoFileComp
+	}
+	if len(args) > 0 && !strings.Contains(args[0], "/") {
+		return f.names(ctx, c, args[0]), cobra.ShellCompDirectiveNoFileComp
+	}
+	kinds, err := c.Kinds(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, k := range kinds {
+		if k.Preferred && k.Can("list") {
+			out = append(out, k.Plural())
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeNames offers the names of one type, and TYPE/ for other types.
+func (f *Factory) completeNames(word string, types ...string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		c, ctx, done := f.forCompletion(cmd)
+		defer done()
+		if c == nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		if kind, _, ok := strings.Cut(toComplete, "/"); ok {
+			return prefixed(kind+"/", f.names(ctx, c, kind)), cobra.ShellCompDirectiveNoFileComp
+		}
+		out := f.names(ctx, c, word)
+		for _, t := range types {
+			out = append(out, t+"/")
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+}
+
+func (f *Factory) forCompletion(cmd *cobra.Command) (*rest.Cluster, context.Context, func()) {
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	c, err := f.Cluster()
+	if err != nil {
+		return nil, ctx, cancel
+	}
+	return c, ctx, cancel
+}
+
+func (f *Factory) names(ctx context.Context, c *rest.Cluster, word string) []string {
+	k, err := c.Find(ctx, word)
+	if err != nil {
+		return nil
+	}
+	namespace, _, err := f.Namespace()
+	if err != nil {
+		return nil
+	}
+	list, err := c.List(ctx, k, scope(k, namespace), nil)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for i := range list.Items {
+		out = append(out, list.Items[i].GetName())
+	}
+	return out
+}
+
+func prefixed(prefix string, names []string) []string {
+	for i := range names {
+		names[i] = prefix + names[i]
+	}
+	return names
+}
+
+// completeFlag offers fixed values for a flag.
+func (f *Factory) completeFlag(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// completeNamespace offers namespaces for -n, and contexts for --context.
+func (f *Factory) completeGlobals(root *cobra.Command) {
+	_ = root.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		c, ctx, done := f.forCompletion(cmd)
+		defer done()
+		if c == nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return f.names(ctx, c, "namespaces"), cobra.ShellCompDirectiveNoFileComp
+	})
+	_ = root.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		cfg, err := f.Config()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var out []string
+		for _, c := range cfg.Contexts {
+			out = append(out, c.Name)
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	})
+}

@@ -1,0 +1,271 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/client/remotecommand"
+)
+
+// cpOptions are the flags of cp.
+type cpOptions struct {
+	*Factory
+	From, To  endpoint
+	Container string
+	NoOwner   bool
+}
+
+// endpoint is one side of a copy; an empty pod is this machine.
+type endpoint struct {
+	Namespace, Pod, Path string
+}
+
+func newCopy(f *Factory, run func(context.Context, *cpOptions) error) *cobra.Command {
+	o := &cpOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:   "cp FROM TO",
+		Short: "Copy files to and from a container; one side is [NAMESPACE/]POD:PATH",
+		Long: `Copy files and folders between this machine and a container. One side is
+[NAMESPACE/]POD:PATH. The container needs tar.`,
+		Example: `  podium cp ./page.html web-1:/srv/
+  podium cp web-1:/var/log/app ./logs`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.From, o.To = parseEndpoint(args[0]), parseEndpoint(args[1])
+			if (o.From.Pod == "") == (o.To.Pod == "") {
+				return errors.New("one of src or dest must be a remote file specification: [NAMESPACE/]POD:PATH")
+			}
+			return run(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "this container (default: the pod's default, or its first)")
+	cmd.Flags().BoolVar(&o.NoOwner, "no-preserve", false, "do not keep owners and permissions")
+	return cmd
+}
+
+// parseEndpoint reads one argument. What begins with / or . is a local path even
+// if it holds a colon.
+func parseEndpoint(arg string) endpoint {
+	pod, file, remote := strings.Cut(arg, ":")
+	if !remote || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") {
+		return endpoint{Path: arg}
+	}
+	p := endpoint{Pod: pod, Path: file}
+	if ns, name, ok := strings.Cut(pod, "/"); ok {
+		p.Namespace, p.Pod = ns, name
+	}
+	return p
+}
+
+func runCopy(ctx context.Context, o *cpOptions) error {
+	remote := o.From
+	if o.To.Pod != "" {
+		remote = o.To
+	}
+	if remote.Path == "" {
+		return errors.New("the path in the container is missing: POD:PATH")
+	}
+	if remote.Namespace != "" {
+		o.conn.namespace = remote.Namespace
+	}
+	c, err := o.Cluster()
+	if err != nil {
+		return err
+	}
+	pods, err := findPods(ctx, o.Factory, c, "pods/"+remote.Pod)
+	if err != nil {
+		return err
+	}
+	container, err := chooseContainer(&pods[0], o.Container, func(text string) { fmt.Fprintln(o.Err, text) })
+	if err != nil {
+		return err
+	}
+	if o.To.Pod != "" {
+		return o.upload(ctx, &pods[0], container)
+	}
+	return o.download(ctx, &pods[0], container)
+}
+
+// run runs a command in the container, with its own words in errors.
+func (o *cpOptions) run(ctx context.Context, pod *corev1.Pod, container string, in io.Reader, out io.Writer, command ...string) error {
+	c, err := o.Cluster()
+	if err != nil {
+		return err
+	}
+	var complaint bytes.Buffer
+	err = remotecommand.Stream(ctx, c.Client(), "/api/v1/namespaces/"+url.PathEscape(pod.Namespace)+"/pods/"+url.PathEscape(pod.Name)+"/exec",
+		url.Values{"container": {container}, "command": command}, remotecommand.Streams{In: in, Out: out, Err: &complaint})
+	var exit *remotecommand.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("%s in the container: %s (%w)", command[0], strings.TrimSpace(complaint.String()), err)
+	}
+	return err
+}
+
+func (o *cpOptions) upload(ctx context.Context, pod *corev1.Pod, container string) error {
+	src := filepath.Clean(o.From.Path)
+	if _, err := os.Lstat(src); err != nil {
+		return err
+	}
+	dir, base := path.Split(o.To.Path)
+	intoFolder := base == "" || o.run(ctx, pod, container, nil, io.Discard, "test", "-d", o.To.Path) == nil
+	if intoFolder {
+		dir, base = o.To.Path, filepath.Base(src)
+	}
+	if dir == "" {
+		dir = "."
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(packTree(w, src, base)) }()
+	defer r.Close()
+	command := []string{"tar", "-xmf", "-", "-C", dir}
+	if o.NoOwner {
+		command = []string{"tar", "--no-same-permissions", "--no-same-owner", "-xmf", "-", "-C", dir}
+	}
+	return o.run(ctx, pod, container, r, o.IO.Err, command...)
+}
+
+// packTree writes a file or folder as a tar archive, under another name.
+func packTree(w io.Writer, src, as string) error {
+	tw := tar.NewWriter(w)
+	err := filepath.Walk(src, func(file string, info os.FileInfo, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(src, file)
+		if err != nil {
+			return err
+		}
+		link := ""
+		if info.Mode()&os.ModeSymlink != 0 {
+			if link, err = os.Readlink(file); err != nil {
+				return err
+			}
+		}
+		h, err := tar.FileInfoHeader(info, link)
+		if err != nil {
+			return err
+		}
+		h.Name = path.Join(as, filepath.ToSlash(rel))
+		if err := tw.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.CopyN(tw, f, h.Size)
+		return err
+	})
+	return errors.Join(err, tw.Close())
+}
+
+func (o *cpOptions) download(ctx context.Context, pod *corev1.Pod, container string) error {
+	src := path.Clean(o.From.Path)
+	dst := o.To.Path
+	if info, err := os.Stat(dst); err == nil && info.IsDir() {
+		dst = filepath.Join(dst, path.Base(src))
+	}
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := o.run(ctx, pod, container, nil, w, "tar", "-cf", "-", "-C", path.Dir(src), path.Base(src))
+		w.CloseWithError(err)
+		done <- err
+	}()
+	err := unpackTree(r, path.Base(src), dst, func(text string) { fmt.Fprintln(o.Err, text) })
+	r.CloseWithError(err)
+	return errors.Join(<-done, err)
+}
+
+// unpackTree writes an archive's files below dst. The container is not to be
+// trusted: nothing may leave dst, by its name or through a link, so links are
+// not made.
+func unpackTree(r io.Reader, prefix, dst string, warn func(string)) error {
+	tr := tar.NewReader(r)
+	var root *os.Root
+	defer func() {
+		if root != nil {
+			root.Close()
+		}
+	}()
+	found := false
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			if !found {
+				return errors.New("the container sent no files")
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the container's archive: %w", err)
+		}
+		found = true
+		rel, ok := relative(h.Name, prefix)
+		if !ok {
+			warn(fmt.Sprintf("warning: %q is outside of what was asked for, skipped", h.Name))
+			continue
+		}
+		if rel == "." && h.Typeflag != tar.TypeDir { // a single file
+			return writeFile(os.OpenFile(dst, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, h.FileInfo().Mode().Perm()))(tr, h)
+		}
+		if root == nil {
+			if err := os.MkdirAll(dst, 0o755); err != nil {
+				return err
+			}
+			if root, err = os.OpenRoot(dst); err != nil {
+				return err
+			}
+		}
+		if err := unpackOne(root, tr, h, rel, warn); err != nil {
+			return err
+		}
+	}
+}
+
+func relative(name, prefix string) (string, bool) {
+	name = path.Clean(strings.TrimPrefix(name, "/"))
+	if name == prefix {
+		return ".", true
+	}
+	rel, ok := strings.CutPrefix(name, prefix+"/")
+	return rel, ok && filepath.IsLocal(rel)
+}
+
+func unpackOne(root *os.Root, tr *tar.Reader, h *tar.Header, rel string, warn func(string)) error {
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return root.MkdirAll(rel, h.FileInfo().Mode().Perm()|0o700)
+	case tar.TypeReg:
+		if err := root.MkdirAll(path.Dir(rel), 0o755); err != nil {
+			return err
+		}
+		return writeFile(root.OpenFile(rel, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, h.FileInfo().Mode().Perm()))(tr, h)
+	}
+	warn(fmt.Sprintf("warning: skipping %q: links and special files are not copied (%q)", h.Name, h.Linkname))
+	return nil
+}
+
+func writeFile(f *os.File, err error) func(*tar.Reader, *tar.Header) error {
+	return func(tr *tar.Reader, h *tar.Header) error {
+		if err != nil {
+			return err
+		}
+		_, err := io.CopyN(f, tr, h.Size)
+		return errors.Join(err, f.Close())
+	}
+}

@@ -1,0 +1,388 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"podium/pkg/cli/rest"
+)
+
+type runCreateFunc = func(context.Context, *createOptions) error
+
+// creator is a subcommand of create for one kind.
+func creator(f *Factory, run runCreateFunc, cmd *cobra.Command, build func(name, namespace string) (runtime.Object, schema.GroupVersionKind, error)) *cobra.Command {
+	o := &createOptions{Factory: f}
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.Make = func(namespace string) (*rest.Object, error) {
+			typed, gvk, err := build(args[0], namespace)
+			if err != nil {
+				return nil, err
+			}
+			return toObject(typed, gvk)
+		}
+		return run(cmd.Context(), o)
+	}
+	o.commonFlags(cmd)
+	return cmd
+}
+
+// toObject turns a typed object into what goes over the wire, without an empty status.
+func toObject(typed runtime.Object, gvk schema.GroupVersionKind) (*rest.Object, error) {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+	if err != nil {
+		return nil, err
+	}
+	o := &rest.Object{Object: m}
+	o.SetGroupVersionKind(gvk)
+	if status, ok := m["status"].(map[string]any); ok && len(status) <= 1 {
+		delete(m, "status")
+	}
+	return o, nil
+}
+
+func core(kind string) schema.GroupVersionKind { return corev1.SchemeGroupVersion.WithKind(kind) }
+
+func newCreateNamespace(f *Factory, run runCreateFunc) *cobra.Command {
+	return creator(f, run, &cobra.Command{
+		Use: "namespace NAME", Aliases: []string{"ns"}, Short: "Create a namespace",
+	}, func(name, _ string) (runtime.Object, schema.GroupVersionKind, error) {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, core("Namespace"), nil
+	})
+}
+
+func newCreateServiceAccount(f *Factory, run runCreateFunc) *cobra.Command {
+	return creator(f, run, &cobra.Command{
+		Use: "serviceaccount NAME", Aliases: []string{"sa"}, Short: "Create a service account",
+	}, func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
+		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}, core("ServiceAccount"), nil
+	})
+}
+
+// dataFlags are where the contents of ConfigMaps and Secrets come from.
+type dataFlags struct{ files, literals, envFiles []string }
+
+func (d *dataFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&d.files, "from-file", nil, "[KEY=]FILE or folder; the key is the file's name unless given")
+	cmd.Flags().StringArrayVar(&d.literals, "from-literal", nil, "KEY=VALUE")
+	cmd.Flags().StringArrayVar(&d.envFiles, "from-env-file", nil, "file with KEY=VALUE lines")
+}
+
+// collect reads everything; add refuses keys that are given twice.
+func (d *dataFlags) collect(add func(key string, value []byte) error) error {
+	for _, arg := range d.literals {
+		key, value, ok := strings.Cut(arg, "=")
+		if !ok || key == "" {
+			return fmt.Errorf("invalid literal source %q, expected key=value", arg)
+		}
+		if err := add(key, []byte(value)); err != nil {
+			return err
+		}
+	}
+	for _, arg := range d.files {
+		if err := d.file(arg, add); err != nil {
+			return err
+		}
+	}
+	for _, name := range d.envFiles {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		for i, line := range strings.Split(string(data), "\n") {
+			line = strings.TrimSpace(line)
+			if line == "" || strings.HasPrefix(line, "#") {
+				continue
+			}
+			key, value, ok := strings.Cut(line, "=")
+			if !ok {
+				value = os.Getenv(key)
+			}
+			if err := add(strings.TrimSpace(key), []byte(value)); err != nil {
+				return fmt.Errorf("%s:%d: %w", name, i+1, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (d *dataFlags) file(arg string, add func(string, []byte) error) error {
+	key, path, named := strings.Cut(arg, "=")
+	if !named {
+		path = arg
+		key = filepath.Base(path)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return add(key, data)
+	}
+	if named {
+		return fmt.Errorf("%s is a folder and cannot have one key", path)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			if err := d.file(filepath.Join(path, e.Name()), add); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkKey(key string, taken bool) error {
+	if errs := validation.IsConfigMapKey(key); len(errs) > 0 {
+		return fmt.Errorf("%q is not a valid key name: %s", key, strings.Join(errs, "; "))
+	}
+	if taken {
+		return fmt.Errorf("cannot add key %q, another key by that name already exists", key)
+	}
+	return nil
+}
+
+func newCreateConfigMap(f *Factory, run runCreateFunc) *cobra.Command {
+	var data dataFlags
+	cmd := creator(f, run, &cobra.Command{
+		Use: "configmap NAME", Aliases: []string{"cm"}, Short: "Create a ConfigMap from files and literals",
+	}, func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: map[string]string{}}
+		err := data.collect(func(key string, value []byte) error {
+			_, text := cm.Data[key]
+			_, binary := cm.BinaryData[key]
+			if err := checkKey(key, text || binary); err != nil {
+				return err
+			}
+			if utf8.Valid(value) {
+				cm.Data[key] = string(value)
+				return nil
+			}
+			if cm.BinaryData == nil {
+				cm.BinaryData = map[string][]byte{}
+			}
+			cm.BinaryData[key] = value
+			return nil
+		})
+		return cm, core("ConfigMap"), err
+	})
+	data.add(cmd)
+	return cmd
+}
+
+func newCreateSecret(f *Factory, run runCreateFunc) *cobra.Command {
+	group := &cobra.Command{Use: "secret", Short: "Create a Secret", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		return errors.New("say which kind of Secret: podium create secret generic|tls|docker-registry NAME")
+	}}
+	group.AddCommand(newSecretGeneric(f, run), newSecretTLS(f, run), newSecretRegistry(f, run))
+	return group
+}
+
+func newSecretGeneric(f *Factory, run runCreateFunc) *cobra.Command {
+	var data dataFlags
+	kind := ""
+	cmd := creator(f, run, &cobra.Command{Use: "generic NAME", Short: "Create a Secret from files and literals"},
+		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
+			s := secret(name, ns, corev1.SecretType(kind))
+			err := data.collect(func(key string, value []byte) error {
+				_, taken := s.Data[key]
+				if err := checkKey(key, taken); err != nil {
+					return err
+				}
+				s.Data[key] = value
+				return nil
+			})
+			return s, core("Secret"), err
+		})
+	data.add(cmd)
+	cmd.Flags().StringVar(&kind, "type", "", "the Secret's type (default Opaque)")
+	return cmd
+}
+
+func secret(name, ns string, kind corev1.SecretType) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Type: kind, Data: map[string][]byte{}}
+}
+
+func newSecretTLS(f *Factory, run runCreateFunc) *cobra.Command {
+	var cert, key string
+	cmd := creator(f, run, &cobra.Command{Use: "tls NAME --cert=FILE --key=FILE", Short: "Create a Secret with a certificate and its key"},
+		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
+			s := secret(name, ns, corev1.SecretTypeTLS)
+			for k, file := range map[string]string{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key} {
+				data, err := os.ReadFile(file)
+				if err != nil {
+					return nil, schema.GroupVersionKind{}, err
+				}
+				s.Data[k] = data
+			}
+			return s, core("Secret"), nil
+		})
+	cmd.Flags().StringVar(&cert, "cert", "", "file with the certificate")
+	cmd.Flags().StringVar(&key, "key", "", "file with the key")
+	_ = cmd.MarkFlagRequired("cert")
+	_ = cmd.MarkFlagRequired("key")
+	return cmd
+}
+
+func newSecretRegistry(f *Factory, run runCreateFunc) *cobra.Command {
+	var server, user, password, email string
+	cmd := creator(f, run, &cobra.Command{Use: "docker-registry NAME", Short: "Create a Secret for pulling images"},
+		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
+			s := secret(name, ns, corev1.SecretTypeDockerConfigJson)
+			entry := map[string]any{"username": user, "password": password, "auth": []byte(user + ":" + password)}
+			if email != "" {
+				entry["email"] = email
+			}
+			data, err := json.Marshal(map[string]any{"auths": map[string]any{server: entry}})
+			s.Data[corev1.DockerConfigJsonKey] = data
+			return s, core("Secret"), err
+		})
+	cmd.Flags().StringVar(&server, "docker-server", "https://index.docker.io/v1/", "the registry")
+	cmd.Flags().StringVar(&user, "docker-username", "", "user at the registry")
+	cmd.Flags().StringVar(&password, "docker-password", "", "password at the registry")
+	cmd.Flags().StringVar(&email, "docker-email", "", "mail address at the registry")
+	_ = cmd.MarkFlagRequired("docker-username")
+	_ = cmd.MarkFlagRequired("docker-password")
+	return cmd
+}
+
+func newCreateDeployment(f *Factory, run runCreateFunc) *cobra.Command {
+	var images []string
+	var replicas, port int32
+	var command []string
+	cmd := creator(f, run, &cobra.Command{
+		Use: "deployment NAME --image=IMAGE [-- COMMAND ARG...]", Aliases: []string{"deploy"}, Short: "Create a deployment",
+	}, func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
+		labels := map[string]string{"app": name}
+		d := &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels},
+			Spec: appsv1.DeploymentSpec{
+				Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}},
+			},
+		}
+		for i, image := range images {
+			c := corev1.Container{Name: containerName(image, i), Image: image, Command: command}
+			if port > 0 {
+				c.Ports = []corev1.ContainerPort{{ContainerPort: port}}
+			}
+			d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, c)
+		}
+		return d, appsv1.SchemeGroupVersion.WithKind("Deployment"), nil
+	})
+	inner := cmd.RunE
+	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if at := cmd.ArgsLenAtDash(); at >= 0 {
+			args, command = args[:at], args[at:]
+		}
+		if len(args) != 1 {
+			return fmt.Errorf("exactly one NAME is required, got %d", len(args))
+		}
+		return inner(cmd, args)
+	}
+	cmd.Flags().StringSliceVar(&images, "image", nil, "image to run; may be repeated")
+	cmd.Flags().Int32VarP(&replicas, "replicas", "r", 1, "how many pods")
+	cmd.Flags().Int32Var(&port, "port", -1, "port that the containers serve")
+	_ = cmd.MarkFlagRequired("image")
+	return cmd
+}
+
+// containerName makes a name of an image: the last part, without tag and digest.
+func containerName(image string, i int) string {
+	name := image[strings.LastIndexByte(image, '/')+1:]
+	name, _, _ = strings.Cut(name, "@")
+	name, _, _ = strings.Cut(name, ":")
+	name = strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, name), "-")
+	if name == "" {
+		return "container-" + strconv.Itoa(i)
+	}
+	return name
+}
+
+func newCreateService(f *Factory, run runCreateFunc) *cobra.Command {
+	group := &cobra.Command{Use: "service", Aliases: []string{"svc"}, Short: "Create a Service", Args: noArgs, RunE: func(*cobra.Command, []string) error {
+		return errors.New("say which type of Service: podium create service clusterip|nodeport NAME --tcp=PORT[:TARGET]")
+	}}
+	for use, kind := range map[string]corev1.ServiceType{"clusterip": corev1.ServiceTypeClusterIP, "nodeport": corev1.ServiceTypeNodePort} {
+		group.AddCommand(newServiceOf(f, run, use, kind))
+	}
+	return group
+}
+
+func newServiceOf(f *Factory, run runCreateFunc, use string, kind corev1.ServiceType) *cobra.Command {
+	var tcp []string
+	var nodePort int32
+	var clusterIP string
+	cmd := creator(f, run, &cobra.Command{Use: use + " NAME --tcp=PORT[:TARGET]", Short: "Create a " + string(kind) + " Service"},
+		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
+			s := &corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"app": name}},
+				Spec:       corev1.ServiceSpec{Type: kind, ClusterIP: clusterIP, Selector: map[string]string{"app": name}},
+			}
+			for _, arg := range tcp {
+				p, err := servicePort(arg)
+				if err != nil {
+					return nil, schema.GroupVersionKind{}, err
+				}
+				p.NodePort = nodePort
+				s.Spec.Ports = append(s.Spec.Ports, p)
+			}
+			if len(tcp) == 0 && clusterIP != corev1.ClusterIPNone {
+				return nil, schema.GroupVersionKind{}, errors.New("at least one tcp port specifier must be provided (--tcp=PORT:TARGET)")
+			}
+			return s, core("Service"), nil
+		})
+	cmd.Flags().StringSliceVar(&tcp, "tcp", nil, "PORT or PORT:TARGET; may be repeated")
+	if kind == corev1.ServiceTypeNodePort {
+		cmd.Flags().Int32Var(&nodePort, "node-port", 0, "port on the nodes (default: one that is free)")
+	} else {
+		cmd.Flags().StringVar(&clusterIP, "clusterip", "", "the address, or None for a headless Service")
+	}
+	return cmd
+}
+
+func servicePort(arg string) (corev1.ServicePort, error) {
+	port, to, given := strings.Cut(arg, ":")
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return corev1.ServicePort{}, fmt.Errorf("--tcp=%s: want PORT or PORT:TARGET", arg)
+	}
+	if !given {
+		to = port
+	}
+	name := strings.ReplaceAll(arg, ":", "-")
+	return corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: int32(n), TargetPort: intstr.Parse(to)}, nil
+}

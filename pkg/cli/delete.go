@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/cli/rest"
+)
+
+// deleteOptions are the flags of delete.
+type deleteOptions struct {
+	*Factory
+	selection
+	Cascade        string
+	GracePeriod    int64
+	Force          bool
+	Now            bool
+	Wait           bool
+	Timeout        time.Duration
+	IgnoreNotFound bool
+	DryRun         string
+	Format         string
+}
+
+func newDelete(f *Factory, run func(context.Context, *deleteOptions) error) *cobra.Command {
+	o := &deleteOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:   "delete TYPE NAME... | TYPE/NAME... | TYPE -l SELECTOR | TYPE --all | -f FILE",
+		Short: "Delete objects and wait until they are gone",
+		Example: `  podium delete pod web-1
+  podium delete deployment/web service/web
+  podium delete pods -l app=web
+  podium delete -f app.yaml`,
+		ValidArgsFunction: f.completeResources,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Args = args
+			return run(cmd.Context(), o)
+		},
+	}
+	fs := cmd.Flags()
+	o.fileFlags(cmd, "the objects to delete")
+	o.labelFlag(cmd)
+	dryRunFlag(cmd, &o.DryRun)
+	fs.StringVar(&o.Fields, "field-selector", "", "only objects with these fields")
+	fs.BoolVar(&o.All, "all", false, "all objects of the type in the namespace")
+	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "in all namespaces")
+	fs.StringVar(&o.Cascade, "cascade", "background", "what the object owns: background (goes after it), foreground (before it), orphan (stays)")
+	fs.Lookup("cascade").NoOptDefVal = "background"
+	fs.Int64Var(&o.GracePeriod, "grace-period", -1, "seconds that pods have to end; -1: what they ask for")
+	fs.BoolVar(&o.Force, "force", false, "with --grace-period=0: do not wait for the node to confirm that a pod has ended")
+	fs.BoolVar(&o.Now, "now", false, "the same as --grace-period=1")
+	fs.BoolVar(&o.Wait, "wait", true, "return when the objects are gone, finalizers included")
+	fs.DurationVar(&o.Timeout, "timeout", 0, "how long to wait; 0: as long as it takes")
+	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "an object that does not exist is no error")
+	fs.StringVarP(&o.Format, "output", "o", "", "name: print names only")
+	return cmd
+}
+
+// check reports mistakes in the flags, and what follows from them.
+func (o *deleteOptions) options() (metav1.DeleteOptions, error) {
+	var out metav1.DeleteOptions
+	if err := checkDryRun(o.DryRun); err != nil {
+		return out, err
+	}
+	if o.Format != "" && o.Format != "name" {
+		return out, fmt.Errorf("-o %q: only name is possible here", o.Format)
+	}
+	grace := o.GracePeriod
+	switch {
+	case o.Now && grace >= 0:
+		return out, errors.New("--now and --grace-period cannot be specified together")
+	case o.Now:
+		grace = 1
+	case o.Force && grace < 0:
+		grace = 0
+	case o.Force && grace > 0:
+		return out, errors.New("--force and --grace-period greater than 0 cannot be specified together")
+	case grace == 0 && !o.Force:
+		grace = 1 // zero would not wait for the node; that takes --force
+	}
+	if grace >= 0 {
+		out.GracePeriodSeconds = &grace
+	}
+	policy, err := propagation(o.Cascade)
+	if err != nil {
+		return out, err
+	}
+	out.PropagationPolicy = &policy
+	if o.DryRun == "server" {
+		out.DryRun = []string{metav1.DryRunAll}
+	}
+	return out, nil
+}
+
+func propagation(cascade string) (metav1.DeletionPropagation, error) {
+	switch cascade {
+	case "background", "true":
+		return metav1.DeletePropagationBackground, nil
+	case "foreground":
+		return metav1.DeletePropagationForeground, nil
+	case "orphan", "false":
+		return metav1.DeletePropagationOrphan, nil
+	}
+	return "", fmt.Errorf("invalid cascade value (%s). Must be \"background\", \"foreground\", or \"orphan\"", cascade)
+}
+
+func runDelete(ctx context.Context, o *deleteOptions) error {
+	opts, err := o.options()
+	if err != nil {
+		return err
+	}
+	targets, err := o.resolve(ctx, o.Factory, false)
+	if err != nil {
+		return err
+	}
+	if len(targets) == 0 {
+		fmt.Fprintln(o.Err, "No resources found")
+		return nil
+	}
+	if o.Force && opts.GracePeriodSeconds != nil && *opts.GracePeriodSeconds == 0 {
+		fmt.Fprintln(o.Err, "Warning: Immediate deletion does not wait for confirmation that the running resource has been terminated. The resource may continue to run on the cluster indefinitely.")
+	}
+	c, err := o.Cluster()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	var pending []ending
+	for _, t := range targets {
+		uid, err := o.delete(ctx, c, t, opts)
+		if err != nil {
+			if !(o.IgnoreNotFound && notFound(err)) {
+				errs = append(errs, inSource(t.Source, err))
+			}
+			continue
+		}
+		pending = append(pending, ending{t, uid})
+	}
+	if o.Wait && o.DryRun == "none" {
+		errs = append(errs, o.await(ctx, c, pending))
+	}
+	return errors.Join(errs...)
+}
+
+// ending is an object that was asked to go; uid tells it from a successor of
+// the same name, "" if it is gone already.
+type ending struct {
+	target
+	uid string
+}
+
+func (o *deleteOptions) delete(ctx context.Context, c *rest.Cluster, t target, opts metav1.DeleteOptions) (uid string, err error) {
+	verb := "deleted"
+	if o.Force {
+		verb = "force deleted"
+	}
+	if o.DryRun != "client" {
+		answer, err := c.Delete(ctx, t.Kind, t.Namespace, t.Name, opts)
+		if err != nil {
+			return "", err
+		}
+		uid = uidIn(answer)
+	}
+	if o.Format == "name" {
+		_, err = fmt.Fprintln(o.Out, t)
+		return uid, err
+	}
+	_, err = fmt.Fprintf(o.Out, "%s \"%s\" %s%s%s\n", t.Kind, t.Name, verb, from(t), dryRunNote(o.DryRun))
+	return uid, err
+}
+
+func from(t target) string {
+	if t.Namespace == "" {
+		return ""
+	}
+	return " from " + t.Namespace + " namespace"
+}
+
+// uidIn is the UID of what a delete returned: the object, or a Status about it.
+func uidIn(answer *rest.Object) string {
+	if answer.GetKind() != "Status" {
+		return string(answer.GetUID())
+	}
+	details, _ := answer.Object["details"].(map[string]any)
+	uid, _ := details["uid"].(string)
+	return uid
+}
+
+// await returns when the objects are gone, or others have taken their names.
+func (o *deleteOptions) await(ctx context.Context, c *rest.Cluster, pending []ending) error {
+	if o.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+	}
+	for _, e := range pending {
+		var last *rest.Object
+		err := c.Follow(ctx, e.Kind, e.Namespace, e.Name, func(obj *rest.Object) error {
+			if obj == nil || (e.uid != "" && string(obj.GetUID()) != e.uid) {
+				return rest.Stop
+			}
+			last = obj
+			return nil
+		})
+		if errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("timed out waiting for %s to be deleted%s", e, holding(last))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holding says what keeps an object from going.
+func holding(obj *rest.Object) string {
+	if obj == nil || len(obj.GetFinalizers()) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": it has the finalizers %q, each of which somebody must remove when done", obj.GetFinalizers())
+}

@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"podium/pkg/cli/describe"
+	"podium/pkg/cli/rest"
+)
+
+// describeOptions are the flags of describe.
+type describeOptions struct {
+	*Factory
+	selection
+	ShowEvents bool
+	Now        func() time.Time
+}
+
+func newDescribe(f *Factory, run func(context.Context, *describeOptions) error) *cobra.Command {
+	o := &describeOptions{Factory: f, Now: time.Now}
+	cmd := &cobra.Command{
+		Use:               "describe TYPE [NAME...] | TYPE/NAME... | -f FILE",
+		Short:             "Show objects in words, with what happened to them",
+		Example:           "  podium describe pod web-1\n  podium describe nodes",
+		ValidArgsFunction: f.completeResources,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Args = args
+			o.All = len(args) == 1 && !strings.Contains(args[0], "/") && o.Labels == ""
+			return run(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.ShowEvents, "show-events", true, "show the object's events")
+	cmd.Flags().BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "in all namespaces")
+	o.labelFlag(cmd)
+	o.fileFlags(cmd, "the objects")
+	return cmd
+}
+
+func runDescribe(ctx context.Context, o *describeOptions) error {
+	c, err := o.Cluster()
+	if err != nil {
+		return err
+	}
+	targets, err := o.describable(ctx, c)
+	if err != nil {
+		return err
+	}
+	if len(targets) == 0 {
+		fmt.Fprintln(o.Err, "No resources found")
+		return nil
+	}
+	var errs []error
+	for i, t := range targets {
+		if i > 0 {
+			fmt.Fprint(o.Out, "\n\n")
+		}
+		s, err := o.subject(ctx, c, t)
+		if err == nil {
+			err = describe.Write(o.Out, s)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// describable resolves the arguments; a name that does not exist may be the
+// beginning of names that do, as with kubectl.
+func (o *describeOptions) describable(ctx context.Context, c *rest.Cluster) ([]target, error) {
+	targets, err := o.resolve(ctx, o.Factory, true)
+	if err == nil && len(o.Files) > 0 {
+		for i, t := range targets {
+			if targets[i].Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !notFound(err) || len(o.Args) != 2 {
+		return targets, err
+	}
+	whole := o.selection
+	whole.Args, whole.All = o.Args[:1], true
+	all, listErr := whole.resolve(ctx, o.Factory, true)
+	if listErr != nil {
+		return nil, err
+	}
+	var found []target
+	for _, t := range all {
+		if strings.HasPrefix(t.Name, o.Args[1]) {
+			found = append(found, t)
+		}
+	}
+	if len(found) == 0 {
+		return nil, err
+	}
+	return found, nil
+}
+
+// subject fetches what belongs to an object's description.
+func (o *describeOptions) subject(ctx context.Context, c *rest.Cluster, t target) (describe.Subject, error) {
+	s := describe.Subject{Object: t.Object, Now: o.Now()}
+	var err error
+	if o.ShowEvents {
+		if s.Events, err = eventsOf(ctx, c, t); err != nil {
+			return s, err
+		}
+	}
+	pods, slices, sets := describe.Wants(t.Kind.Group, t.Kind.Kind)
+	if pods {
+		if s.Pods, err = related[corev1.Pod](ctx, c, "pods", t, podQuery(t)); err != nil {
+			return s, err
+		}
+	}
+	if slices {
+		q := url.Values{"labelSelector": {discoveryv1.LabelServiceName + "=" + t.Name}}
+		if s.Slices, err = related[discoveryv1.EndpointSlice](ctx, c, "endpointslices.discovery.k8s.io", t, q); err != nil {
+			return s, err
+		}
+	}
+	if sets {
+		d, err := toDeployment(t.Object)
+		if err != nil {
+			return s, err
+		}
+		if s.ReplicaSets, err = revisions(ctx, c, d); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// podQuery selects a node's pods, or those that an object's selector selects.
+func podQuery(t target) url.Values {
+	if t.Kind.Kind == "Node" {
+		return url.Values{"fieldSelector": {"spec.nodeName=" + t.Name}}
+	}
+	selector, err := selectorOf(t.Object)
+	if err != nil {
+		return url.Values{"fieldSelector": {"metadata.name="}}
+	}
+	return url.Values{"labelSelector": {selector}}
+}
+
+func related[T any](ctx context.Context, c *rest.Cluster, word string, t target, q url.Values) ([]T, error) {
+	k, err := c.Find(ctx, word)
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.List(ctx, k, t.Namespace, q)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]T, len(list.Items))
+	for i := range list.Items {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &out[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// eventsOf are an object's events, never nil.
+func eventsOf(ctx context.Context, c *rest.Cluster, t target) ([]corev1.Event, error) {
+	k, err := c.Find(ctx, "events")
+	if err != nil {
+		return nil, err
+	}
+	terms := []fields.Selector{
+		fields.OneTermEqualSelector("involvedObject.kind", t.Kind.Kind),
+		fields.OneTermEqualSelector("involvedObject.name", t.Name),
+	}
+	if uid := string(t.Object.GetUID()); uid != "" && t.Kind.Kind != "Node" { // kubelets name their node by its name
+		terms = append(terms, fields.OneTermEqualSelector("involvedObject.uid", uid))
+	}
+	list, err := c.List(ctx, k, t.Namespace, url.Values{"fieldSelector": {fields.AndSelectors(terms...).String()}})
+	if err != nil {
+		return nil, err
+	}
+	out, err := toEvents(list.Items)
+	if out == nil {
+		out = []corev1.Event{}
+	}
+	return out, err
+}

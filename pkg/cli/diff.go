@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"podium/pkg/cli/rest"
+)
+
+// diffOptions are the flags of diff.
+type diffOptions struct {
+	*Factory
+	selection
+	Force bool
+}
+
+func newDiff(f *Factory, run func(context.Context, *diffOptions) error) *cobra.Command {
+	o := &diffOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:   "diff -f FILE",
+		Short: "Show what apply would change",
+		Long:  "Show what apply would change. The exit code is 0 if nothing, 1 if something, more if it cannot be told.",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(o.Files) == 0 {
+				return &exitError{2, "error: must specify one of -f"}
+			}
+			err := run(cmd.Context(), o)
+			var exit *exitError
+			if err != nil && !errors.As(err, &exit) {
+				return &exitError{2, Message(err)}
+			}
+			return err
+		},
+	}
+	o.fileFlags(cmd, "the objects to compare")
+	o.labelFlag(cmd)
+	cmd.Flags().BoolVar(&o.Force, "force-conflicts", false, "as if fields were taken from their owners")
+	return cmd
+}
+
+func runDiff(ctx context.Context, o *diffOptions) error {
+	c, err := o.Cluster()
+	if err != nil {
+		return err
+	}
+	targets, err := o.resolve(ctx, o.Factory, false)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "podium-diff-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for _, side := range []string{"LIVE", "MERGED"} {
+		if err := os.Mkdir(filepath.Join(dir, side), 0o700); err != nil {
+			return err
+		}
+	}
+	for _, t := range targets {
+		if err := o.write(ctx, c, t, dir); err != nil {
+			return inSource(t.Source, err)
+		}
+	}
+	return o.compare(ctx, dir)
+}
+
+// write puts the object as it is and as it would be into the two folders.
+func (o *diffOptions) write(ctx context.Context, c *rest.Cluster, t target, dir string) error {
+	live, err := c.Get(ctx, t.Kind, t.Namespace, t.Name)
+	if err != nil && !notFound(err) {
+		return err
+	}
+	body, err := json.Marshal(t.Object.Object)
+	if err != nil {
+		return err
+	}
+	q := rest.WriteQuery(true, manager)
+	if o.Force {
+		q.Set("force", "true")
+	}
+	merged, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.ApplyPatchType, body, q)
+	if err != nil {
+		return err
+	}
+	name := strings.Join([]string{t.Kind.Group, t.Kind.Version, t.Kind.Kind, t.Namespace, t.Name}, ".")
+	for side, obj := range map[string]*rest.Object{"LIVE": live, "MERGED": merged} {
+		var text []byte
+		if obj != nil {
+			obj.SetManagedFields(nil)
+			if text, err = yaml.Marshal(obj.Object); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, side, name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare runs $KUBECTL_EXTERNAL_DIFF or diff, whose exit code becomes ours.
+func (o *diffOptions) compare(ctx context.Context, dir string) error {
+	words := strings.Fields(os.Getenv("KUBECTL_EXTERNAL_DIFF"))
+	if len(words) == 0 {
+		words = []string{"diff", "-u", "-N"}
+	}
+	cmd := exec.CommandContext(ctx, words[0], append(words[1:], "LIVE", "MERGED")...)
+	cmd.Dir = dir
+	cmd.Stdout, cmd.Stderr = o.Out, o.IO.Err
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return &exitError{code: 1}
+	}
+	return err
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// exitError ends the process with a code of its own; an empty text prints nothing.
+type exitError struct {
+	code int
+	text string
+}
+
+func (e *exitError) Error() string { return e.text }
+
+// ExitCode is what the process ends with: 0, what the command asks for (the
+// code of a process that exec ran, 1 for diff's differences), or 1.
+func ExitCode(err error) int {
+	var exit *exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.code
+	}
+	return 1
+}
+
+// Message is an error as a person sees it, "" if there is nothing to say.
+func Message(err error) string {
+	var exit *exitError
+	if err == nil {
+		return ""
+	}
+	if errors.As(err, &exit) {
+		return exit.text
+	}
+	var many interface{ Unwrap() []error }
+	if errors.As(err, &many) {
+		var lines []string
+		for _, e := range many.Unwrap() {
+			if m := Message(e); m != "" {
+				lines = append(lines, m)
+			}
+		}
+		return strings.Join(lines, "\n")
+	}
+	var status *apierrors.StatusError
+	if errors.As(err, &status) {
+		return statusMessage(err, status)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "error: timed out: " + err.Error()
+	}
+	if hint := unreachable(err); hint != "" {
+		return "error: " + err.Error() + "\n" + hint
+	}
+	return "error: " + err.Error()
+}
+
+func statusMessage(err error, status *apierrors.StatusError) string {
+	reason := string(apierrors.ReasonForError(err))
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return "error: You must be logged in to the server (" + status.ErrStatus.Message + "): look at the user of this context with: podium config view"
+	case reason == "" || reason == "Unknown":
+		return "Error from server: " + err.Error()
+	}
+	return fmt.Sprintf("Error from server (%s): %s", reason, err.Error())
+}
+
+// unreachable says what to do when there is no answer at all.
+func unreachable(err error) string {
+	var op *net.OpError
+	var dns *net.DNSError
+	var request *url.Error
+	if errors.As(err, &op) || errors.As(err, &dns) {
+		return "The server cannot be reached: is the cluster running, and is this its address? (podium config view)"
+	}
+	if errors.As(err, &request) && strings.Contains(err.Error(), "certificate") {
+		return "The server is not the one this kubeconfig knows: does the file belong to this cluster? (podium config view)"
+	}
+	return ""
+}
+
+// Main runs podium and returns its exit code.
+func Main(ctx context.Context, streams IO, args []string) int {
+	cmd := NewCommand(streams)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
+	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return 130 // the user pressed Ctrl-C
+	}
+	if m := Message(err); m != "" {
+		fmt.Fprintln(streams.Err, m)
+	}
+	return ExitCode(err)
+}
+
+func readAll(r io.Reader) ([]byte, error) {
+	if r == nil {
+		return nil, os.ErrInvalid
+	}
+	return io.ReadAll(r)
+}

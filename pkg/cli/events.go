@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"podium/pkg/cli/output"
+	"podium/pkg/cli/rest"
+)
+
+// eventsOptions are the flags of events.
+type eventsOptions struct {
+	*Factory
+	For           string
+	Types         []string
+	AllNamespaces bool
+	Watch         bool
+	Format        string
+	NoHeaders     bool
+}
+
+func newEvents(f *Factory, run func(context.Context, *eventsOptions) error) *cobra.Command {
+	o := &eventsOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:   "events [--for TYPE/NAME]",
+		Short: "Show what happened, in order",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.For, "for", "", "only what happened to this object (pod/web-1)")
+	fs.StringSliceVar(&o.Types, "types", nil, "only events of these types: Normal, Warning")
+	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "in all namespaces")
+	fs.BoolVarP(&o.Watch, "watch", "w", false, "go on with what comes")
+	fs.BoolVar(&o.NoHeaders, "no-headers", false, "leave out the header line")
+	fs.StringVarP(&o.Format, "output", "o", "", output.Formats)
+	return cmd
+}
+
+func runEvents(ctx context.Context, o *eventsOptions) error {
+	c, err := o.Cluster()
+	if err != nil {
+		return err
+	}
+	k, err := c.Find(ctx, "events")
+	if err != nil {
+		return err
+	}
+	namespace, _, err := o.Namespace()
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	if o.For != "" {
+		selector, err := o.about(ctx, c)
+		if err != nil {
+			return err
+		}
+		query.Set("fieldSelector", selector)
+	}
+	if o.AllNamespaces {
+		namespace = ""
+	}
+	list, err := c.List(ctx, k, namespace, query)
+	if err != nil {
+		return err
+	}
+	found, err := toEvents(list.Items)
+	if err != nil {
+		return err
+	}
+	found = slices.DeleteFunc(found, func(e corev1.Event) bool { return !o.wants(&e) })
+	if o.Format != "" {
+		return o.printObjects(list.Items)
+	}
+	view := &eventView{o: o}
+	if len(found) == 0 && !o.Watch {
+		if namespace == "" {
+			fmt.Fprintln(o.Err, "No events found.")
+		} else {
+			fmt.Fprintf(o.Err, "No events found in %s namespace.\n", namespace)
+		}
+		return nil
+	}
+	if err := view.print(found, !o.NoHeaders); err != nil || !o.Watch {
+		return err
+	}
+	query.Set("resourceVersion", list.GetResourceVersion())
+	return c.Watch(ctx, k.Path(namespace, ""), query, "", func(e rest.Event) error {
+		obj := &rest.Object{}
+		if err := obj.UnmarshalJSON(e.Object); err != nil || e.Type == "DELETED" {
+			return err
+		}
+		more, err := toEvents([]rest.Object{*obj})
+		if err != nil || !o.wants(&more[0]) {
+			return err
+		}
+		return view.print(more, false)
+	})
+}
+
+// about selects the events of one object.
+func (o *eventsOptions) about(ctx context.Context, c *rest.Cluster) (string, error) {
+	word, name, ok := strings.Cut(o.For, "/")
+	if !ok || name == "" {
+		return "", fmt.Errorf("--for must be in resource/name form, not %q", o.For)
+	}
+	k, err := c.Find(ctx, word)
+	if err != nil {
+		return "", err
+	}
+	return fields.AndSelectors(
+		fields.OneTermEqualSelector("involvedObject.kind", k.Kind),
+		fields.OneTermEqualSelector("involvedObject.name", name),
+	).String(), nil
+}
+
+func (o *eventsOptions) wants(e *corev1.Event) bool {
+	return len(o.Types) == 0 || slices.ContainsFunc(o.Types, func(t string) bool { return strings.EqualFold(t, e.Type) })
+}
+
+func (o *eventsOptions) printObjects(items []rest.Object) error {
+	p, err := output.New(output.Options{Format: o.Format, NoHeaders: o.NoHeaders})
+	if err != nil {
+		return err
+	}
+	all := make([]*rest.Object, len(items))
+	for i := range items {
+		all[i] = &items[i]
+	}
+	return p.Print(o.Out, listOf(all))
+}
+
+// toEvents reads events and puts them in the order they happened last.
+func toEvents(items []rest.Object) ([]corev1.Event, error) {
+	var out []corev1.Event
+	for i := range items {
+		var e corev1.Event
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(items[i].Object, &e); err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	slices.SortStableFunc(out, func(a, b corev1.Event) int {
+		return cmp.Or(lastSeen(&a).Compare(lastSeen(&b).Time), strings.Compare(a.Name, b.Name))
+	})
+	return out, nil
+}
+
+func lastSeen(e *corev1.Event) metav1.Time {
+	switch {
+	case e.Series != nil:
+		return metav1.Time{Time: e.Series.LastObservedTime.Time}
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp
+	case !e.EventTime.IsZero():
+		return metav1.Time{Time: e.EventTime.Time}
+	}
+	return e.CreationTimestamp
+}
+
+// howOften is an event's age, with how often it came and since when.
+func howOften(e *corev1.Event, now time.Time) string {
+	last := age(lastSeen(e), now)
+	first := e.FirstTimestamp
+	if first.IsZero() {
+		first = metav1.Time{Time: e.EventTime.Time}
+	}
+	count := e.Count
+	if e.Series != nil {
+		count = e.Series.Count
+	}
+	if count > 1 {
+		return fmt.Sprintf("%s (x%d over %s)", last, count, age(first, now))
+	}
+	return last
+}
+
+type eventView struct {
+	o       *eventsOptions
+	columns output.Columns
+}
+
+func (v *eventView) print(found []corev1.Event, headers bool) error {
+	var rows [][]string
+	add := func(namespace string, row ...string) {
+		if v.o.AllNamespaces {
+			row = append([]string{namespace}, row...)
+		}
+		rows = append(rows, row)
+	}
+	if headers {
+		add("NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+	}
+	now := time.Now()
+	for i := range found {
+		e := &found[i]
+		add(e.Namespace, howOften(e, now), e.Type, e.Reason,
+			e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, cellText(strings.TrimSpace(e.Message)))
+	}
+	return v.columns.Write(v.o.Out, rows)
+}

@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"podium/pkg/cli/jsonpath"
+	"podium/pkg/cli/output"
+	"podium/pkg/cli/rest"
+	"podium/pkg/client"
+)
+
+// getOptions are the flags of get.
+type getOptions struct {
+	*Factory
+	selection
+	Format         string
+	Watch          bool
+	WatchOnly      bool
+	WatchEvents    bool
+	NoHeaders      bool
+	ShowLabels     bool
+	LabelColumns   []string
+	ShowKind       bool
+	SortBy         string
+	IgnoreNotFound bool
+	ManagedFields  bool
+	LenientMissing bool
+	Raw            string
+}
+
+func newGet(f *Factory, run func(context.Context, *getOptions) error) *cobra.Command {
+	o := &getOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:   "get TYPE[,TYPE...] [NAME...] | TYPE/NAME... | -f FILE",
+		Short: "Show objects, as a table or whole",
+		Example: `  podium get pods -o wide
+  podium get deployment/web -o yaml
+  podium get pods -l app=web -w
+  podium get nodes -o custom-columns=NAME:.metadata.name,CPU:.status.capacity.cpu`,
+		ValidArgsFunction: f.completeResources,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Args = args
+			return run(cmd.Context(), o)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&o.Format, "output", "o", "", "wide, "+output.Formats)
+	fs.BoolVarP(&o.Watch, "watch", "w", false, "after the objects, show changes as they come")
+	fs.BoolVar(&o.WatchOnly, "watch-only", false, "show changes only")
+	fs.BoolVar(&o.WatchEvents, "output-watch-events", false, "show what kind of change it was")
+	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "look in all namespaces")
+	fs.StringVar(&o.Fields, "field-selector", "", "only objects with these fields (metadata.name=a,status.phase!=Running)")
+	fs.BoolVar(&o.NoHeaders, "no-headers", false, "leave out the header line")
+	fs.BoolVar(&o.ShowLabels, "show-labels", false, "add a column with all labels")
+	fs.StringSliceVarP(&o.LabelColumns, "label-columns", "L", nil, "add a column for each of these labels")
+	fs.BoolVar(&o.ShowKind, "show-kind", false, "write the kind before each name")
+	fs.StringVar(&o.SortBy, "sort-by", "", "sort by the value of this path (.metadata.creationTimestamp)")
+	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "an object that does not exist is no error")
+	fs.BoolVar(&o.ManagedFields, "show-managed-fields", false, "keep managedFields in -o yaml and json")
+	fs.BoolVar(&o.LenientMissing, "allow-missing-template-keys", true, "in templates, what is missing is empty")
+	fs.StringVar(&o.Raw, "raw", "", "print the server's answer to this path")
+	o.labelFlag(cmd)
+	o.fileFlags(cmd, "the objects to show")
+	f.completeFlag(cmd, "output", "wide", "json", "yaml", "name", "jsonpath=", "go-template=", "custom-columns=")
+	return cmd
+}
+
+func runGet(ctx context.Context, o *getOptions) error {
+	c, err := o.Cluster()
+	if err != nil {
+		return err
+	}
+	if o.Raw != "" {
+		body, _, err := c.Do(ctx, client.Request{Path: o.Raw})
+		if err == nil {
+			_, err = o.Out.Write(body)
+		}
+		return err
+	}
+	groups, namespace, err := o.groups(ctx, c)
+	if err != nil {
+		return err
+	}
+	if (o.Watch || o.WatchOnly) && len(groups) != 1 {
+		return errors.New("you may only specify a single resource type to watch")
+	}
+	if o.Format == "" || o.Format == "wide" {
+		return o.tables(ctx, c, groups, namespace)
+	}
+	p, err := output.New(output.Options{
+		Format: o.Format, NoHeaders: o.NoHeaders, ManagedFields: o.ManagedFields, StrictMissing: !o.LenientMissing,
+	})
+	if err != nil {
+		return err
+	}
+	return o.objects(ctx, c, groups, namespace, p)
+}
+
+// groups are the types and names asked for, from arguments or files.
+func (o *getOptions) groups(ctx context.Context, c *rest.Cluster) ([]named, string, error) {
+	namespace, explicit, err := o.Namespace()
+	if err != nil {
+		return nil, "", err
+	}
+	if len(o.Files) > 0 {
+		targets, err := o.fromFiles(ctx, o.Factory, c, namespace, explicit)
+		if err != nil {
+			return nil, "", err
+		}
+		var out []named
+		for _, t := range targets {
+			if t.Kind.Namespaced {
+				namespace = t.Namespace
+			}
+			out = append(out, named{t.Kind, []string{t.Name}})
+		}
+		return out, namespace, nil
+	}
+	if o.AllNamespaces {
+		namespace = ""
+	}
+	groups, err := o.parse(ctx, c)
+	for _, g := range groups {
+		if len(g.Names) > 0 && (o.Labels != "" || o.Fields != "") {
+			return nil, "", errors.New("name cannot be provided when a selector is specified")
+		}
+		if len(g.Names) > 0 && o.AllNamespaces && g.Kind.Namespaced {
+			return nil, "", errors.New("a resource cannot be retrieved by name across all namespaces")
+		}
+	}
+	return groups, namespace, err
+}
+
+// objects prints whole objects: one bare, several as a List.
+func (o *getOptions) objects(ctx context.Context, c *rest.Cluster, groups []named, namespace string, p output.Printer) error {
+	var items []*rest.Object
+	var errs []error
+	single := len(groups) == 1 && len(groups[0].Names) == 1
+	revision := ""
+	for _, g := range groups {
+		where := scope(g.Kind, namespace)
+		if len(g.Names) == 0 {
+			list, err := c.List(ctx, g.Kind, where, o.query())
+			if err != nil {
+				return err
+			}
+			revision = list.GetResourceVersion()
+			for i := range list.Items {
+				items = append(items, &list.Items[i])
+			}
+			continue
+		}
+		for _, name := range g.Names {
+			obj, err := c.Get(ctx, g.Kind, where, name)
+			if err != nil {
+				if !(o.IgnoreNotFound && notFound(err)) {
+					errs = append(errs, err)
+				}
+				continue
+			}
+			revision = obj.GetResourceVersion()
+			items = append(items, obj)
+		}
+	}
+	if err := sortObjects(items, o.SortBy); err != nil {
+		return err
+	}
+	if o.Watch || o.WatchOnly {
+		return o.watchObjects(ctx, c, groups[0], namespace, revision, items, p)
+	}
+	switch {
+	case single && len(items) == 1:
+		errs = append(errs, p.Print(o.Out, items[0]))
+	case !single:
+		errs = append(errs, p.Print(o.Out, listOf(items)))
+	}
+	return errors.Join(errs...)
+}
+
+func listOf(items []*rest.Object) *unstructured.Unstructured {
+	list := make([]any, len(items))
+	for i, item := range items {
+		list[i] = item.Object
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": list,
+	}}
+}
+
+func (o *getOptions) watchObjects(ctx context.Context, c *rest.Cluster, g named, namespace, revision string, items []*rest.Object, p output.Printer) error {
+	if !o.WatchOnly {
+		for _, item := range items {
+			if err := o.printEvent(p, "ADDED", item); err != nil {
+				return err
+			}
+		}
+	}
+	q, err := o.watchQuery(g, revision)
+	if err != nil {
+		return err
+	}
+	return c.Watch(ctx, g.Kind.Path(scope(g.Kind, namespace), ""), q, "", func(e rest.Event) error {
+		obj := &rest.Object{}
+		if err := obj.UnmarshalJSON(e.Object); err != nil {
+			return err
+		}
+		return o.printEvent(p, e.Type, obj)
+	})
+}
+
+func (o *getOptions) printEvent(p output.Printer, kind string, obj *rest.Object) error {
+	if !o.WatchEvents {
+		return p.Print(o.Out, obj)
+	}
+	return p.Print(o.Out, &unstructured.Unstructured{Object: map[string]any{"type": kind, "object": obj.Object}})
+}
+
+// sortObjects orders by the value at a path; what has none comes first.
+func sortObjects(items []*rest.Object, path string) error {
+	if path == "" {
+		return nil
+	}
+	t, err := jsonpath.ParsePath(path)
+	if err != nil {
+		return fmt.Errorf("--sort-by: %w", err)
+	}
+	return sortBy(items, func(o *rest.Object) (any, error) { return firstOf(t, o.Object) })
+}
+
+func firstOf(t *jsonpath.Template, value any) (any, error) {
+	found, err := t.Find(value, true)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0], nil
+}

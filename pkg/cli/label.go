@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"podium/pkg/cli/output"
+	"podium/pkg/cli/rest"
+)
+
+// labelOptions are the flags of label and of annotate.
+type labelOptions struct {
+	*Factory
+	selection
+	Field     string // labels or annotations
+	Done      string // labeled or annotated
+	Set       map[string]string
+	Remove    []string
+	Overwrite bool
+	List      bool
+	DryRun    string
+	Format    string
+}
+
+func newLabel(f *Factory, run func(context.Context, *labelOptions) error) *cobra.Command {
+	cmd := labeler(f, run, "labels", "labeled")
+	cmd.Use = "label TYPE NAME... KEY=VALUE... KEY-..."
+	cmd.Short = "Set labels, or remove them with KEY-"
+	cmd.Example = "  podium label node worker-1 disk=ssd\n  podium label pods -l app=web tier-"
+	return cmd
+}
+
+func newAnnotate(f *Factory, run func(context.Context, *labelOptions) error) *cobra.Command {
+	cmd := labeler(f, run, "annotations", "annotated")
+	cmd.Use = "annotate TYPE NAME... KEY=VALUE... KEY-..."
+	cmd.Short = "Set annotations, or remove them with KEY-"
+	return cmd
+}
+
+func labeler(f *Factory, run func(context.Context, *labelOptions) error, field, done string) *cobra.Command {
+	o := &labelOptions{Factory: f, Field: field, Done: done}
+	cmd := &cobra.Command{
+		ValidArgsFunction: f.completeResources,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.split(args); err != nil {
+				return err
+			}
+			return run(cmd.Context(), o)
+		},
+	}
+	o.labelFlag(cmd)
+	o.fileFlags(cmd, "the objects")
+	dryRunFlag(cmd, &o.DryRun)
+	cmd.Flags().BoolVar(&o.All, "all", false, "all objects of the type in the namespace")
+	cmd.Flags().BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "in all namespaces")
+	cmd.Flags().StringVar(&o.Fields, "field-selector", "", "only objects with these fields")
+	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "change values that are there")
+	cmd.Flags().BoolVar(&o.List, "list", false, "show what is there")
+	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "print the objects: "+output.Formats)
+	return cmd
+}
+
+// split tells objects from changes: KEY=VALUE and KEY-.
+func (o *labelOptions) split(args []string) error {
+	o.Set = map[string]string{}
+	for _, arg := range args {
+		key, value, sets := strings.Cut(arg, "=")
+		switch {
+		case sets && key != "":
+			if errs := validation.IsQualifiedName(key); len(errs) > 0 {
+				return fmt.Errorf("invalid key %q: %s", key, strings.Join(errs, "; "))
+			}
+			if errs := validation.IsValidLabelValue(value); len(errs) > 0 && o.Field == "labels" {
+				return fmt.Errorf("invalid label value: %q: %s", arg, strings.Join(errs, "; "))
+			}
+			if _, twice := o.Set[key]; twice {
+				return fmt.Errorf("%q is given twice", key)
+			}
+			o.Set[key] = value
+		case strings.HasSuffix(arg, "-") && len(o.Args) > 0 || strings.HasSuffix(arg, "-") && len(o.Files) > 0:
+			o.Remove = append(o.Remove, strings.TrimSuffix(arg, "-"))
+		case len(o.Set)+len(o.Remove) > 0:
+			return fmt.Errorf("all resources must be specified before changes: %s", arg)
+		default:
+			o.Args = append(o.Args, arg)
+		}
+	}
+	for _, key := range o.Remove {
+		if _, both := o.Set[key]; both {
+			return fmt.Errorf("can not both modify and remove %q in the same command", key)
+		}
+	}
+	if len(o.Set)+len(o.Remove) == 0 && !o.List {
+		return fmt.Errorf("at least one change is required: KEY=VALUE, or KEY- to remove (or --list)")
+	}
+	return nil
+}
+
+func runLabel(ctx context.Context, o *labelOptions) error {
+	if err := checkDryRun(o.DryRun); err != nil {
+		return err
+	}
+	c, err := o.Cluster()
+	if err != nil {
+		return err
+	}
+	report, err := newReport(o.Factory, o.Format, o.DryRun)
+	if err != nil {
+		return err
+	}
+	targets, err := o.resolve(ctx, o.Factory, true)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, t := range targets {
+		if len(o.Files) > 0 { // what counts is what the cluster has
+			if t.Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		if o.List {
+			o.list(t)
+			continue
+		}
+		obj, verb, err := o.change(ctx, c, t)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := report.object(obj, verb); err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o *labelOptions) of(obj *rest.Object) map[string]string {
+	if o.Field == "labels" {
+		return obj.GetLabels()
+	}
+	return obj.GetAnnotations()
+}
+
+func (o *labelOptions) list(t target) {
+	have := o.of(t.Object)
+	for _, key := range slices.Sorted(maps.Keys(have)) {
+		fmt.Fprintf(o.Out, "%s=%s\n", key, have[key])
+	}
+}
+
+func (o *labelOptions) change(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+	have := o.of(t.Object)
+	patch := map[string]any{}
+	for key, value := range o.Set {
+		now, there := have[key]
+		switch {
+		case there && now == value:
+		case there && !o.Overwrite:
+			return nil, "", fmt.Errorf("%s: '%s' already has a value (%s), and --overwrite is false", t, key, now)
+		default:
+			patch[key] = value
+		}
+	}
+	for _, key := range o.Remove {
+		if _, there := have[key]; !there {
+			fmt.Fprintf(o.Err, "%s %q not found.\n", strings.TrimSuffix(o.Field, "s"), key)
+			continue
+		}
+		patch[key] = nil
+	}
+	if len(patch) == 0 {
+		return t.Object, "not " + o.Done, nil
+	}
+	if o.DryRun == "client" {
+		return t.Object, o.Done, nil
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{o.Field: patch}})
+	if err != nil {
+		return nil, "", err
+	}
+	obj, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.MergePatchType, body, rest.WriteQuery(o.DryRun == "server", manager))
+	done := o.Done
+	if len(o.Set) == 0 && o.Field == "labels" {
+		done = "unlabeled"
+	}
+	return obj, done, err
+}

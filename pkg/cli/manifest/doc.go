@@ -1,0 +1,2 @@
+// Package manifest reads the objects that people keep in files.
+package manifest

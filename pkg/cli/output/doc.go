@@ -1,0 +1,3 @@
+// Package output prints objects in the forms that people ask for with -o, and
+// tables of columns.
+package output

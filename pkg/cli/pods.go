@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"podium/pkg/cli/rest"
+)
+
+// annotationDefaultContainer names the container that is meant when nobody says.
+const annotationDefaultContainer = "kubectl.kubernetes.io/default-container"
+
+// findPods turns "NAME" or "TYPE/NAME" into pods: the pod itself, or those that
+// a Service, Deployment, ReplicaSet and the like select, the best first.
+func findPods(ctx context.Context, f *Factory, c *rest.Cluster, arg string) ([]corev1.Pod, error) {
+	namespace, _, err := f.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	pods, err := c.Find(ctx, "pods")
+	if err != nil {
+		return nil, err
+	}
+	word, name, typed := strings.Cut(arg, "/")
+	if !typed {
+		word, name = "pods", arg
+	}
+	k, err := c.Find(ctx, word)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := c.Get(ctx, k, scope(k, namespace), name)
+	if err != nil {
+		return nil, err
+	}
+	if k.Group == "" && k.Kind == "Pod" {
+		pod, err := toPod(obj)
+		return []corev1.Pod{pod}, err
+	}
+	selector, err := selectorOf(obj)
+	if err != nil {
+		return nil, fmt.Errorf("%s/%s: %w", k, name, err)
+	}
+	found, err := listPods(ctx, c, pods, obj.GetNamespace(), selector)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%s/%s has no pods now", k, name)
+	}
+	return found, err
+}
+
+// selectorOf is how an object selects pods.
+func selectorOf(obj *rest.Object) (string, error) {
+	if m, ok, _ := unstructured.NestedStringMap(obj.Object, "spec", "selector"); ok && len(m) > 0 {
+		return labels.SelectorFromSet(m).String(), nil
+	}
+	raw, ok, _ := unstructured.NestedMap(obj.Object, "spec", "selector")
+	if !ok {
+		return "", errors.New("it selects no pods")
+	}
+	var ls metav1.LabelSelector
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &ls); err != nil {
+		return "", err
+	}
+	s, err := metav1.LabelSelectorAsSelector(&ls)
+	if err != nil {
+		return "", err
+	}
+	if s.Empty() {
+		return "", errors.New("it selects no pods")
+	}
+	return s.String(), nil
+}
+
+// listPods lists pods, those that run and are ready first, then the older first.
+func listPods(ctx context.Context, c *rest.Cluster, pods *rest.Kind, namespace, selector string) ([]corev1.Pod, error) {
+	list, err := c.List(ctx, pods, namespace, map[string][]string{"labelSelector": {selector}})
+	if err != nil {
+		return nil, err
+	}
+	var out []corev1.Pod
+	for i := range list.Items {
+		pod, err := toPod(&list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, pod)
+	}
+	slices.SortStableFunc(out, func(a, b corev1.Pod) int {
+		return cmp.Or(cmp.Compare(podRank(&a), podRank(&b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	return out, nil
+}
+
+func podRank(p *corev1.Pod) int {
+	ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+	switch {
+	case p.DeletionTimestamp != nil:
+		return 3
+	case ready:
+		return 0
+	case p.Status.Phase == corev1.PodRunning:
+		return 1
+	}
+	return 2
+}
+
+func toPod(obj *rest.Object) (corev1.Pod, error) {
+	var pod corev1.Pod
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &pod)
+	return pod, err
+}
+
+// containersOf names a pod's containers; initFirst adds those that run before.
+func containersOf(pod *corev1.Pod, withInit bool) []string {
+	var out []string
+	if withInit {
+		for _, c := range pod.Spec.InitContainers {
+			out = append(out, c.Name)
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		out = append(out, c.Name)
+	}
+	if withInit {
+		for _, c := range pod.Spec.EphemeralContainers {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+// chooseContainer is the container asked for, or the one meant when nobody
+// asks; note tells the user when there was a choice.
+func chooseContainer(pod *corev1.Pod, asked string, note func(string)) (string, error) {
+	if asked != "" {
+		if !slices.Contains(containersOf(pod, true), asked) {
+			return "", fmt.Errorf("container %s is not valid for pod %s: it has %s", asked, pod.Name, strings.Join(containersOf(pod, true), ", "))
+		}
+		return asked, nil
+	}
+	if name := pod.Annotations[annotationDefaultContainer]; name != "" && slices.Contains(containersOf(pod, true), name) {
+		return name, nil
+	}
+	names := containersOf(pod, false)
+	if len(names) == 0 {
+		return "", fmt.Errorf("pod %s has no containers", pod.Name)
+	}
+	if len(names) > 1 {
+		note(fmt.Sprintf("Defaulted container %q out of: %s", names[0], strings.Join(containersOf(pod, true), ", ")))
+	}
+	return names[0], nil
+}

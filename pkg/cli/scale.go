@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/cli/rest"
+)
+
+// scaleOptions are the flags of scale.
+type scaleOptions struct {
+	*Factory
+	selection
+	Replicas int32
+	Current  int32
+	DryRun   string
+}
+
+func newScale(f *Factory, run func(context.Context, *scaleOptions) error) *cobra.Command {
+	o := &scaleOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:               "scale TYPE/NAME --replicas=N",
+		Short:             "Set how many pods something has",
+		Example:           "  podium scale deployment/web --replicas=5",
+		ValidArgsFunction: f.completeNames("deployments", "deployment", "replicaset"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Args = args
+			if !cmd.Flags().Changed("replicas") || o.Replicas < 0 {
+				return errors.New("the --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0")
+			}
+			return run(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().Int32Var(&o.Replicas, "replicas", -1, "the wanted number of pods")
+	cmd.Flags().Int32Var(&o.Current, "current-replicas", -1, "only if it is this number now")
+	cmd.Flags().BoolVar(&o.All, "all", false, "all of the type in the namespace")
+	o.labelFlag(cmd)
+	o.fileFlags(cmd, "what to scale")
+	dryRunFlag(cmd, &o.DryRun)
+	return cmd
+}
+
+func runScale(ctx context.Context, o *scaleOptions) error {
+	if err := checkDryRun(o.DryRun); err != nil {
+		return err
+	}
+	c, err := o.Cluster()
+	if err != nil {
+		return err
+	}
+	targets, err := o.resolve(ctx, o.Factory, false)
+	if err != nil {
+		return err
+	}
+	report, err := newReport(o.Factory, "", o.DryRun)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, t := range targets {
+		if err := o.scale(ctx, c, t); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := report.target(t, "scaled"); err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o *scaleOptions) scale(ctx context.Context, c *rest.Cluster, t target) error {
+	if o.DryRun == "client" {
+		return nil
+	}
+	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, o.Replicas)
+	if o.Current >= 0 {
+		now, err := c.Get(ctx, t.Kind, t.Namespace, t.Name)
+		if err != nil {
+			return err
+		}
+		have, _, _ := unstructured.NestedInt64(now.Object, "spec", "replicas")
+		if have != int64(o.Current) {
+			return fmt.Errorf("Expected replicas to be %d, was %d", o.Current, have)
+		}
+		patch = fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"replicas":%d}}`, now.GetResourceVersion(), o.Replicas)
+	}
+	_, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.MergePatchType, []byte(patch), rest.WriteQuery(o.DryRun == "server", manager), "scale")
+	if notFound(err) {
+		if _, getErr := c.Get(ctx, t.Kind, t.Namespace, t.Name); getErr == nil {
+			return fmt.Errorf("%s cannot be scaled: the server has no scale for it", t)
+		}
+	}
+	return err
+}

@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"podium/pkg/cli/jsonpath"
+	"podium/pkg/cli/rest"
+)
+
+// waitOptions are the flags of wait.
+type waitOptions struct {
+	*Factory
+	selection
+	For     []string
+	Timeout time.Duration
+}
+
+func newWait(f *Factory, run func(context.Context, *waitOptions) error) *cobra.Command {
+	o := &waitOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:   "wait TYPE/NAME... --for=CONDITION",
+		Short: "Wait until objects are as wanted",
+		Example: `  podium wait --for=condition=Ready pod/web-1 --timeout=60s
+  podium wait --for=delete pod -l app=web
+  podium wait --for=jsonpath='{.status.phase}'=Running pod/web-1`,
+		ValidArgsFunction: f.completeResources,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Args = args
+			return run(cmd.Context(), o)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringArrayVar(&o.For, "for", nil, "condition=NAME[=VALUE], jsonpath={PATH}[=VALUE], create, or delete")
+	fs.DurationVar(&o.Timeout, "timeout", 30*time.Second, "how long to wait; 0: look once; below 0: a week")
+	fs.BoolVar(&o.All, "all", false, "all objects of the type in the namespace")
+	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "in all namespaces")
+	fs.StringVar(&o.Fields, "field-selector", "", "only objects with these fields")
+	o.labelFlag(cmd)
+	o.fileFlags(cmd, "the objects")
+	return cmd
+}
+
+// condition is one thing to wait for. holds looks at an object, nil when it
+// does not exist.
+type condition struct {
+	holds func(*rest.Object) (bool, error)
+	gone  bool // it is about the object's end
+	birth bool // it is about the object's beginning
+}
+
+// parseCondition reads the value of --for.
+func parseCondition(text string) (condition, error) {
+	kind, rest_, _ := strings.Cut(text, "=")
+	switch strings.ToLower(kind) {
+	case "delete":
+		return condition{gone: true, holds: func(o *rest.Object) (bool, error) { return o == nil, nil }}, nil
+	case "create":
+		return condition{birth: true, holds: func(o *rest.Object) (bool, error) { return o != nil, nil }}, nil
+	case "condition":
+		name, want, given := strings.Cut(rest_, "=")
+		if name == "" {
+			return condition{}, errors.New("--for=condition=NAME: the name is missing")
+		}
+		if !given {
+			want = "true"
+		}
+		return condition{holds: func(o *rest.Object) (bool, error) { return hasCondition(o, name, want), nil }}, nil
+	case "jsonpath":
+		return parsePathCondition(rest_)
+	}
+	return condition{}, fmt.Errorf("unrecognized condition: %q (use condition=NAME, jsonpath={PATH}=VALUE, create or delete)", text)
+}
+
+func hasCondition(o *rest.Object, name, want string) bool {
+	if o == nil {
+		return false
+	}
+	list, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, item := range list {
+		c, ok := item.(map[string]any)
+		if !ok || !strings.EqualFold(fmt.Sprint(c["type"]), name) {
+			continue
+		}
+		if seen, ok := c["observedGeneration"].(int64); ok && seen < o.GetGeneration() {
+			return false
+		}
+		return strings.EqualFold(fmt.Sprint(c["status"]), want)
+	}
+	return false
+}
+
+func parsePathCondition(text string) (condition, error) {
+	path, want, given := text, "", false
+	if end := strings.LastIndexByte(text, '}'); strings.HasPrefix(text, "{") && end > 0 {
+		path = text[:end+1]
+		want, given = strings.CutPrefix(text[end+1:], "=")
+	} else {
+		path, want, given = strings.Cut(text, "=")
+	}
+	want = strings.Trim(want, `'"`)
+	t, err := jsonpath.ParsePath(path)
+	if err != nil {
+		return condition{}, err
+	}
+	return condition{holds: func(o *rest.Object) (bool, error) {
+		if o == nil {
+			return false, nil
+		}
+		found, err := t.Find(o.Object, true)
+		if err != nil || len(found) == 0 {
+			return false, err
+		}
+		if !given {
+			return true, nil
+		}
+		return len(found) == 1 && jsonpath.Text(found[0]) == want, nil
+	}}, nil
+}
+
+func runWait(ctx context.Context, o *waitOptions) error {
+	if len(o.For) == 0 {
+		return errors.New("--for is required: condition=NAME, jsonpath={PATH}=VALUE, create or delete")
+	}
+	var conditions []condition
+	for _, text := range o.For {
+		c, err := parseCondition(text)
+		if err != nil {
+			return err
+		}
+		conditions = append(conditions, c)
+	}
+	timeout := o.Timeout
+	if timeout < 0 {
+		timeout = 7 * 24 * time.Hour
+	}
+	c, err := o.Cluster()
+	if err != nil {
+		return err
+	}
+	targets, err := o.resolve(ctx, o.Factory, false)
+	if err != nil {
+		return err
+	}
+	if len(targets) == 0 {
+		if conditions[0].gone {
+			return nil
+		}
+		return errors.New("no matching resources found")
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(timeout, time.Second))
+	defer cancel()
+	var errs []error
+	for _, t := range targets {
+		for _, cond := range conditions {
+			errs = append(errs, o.await(ctx, c, t, cond, timeout == 0))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o *waitOptions) await(ctx context.Context, c *rest.Cluster, t target, cond condition, once bool) error {
+	uid := ""
+	if t.Object != nil && len(o.Files) == 0 {
+		uid = string(t.Object.GetUID())
+	}
+	began := false
+	err := c.Follow(ctx, t.Kind, t.Namespace, t.Name, func(obj *rest.Object) error {
+		if obj != nil && cond.gone && uid != "" && string(obj.GetUID()) != uid {
+			obj = nil // another object of the same name
+		}
+		if obj == nil && !cond.gone && !cond.birth && !began {
+			_, err := c.Get(ctx, t.Kind, t.Namespace, t.Name)
+			if err != nil {
+				return err // the server's own words for what does not exist
+			}
+		}
+		began = true
+		if obj != nil && uid == "" {
+			uid = string(obj.GetUID())
+		}
+		ok, err := cond.holds(obj)
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			return rest.Stop
+		case once:
+			return context.DeadlineExceeded
+		}
+		return nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("timed out waiting for the condition on %s/%s", t.Kind.Plural(), t.Name)
+	}
+	if err != nil {
+		return err
+	}
+	verb := "condition met"
+	switch {
+	case cond.gone:
+		verb = "deleted"
+	case cond.birth:
+		verb = "created"
+	}
+	_, err = fmt.Fprintf(o.Out, "%s %s\n", t, verb)
+	return err
+}
