@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -162,6 +163,11 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := lockDir(cfg.RootDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	wait, cancel := context.WithTimeout(ctx, runtimeWait)
 	conn, err := cri.Connect(wait, o.endpoint, cri.Options{RequestTimeout: o.requestTimeout, Observe: newRuntimeMetrics(cfg.Registry).observe})
 	cancel()
@@ -250,6 +256,18 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 	return cfg, nil
 }
 
+// lockDir keeps a second kubelet away from the same files.
+func lockDir(dir string) (unlock func() error, err error) {
+	f, err := os.OpenFile(filepath.Join(dir, "kubelet.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("--root-dir %s is in use by another kubelet: %w", dir, err), f.Close())
+	}
+	return f.Close, nil
+}
+
 func (o *options) nodeName() (string, error) {
 	name := o.hostname
 	if name == "" {
@@ -282,7 +300,16 @@ func (o *options) cgroups(ctx context.Context, r cri.Runtime, log *slog.Logger) 
 	if driver == driverNone {
 		return resources.None{}, nil
 	}
-	return resources.NewFS(resources.Options{Root: o.cgroupRoot, Systemd: driver == driverSystemd, PodPIDs: max(o.podPIDs, 0), Log: log}), nil
+	options := resources.Options{Root: o.cgroupRoot, PodPIDs: max(o.podPIDs, 0), Log: log}
+	if driver == driverSystemd {
+		bus, err := resources.ConnectSystemd(ctx)
+		if err != nil {
+			return nil, err
+		}
+		context.AfterFunc(ctx, bus.Close)
+		options.Systemd = bus
+	}
+	return resources.NewFS(options), nil
 }
 
 // parseTaints reads key=value:effect and key:effect.

@@ -58,6 +58,8 @@ type Pressure struct{ Memory, Disk, PIDs bool }
 // How often the node looks at itself until it is ready, and how failed writes are tried again.
 const (
 	checkStarting = 250 * time.Millisecond
+	startingUntil = time.Minute
+	checkNotReady = 2 * time.Second // after that
 	firstRetry    = 200 * time.Millisecond
 	lastRetry     = 7 * time.Second
 )
@@ -130,7 +132,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // report looks at the node again and again and writes what changed.
 func (a *Agent) report(ctx context.Context) {
-	delay := firstRetry
+	delay, began := firstRetry, time.Now()
 	for ctx.Err() == nil {
 		ready, err := a.once(ctx)
 		wait := a.cfg.CheckPeriod
@@ -143,6 +145,9 @@ func (a *Agent) report(ctx context.Context) {
 			delay = min(2*delay, lastRetry)
 		case !ready:
 			wait, delay = checkStarting, firstRetry
+			if time.Since(began) > startingUntil {
+				wait = checkNotReady
+			}
 		default:
 			delay = firstRetry
 		}

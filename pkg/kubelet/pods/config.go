@@ -27,7 +27,13 @@ type configs struct {
 // the id of its image.
 func (w *worker) containerConfig(ctx context.Context, s start, image string) (configs, error) {
 	m, pod, spec := w.m, w.withAddresses(), s.spec
-	sandboxConfig, err := m.sandboxConfig(pod, w.observed.current().attempt, "")
+	if w.parent == "" {
+		var err error
+		if w.parent, err = m.cfg.Cgroups.Ensure(ctx, pod); err != nil {
+			return configs{}, err
+		}
+	}
+	sandboxConfig, err := m.sandboxConfig(pod, w.observed.current().attempt, w.parent)
 	if err != nil {
 		return configs{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -87,4 +88,39 @@ func (m *Manager) writeMessageFile(uid types.UID, name string, attempt int32) (s
 		return "", err
 	}
 	return path, f.Close()
+}
+
+// identityFile says in a pod's directory whose it is, for a kubelet that finds
+// nothing else of the pod.
+const identityFile = "pod"
+
+func (m *Manager) writeIdentity(pod *corev1.Pod) error {
+	dir := m.podDir(pod.UID)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, identityFile), []byte(pod.Namespace+"/"+pod.Name), 0o640)
+}
+
+// leftDirs are the pods that have a directory here.
+func (m *Manager) leftDirs() []*corev1.Pod {
+	entries, err := os.ReadDir(filepath.Join(m.cfg.RootDir, "pods"))
+	if err != nil {
+		return nil // there has been no pod yet
+	}
+	var out []*corev1.Pod
+	for _, e := range entries {
+		pod := unknownPod(types.UID(e.Name()))
+		if data, err := os.ReadFile(filepath.Join(m.podDir(pod.UID), identityFile)); err == nil {
+			if namespace, name, ok := strings.Cut(string(data), "/"); ok && filepath.IsLocal(name) && filepath.IsLocal(namespace) {
+				pod.Namespace, pod.Name = namespace, name
+			}
+		}
+		out = append(out, pod)
+	}
+	return out
+}
+
+func unknownPod(uid types.UID) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: "unknown", Namespace: "unknown"}}
 }

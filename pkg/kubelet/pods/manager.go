@@ -315,16 +315,19 @@ func (m *Manager) endOrphans(ctx context.Context) error {
 			m.endOrphan(orphan(box))
 		}
 	}
+	for _, pod := range m.leftDirs() {
+		m.endOrphan(pod)
+	}
 	leftovers, err := m.cfg.Volumes.Orphans()
 	if err != nil {
 		return fmt.Errorf("volumes: %w", err)
 	}
-	groups, err := m.cfg.Cgroups.Pods()
+	groups, err := m.cfg.Cgroups.Abandoned()
 	if err != nil {
 		return fmt.Errorf("cgroups: %w", err)
 	}
 	for _, uid := range append(leftovers, groups...) {
-		m.endOrphan(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: "unknown", Namespace: "unknown"}})
+		m.endOrphan(unknownPod(uid))
 	}
 	return nil
 }

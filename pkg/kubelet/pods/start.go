@@ -126,12 +126,13 @@ func (w *worker) runSandbox(ctx context.Context) (sandbox, error) {
 	if err != nil {
 		return sandbox{}, err
 	}
+	w.parent = parent
 	attempt := w.plan.sandboxAttempt
 	config, err := w.m.sandboxConfig(w.pod, attempt, parent)
 	if err != nil {
 		return sandbox{}, err
 	}
-	if err := makeLogDir(config.LogDirectory); err != nil {
+	if err := errors.Join(makeLogDir(config.LogDirectory), w.m.writeIdentity(w.pod)); err != nil {
 		return sandbox{}, err
 	}
 	created := time.Now()

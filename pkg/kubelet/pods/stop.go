@@ -3,6 +3,7 @@ package pods
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/images"
 )
 
 // minGrace is what a container gets after its preStop hook took all the time there was.
@@ -21,8 +23,7 @@ const minGrace = 2 * time.Second
 // ending is how far a pod's end has come.
 type ending struct {
 	began       bool
-	drained     bool          // no proxy sends it anything new
-	grace       time.Duration // of the stops under way
+	drained     bool // no proxy sends it anything new
 	stopped     bool          // its sandboxes are stopped
 	released    bool          // its volumes and cgroup are gone
 	deleteSent  time.Time
@@ -114,19 +115,24 @@ func (w *worker) stopContainers(active []*container) {
 	if w.isRemoved && w.pod.DeletionGracePeriodSeconds == nil && w.pod.Spec.TerminationGracePeriodSeconds == nil {
 		grace = minGrace
 	}
-	shorter := grace < w.end.grace
-	w.end.grace = grace
 	for _, c := range active {
-		key := "stop " + c.id
-		if shorter {
-			if cancel := w.jobs[key]; cancel != nil {
-				cancel()
-				continue // its end brings us back here
+		if cancel := w.jobs[stopKey(c.id)]; cancel != nil {
+			if grace < w.stops[c.id].grace {
+				cancel() // its end brings us back here
 			}
+			continue
 		}
 		w.stopContainer(c, grace, describeKill(c.name))
 	}
 }
+
+// stop is how a container is being stopped.
+type stop struct {
+	grace  time.Duration
+	hooked bool // its preStop hook has run
+}
+
+func stopKey(containerID string) string { return "stop " + containerID }
 
 // kill stops one container that must not go on, so that it can be started again.
 func (w *worker) kill(k kill) {
@@ -156,7 +162,7 @@ func specOf(pod *corev1.Pod, name string) *corev1.Container {
 
 // stopContainer runs the preStop hook and stops the container, beside the worker.
 func (w *worker) stopContainer(c *container, grace time.Duration, message string) {
-	key := "stop " + c.id
+	key := stopKey(c.id)
 	if _, busy := w.jobs[key]; busy || !w.retries.due(key, time.Now()) {
 		return
 	}
@@ -164,26 +170,27 @@ func (w *worker) stopContainer(c *container, grace time.Duration, message string
 	if spec == nil {
 		spec = &corev1.Container{Name: c.name}
 	}
-	w.containerEvent(spec, corev1.EventTypeNormal, "Killing", message)
-	hook := preStopOf(spec, c)
+	before := w.stops[c.id]
+	w.stops[c.id] = stop{grace: grace, hooked: before.hooked}
+	if before == (stop{}) {
+		w.containerEvent(spec, corev1.EventTypeNormal, "Killing", message)
+	}
+	var hook *corev1.LifecycleHandler
+	if !before.hooked {
+		hook = preStopOf(spec, c)
+	}
 	pod := w.withAddresses()
 	w.job(w.upstream, key, func(ctx context.Context) func() {
-		left := grace
-		if hook != nil && grace > 0 {
-			began := time.Now()
-			if err := w.preStop(ctx, pod, spec, c.id, hook, grace); err != nil {
-				w.log.Warn("preStop hook failed", "container", c.name, "error", err)
-				w.m.cfg.Events.EventOn(pod, "", corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
-			}
-			left = max(grace-time.Since(began), minGrace)
-		}
+		left := w.preStop(ctx, pod, spec, c.id, hook, grace)
+		hooked := ctx.Err() == nil
 		var err error
-		if ctx.Err() == nil {
+		if hooked {
 			_, err = w.m.cfg.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.id, Timeout: int64((left + time.Second - 1) / time.Second)})
 		}
 		canceled := ctx.Err() != nil
 		return func() {
 			w.changed()
+			w.stops[c.id] = stop{grace: grace, hooked: hooked}
 			if err != nil && !cri.NotFound(err) && !canceled {
 				w.log.Warn("container not stopped", "container", c.name, "error", err)
 				w.retries.fail(key, time.Now(), time.Second, 10*time.Second)
@@ -194,10 +201,19 @@ func (w *worker) stopContainer(c *container, grace time.Duration, message string
 	})
 }
 
-func (w *worker) preStop(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, id string, hook *corev1.LifecycleHandler, grace time.Duration) error {
+// preStop runs the hook, if there is one, and says what is left of the grace period.
+func (w *worker) preStop(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, id string, hook *corev1.LifecycleHandler, grace time.Duration) time.Duration {
+	if hook == nil || grace == 0 {
+		return grace
+	}
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	return w.m.hook(ctx, pod, spec, id, hook)
+	if err := w.m.hook(ctx, pod, spec, id, hook); err != nil && !errors.Is(err, context.Canceled) {
+		w.log.Warn("preStop hook failed", "container", spec.Name, "error", err)
+		w.m.cfg.Events.EventOn(pod, images.FieldPath(pod, spec.Name), corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+	return max(grace-time.Since(began), minGrace)
 }
 
 // preStopOf finds the hook in the spec, or, when the API has the pod no more,
@@ -336,7 +352,7 @@ func (w *worker) removeSandboxes(ctx context.Context, now time.Time) bool {
 // removeFiles removes what the kubelet wrote for the pod. Volumes have gone before.
 func (w *worker) removeFiles() {
 	dir := w.m.podDir(w.uid)
-	for _, path := range []string{filepath.Join(dir, "etc-hosts"), filepath.Join(dir, "containers"), w.m.logDir(w.pod)} {
+	for _, path := range []string{filepath.Join(dir, "etc-hosts"), filepath.Join(dir, "containers"), w.m.logDir(w.pod), filepath.Join(dir, identityFile)} {
 		if err := os.RemoveAll(path); err != nil {
 			w.log.Warn("pod's files not removed", "error", err)
 		}

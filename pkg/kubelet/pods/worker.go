@@ -71,6 +71,8 @@ type worker struct {
 	refreshed   time.Time // when volumes' contents were last brought up to date
 	firstSeen   time.Time
 	ranAt       time.Time // when it was first Running
+	stops       map[string]stop // by container id
+	parent      string          // its cgroup, as the runtime wants it; "": not asked yet
 	end         ending
 	upstream    context.Context // ends when the kubelet does
 	startCtx    context.Context // ends when the pod is to end
@@ -81,7 +83,7 @@ func newWorker(m *Manager, ctx context.Context, pod *corev1.Pod) *worker {
 	w := &worker{
 		m: m, uid: pod.UID, desired: pod, state: pending, waker: make(chan struct{}, 1),
 		log:     m.cfg.Log.With("pod", pod.Namespace+"/"+pod.Name),
-		waiting: map[string]corev1.ContainerStateWaiting{}, retries: retries{}, jobs: map[string]context.CancelFunc{},
+		waiting: map[string]corev1.ContainerStateWaiting{}, retries: retries{}, jobs: map[string]context.CancelFunc{}, stops: map[string]stop{},
 		upstream: ctx, firstSeen: time.Now(),
 		everReady: conditionTrue(&pod.Status, corev1.PodReady),
 	}

@@ -22,7 +22,7 @@ import (
 type Options struct {
 	Mount   string       // where cgroups are mounted; "": /sys/fs/cgroup
 	Root    string       // the cgroup below which kubepods stands; "": the top
-	Systemd bool         // systemd owns the tree: names are slices
+	Systemd Units        // systemd, when it owns the tree: cgroups are slices; nil: they are directories
 	PodPIDs int64        // processes a pod may have; 0: no bound
 	Log     *slog.Logger // required
 }
@@ -55,71 +55,83 @@ func NewFS(o Options) *FS {
 func (f *FS) Unified() bool { return f.unified }
 
 // Prepare makes kubepods and its QoS classes.
-func (f *FS) Prepare(_ context.Context, allocatable corev1.ResourceList) error {
+func (f *FS) Prepare(ctx context.Context, allocatable corev1.ResourceList) error {
 	top := Group{Memory: allocatable.Memory().Value()}
 	if milli := allocatable.Cpu().MilliValue(); milli > 0 {
 		top.Shares = Shares(milli)
 	}
 	return errors.Join(
-		f.set(place{rootName}, top),
-		f.set(place{rootName, burstable}, Group{Shares: MinShares}),
-		f.set(place{rootName, bestEffort}, Group{Shares: MinShares}),
+		f.set(ctx, place{rootName}, top),
+		f.set(ctx, place{rootName, burstable}, Group{Shares: MinShares}),
+		f.set(ctx, place{rootName, bestEffort}, Group{Shares: MinShares}),
 	)
 }
 
 // Ensure makes the pod's cgroup.
-func (f *FS) Ensure(_ context.Context, pod *corev1.Pod) (string, error) {
+func (f *FS) Ensure(ctx context.Context, pod *corev1.Pod) (string, error) {
 	p := placeOf(pod)
-	if err := f.set(p, Pod(pod, f.PodPIDs)); err != nil {
+	if err := f.set(ctx, p, Pod(pod, f.PodPIDs)); err != nil {
 		return "", fmt.Errorf("cgroup of pod: %w", err)
 	}
-	if f.Systemd {
-		return p.slice(), nil
+	if f.Systemd != nil {
+		return p.below(f.Root).slice(), nil
 	}
 	return p.dir(f.Root), nil
 }
 
 // Weigh sets the burstable class's weight.
-func (f *FS) Weigh(_ context.Context, pods []*corev1.Pod) error {
-	return f.set(place{rootName, burstable}, Burstable(pods))
+func (f *FS) Weigh(ctx context.Context, pods []*corev1.Pod) error {
+	return f.set(ctx, place{rootName, burstable}, Burstable(pods))
 }
 
 // Remove ends the pod's cgroup in every hierarchy. Processes still in it are
 // killed first.
 func (f *FS) Remove(ctx context.Context, uid types.UID) error {
 	var errs []error
+	if f.Systemd != nil {
+		for _, c := range classes() {
+			errs = append(errs, f.stopSlice(ctx, podPlace(c, uid)))
+		}
+	}
 	for _, h := range f.hierarchies() {
-		for _, c := range []string{"", burstable, bestEffort} {
+		for _, c := range classes() {
 			errs = append(errs, removeTree(ctx, filepath.Join(h, f.dir(podPlace(c, uid)))))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Pods lists the pods that have a cgroup in any hierarchy.
-func (f *FS) Pods() ([]types.UID, error) {
-	seen := map[types.UID]bool{}
-	var out []types.UID
+// Abandoned lists pods whose cgroups hold no process. Those in which something
+// runs may be another kubelet's.
+func (f *FS) Abandoned() ([]types.UID, error) {
+	busy := map[types.UID]bool{}
 	for _, h := range f.hierarchies() {
-		for _, p := range []place{{rootName}, {rootName, burstable}, {rootName, bestEffort}} {
-			entries, err := os.ReadDir(filepath.Join(h, f.dir(p)))
+		for _, c := range classes() {
+			p := podPlace(c, "")
+			dir := filepath.Join(h, f.dir(p[:len(p)-1]))
+			entries, err := os.ReadDir(dir)
 			if err != nil {
 				continue // not every hierarchy has pods
 			}
 			for _, e := range entries {
-				if uid, ok := uidOf(e.Name()); ok && e.IsDir() && !seen[uid] {
-					seen[uid] = true
-					out = append(out, uid)
+				if uid, ok := uidOf(e.Name()); ok && e.IsDir() {
+					busy[uid] = busy[uid] || len(processes(filepath.Join(dir, e.Name()))) > 0
 				}
 			}
+		}
+	}
+	var out []types.UID
+	for uid, is := range busy {
+		if !is {
+			out = append(out, uid)
 		}
 	}
 	return out, nil
 }
 
 func (f *FS) dir(p place) string {
-	if f.Systemd {
-		return p.sliceDir(f.Root)
+	if f.Systemd != nil {
+		return p.below(f.Root).sliceDir()
 	}
 	return p.dir(f.Root)
 }
@@ -135,7 +147,7 @@ func (f *FS) hierarchies() []string {
 	}
 	var out []string
 	for _, e := range entries {
-		if e.IsDir() && e.Name() != "unified" {
+		if e.IsDir() {
 			out = append(out, filepath.Join(f.Mount, e.Name()))
 		}
 	}
@@ -144,7 +156,10 @@ func (f *FS) hierarchies() []string {
 
 // set makes a cgroup and writes what it is given. A host that does not let us
 // is warned of once and lived with: containers still have their own limits.
-func (f *FS) set(p place, g Group) error {
+func (f *FS) set(ctx context.Context, p place, g Group) error {
+	if f.Systemd != nil {
+		return f.setSlice(ctx, p, g)
+	}
 	if f.unified {
 		return f.setV2(p, g)
 	}
@@ -299,9 +314,17 @@ func removeDirs(dir string) error {
 }
 
 func killAll(dir string) {
+	for _, pid := range processes(dir) {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
+	}
+}
+
+// processes are those in a cgroup and below it.
+func processes(dir string) []int {
+	var out []int
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Name() != "cgroup.procs" {
-			return nil
+			return nil // what goes away meanwhile holds nothing
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -309,9 +332,10 @@ func killAll(dir string) {
 		}
 		for _, f := range strings.Fields(string(data)) {
 			if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
+				out = append(out, pid)
 			}
 		}
 		return nil
 	})
+	return out
 }

@@ -20,8 +20,8 @@ type Cgroups interface {
 	Weigh(ctx context.Context, pods []*corev1.Pod) error
 	// Remove ends a pod's cgroup, wherever it is. An absent one is fine.
 	Remove(ctx context.Context, uid types.UID) error
-	// Pods lists the pods that have a cgroup.
-	Pods() ([]types.UID, error)
+	// Abandoned lists the pods that have a cgroup without any process in it.
+	Abandoned() ([]types.UID, error)
 	// Unified says that the host has cgroup v2.
 	Unified() bool
 }
@@ -36,7 +36,7 @@ func (None) Prepare(context.Context, corev1.ResourceList) error  { return nil }
 func (None) Ensure(context.Context, *corev1.Pod) (string, error) { return "", nil }
 func (None) Weigh(context.Context, []*corev1.Pod) error          { return nil }
 func (None) Remove(context.Context, types.UID) error             { return nil }
-func (None) Pods() ([]types.UID, error)                          { return nil, nil }
+func (None) Abandoned() ([]types.UID, error)                     { return nil, nil }
 func (None) Unified() bool                                       { return false }
 
 // The names in the hierarchy, upstream's.
@@ -58,6 +58,8 @@ func class(q corev1.PodQOSClass) string {
 	return ""
 }
 
+func classes() []string { return []string{"", burstable, bestEffort} }
+
 // place is a cgroup's position as a list of names: kubepods, burstable, pod<uid>.
 type place []string
 
@@ -76,14 +78,25 @@ func podPlace(class string, uid types.UID) place {
 // dir is the place as cgroupfs has it.
 func (p place) dir(root string) string { return path.Join(append([]string{"/", root}, p...)...) }
 
+// below puts the place under a root, whose names are steps like any other.
+func (p place) below(root string) place {
+	var out place
+	for _, name := range strings.Split(root, "/") {
+		if name != "" {
+			out = append(out, name)
+		}
+	}
+	return append(out, p...)
+}
+
 // slice is the place as systemd has it: each unit's name spells out its parents.
 func (p place) slice() string {
 	return strings.Join(escaped(p), "-") + ".slice"
 }
 
 // sliceDir is where systemd puts the slice in the file system.
-func (p place) sliceDir(root string) string {
-	dirs := []string{"/", root}
+func (p place) sliceDir() string {
+	dirs := []string{"/"}
 	for i := range p {
 		dirs = append(dirs, p[:i+1].slice())
 	}

@@ -1,0 +1,129 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	systemd "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/godbus/dbus/v5"
+)
+
+// Units is what is asked of systemd over D-Bus. *dbus.Conn of go-systemd has it.
+type Units interface {
+	StartTransientUnitContext(ctx context.Context, name, mode string, properties []systemd.Property, done chan<- string) (int, error)
+	SetUnitPropertiesContext(ctx context.Context, name string, runtime bool, properties ...systemd.Property) error
+	StopUnitContext(ctx context.Context, name, mode string, done chan<- string) (int, error)
+	ResetFailedUnitContext(ctx context.Context, name string) error
+}
+
+// Errors of systemd that mean that there is nothing to do.
+const (
+	unitExists  = "org.freedesktop.systemd1.UnitExists"
+	noSuchUnit  = "org.freedesktop.systemd1.NoSuchUnit"
+	modeReplace = "replace"
+)
+
+// ConnectSystemd opens the bus.
+func ConnectSystemd(ctx context.Context) (*systemd.Conn, error) {
+	conn, err := systemd.NewWithContext(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the systemd cgroup driver needs systemd on D-Bus (else: --cgroup-driver=cgroupfs, here and in the runtime): %w", err)
+	}
+	return conn, nil
+}
+
+// setSlice makes a slice, or gives one that is there what it is to have.
+func (f *FS) setSlice(ctx context.Context, p place, g Group) error {
+	full := p.below(f.Root)
+	name := full.slice()
+	properties := sliceProperties(g, f.unified)
+	whole := append([]systemd.Property{
+		systemd.PropDescription("Podium pods: " + strings.Join(full, "/")),
+		property("DefaultDependencies", false),
+	}, properties...)
+	if len(full) > 1 {
+		whole = append(whole, systemd.PropWants(full[:len(full)-1].slice()))
+	}
+	done := make(chan string, 1)
+	_, err := f.Systemd.StartTransientUnitContext(ctx, name, modeReplace, whole, done)
+	if isBusError(err, unitExists) {
+		if err := f.Systemd.SetUnitPropertiesContext(ctx, name, true, properties...); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	return await(ctx, name, done)
+}
+
+func (f *FS) stopSlice(ctx context.Context, p place) error {
+	name := p.below(f.Root).slice()
+	done := make(chan string, 1)
+	_, err := f.Systemd.StopUnitContext(ctx, name, modeReplace, done)
+	if isBusError(err, noSuchUnit) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("stop %s: %w", name, err)
+	}
+	err = await(ctx, name, done)
+	_ = f.Systemd.ResetFailedUnitContext(ctx, name) // it need not have failed
+	return err
+}
+
+func await(ctx context.Context, name string, done <-chan string) error {
+	select {
+	case result := <-done:
+		if result != "done" && result != "skipped" {
+			return fmt.Errorf("%s: systemd says %s", name, result)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func isBusError(err error, name string) bool {
+	var e dbus.Error
+	return errors.As(err, &e) && e.Name == name
+}
+
+// sliceProperties are a group's values under systemd's names for them.
+func sliceProperties(g Group, v2 bool) []systemd.Property {
+	out := []systemd.Property{
+		property("CPUAccounting", true), property("MemoryAccounting", true), property("TasksAccounting", true),
+	}
+	if g.Shares > 0 {
+		if v2 {
+			out = append(out, property("CPUWeight", uint64(Weight(g.Shares))))
+		} else {
+			out = append(out, property("CPUShares", uint64(g.Shares)))
+		}
+	}
+	quota := uint64(math.MaxUint64) // none
+	if g.Quota > 0 {
+		const perSecond = 1000000 / QuotaPeriod
+		quota = uint64(g.Quota) * perSecond
+	}
+	out = append(out, property("CPUQuotaPerSecUSec", quota))
+	if g.Memory > 0 {
+		name := "MemoryLimit"
+		if v2 {
+			name = "MemoryMax"
+		}
+		out = append(out, property(name, uint64(g.Memory)))
+	}
+	if g.PIDs > 0 {
+		out = append(out, property("TasksMax", uint64(g.PIDs)))
+	}
+	return out
+}
+
+func property(name string, value any) systemd.Property {
+	return systemd.Property{Name: name, Value: dbus.MakeVariant(value)}
+}
