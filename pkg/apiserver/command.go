@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"podium/api/openapi"
 	"podium/pkg/apiserver/authn"
@@ -46,6 +47,8 @@ type options struct {
 	kubeletCert    string
 	kubeletKey     string
 	kubeletTimeout time.Duration
+
+	kubeletAddresses []string
 
 	serviceCIDR string
 	nodePorts   string
@@ -102,6 +105,8 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.kubeletCert, "kubelet-client-certificate", "", "file with our certificate for kubelets")
 	f.StringVar(&o.kubeletKey, "kubelet-client-key", "", "file with that certificate's key")
 	f.DurationVar(&o.kubeletTimeout, "kubelet-timeout", 5*time.Second, "how long a kubelet may take to accept a connection")
+
+	f.StringSliceVar(&o.kubeletAddresses, "kubelet-preferred-address-types", []string{"InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS"}, "which of a node's addresses to use, best first")
 
 	f.StringVar(&o.serviceCIDR, "service-cluster-ip-range", "10.96.0.0/16", "range that Services' cluster IPs are taken from")
 	f.StringVar(&o.nodePorts, "service-node-port-range", "30000-32767", "ports that Services' node ports are taken from")
@@ -180,13 +185,14 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	s := scheme.New()
-	streams, err := o.streams(advertise, log)
+	nodes, err := o.nodeProxy(advertise, log)
 	if err != nil {
 		return err
 	}
+	defer nodes.Close()
 	forKinds := registry.Config{
 		Store: store, ServiceCIDR: cidr, NodePorts: ports, Tokens: tokens, TokenAudiences: tokens.Audiences(),
-		Now: time.Now, Streams: streams,
+		Now: time.Now, Streams: nodes.Streams(),
 	}
 	server, err := New(Config{
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
@@ -291,12 +297,15 @@ func (o *options) advertised(l net.Listener) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), port), nil
 }
 
-// streams are the connections to kubelets that go through this server.
-func (o *options) streams(own netip.AddrPort, log *slog.Logger) (registry.Streams, error) {
-	proxy, err := nodeproxy.FromFiles(nodeproxy.Config{Timeout: o.kubeletTimeout, Own: []netip.AddrPort{own}, Log: log},
-		o.kubeletCA, o.kubeletCert, o.kubeletKey)
-	if err != nil {
-		return registry.Streams{}, fmt.Errorf("reach kubelets: %w", err)
+// nodeProxy makes the connections to nodes and pods that go through this server.
+func (o *options) nodeProxy(own netip.AddrPort, log *slog.Logger) (*nodeproxy.Proxy, error) {
+	cfg := nodeproxy.Config{Timeout: o.kubeletTimeout, Own: []netip.AddrPort{own}, Log: log}
+	for _, t := range o.kubeletAddresses {
+		cfg.AddressTypes = append(cfg.AddressTypes, corev1.NodeAddressType(t))
 	}
-	return proxy.Streams(), nil
+	p, err := nodeproxy.FromFiles(cfg, o.kubeletCA, o.kubeletCert, o.kubeletKey)
+	if err != nil {
+		return nil, fmt.Errorf("reach kubelets: %w", err)
+	}
+	return p, nil
 }
