@@ -24,8 +24,8 @@ const minGrace = 2 * time.Second
 type ending struct {
 	began       bool
 	drained     bool // no proxy sends it anything new
-	stopped     bool          // its sandboxes are stopped
-	released    bool          // its volumes and cgroup are gone
+	stopped     bool // its sandboxes are stopped
+	released    bool // its volumes and cgroup are gone
 	deleteSent  time.Time
 	deletedOnce bool
 }

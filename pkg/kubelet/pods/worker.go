@@ -70,7 +70,7 @@ type worker struct {
 	everReady   bool
 	refreshed   time.Time // when volumes' contents were last brought up to date
 	firstSeen   time.Time
-	ranAt       time.Time // when it was first Running
+	ranAt       time.Time       // when it was first Running
 	stops       map[string]stop // by container id
 	parent      string          // its cgroup, as the runtime wants it; "": not asked yet
 	end         ending
