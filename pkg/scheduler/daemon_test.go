@@ -365,6 +365,34 @@ func TestOneOfManyLeads(t *testing.T) {
 	})
 }
 
+// TestALongAbsenceOfTheServer costs the leader its lease; it must lead again
+// when the server is back, without anybody starting it anew.
+func TestALongAbsenceOfTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var down atomic.Bool
+		w.api.Before = func(*http.Request) (*http.Response, error) {
+			if down.Load() {
+				return nil, io.ErrUnexpectedEOF
+			}
+			return nil, nil
+		}
+		w.node(node("a", "1", "4Gi"))
+		stop := w.start(scheduler.Config{LeaderElect: true})
+		settle()
+		down.Store(true)
+		w.api.Break()
+		time.Sleep(10 * time.Minute)
+		down.Store(false)
+		w.create(pod("p", "1"))
+		settle()
+		if got := w.where(); got != "p:a" {
+			t.Error(got)
+		}
+		stop()
+	})
+}
+
 func TestADeletedPodFreesItsRoomWhileItIsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

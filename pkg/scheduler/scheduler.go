@@ -21,7 +21,7 @@ import (
 )
 
 // Run schedules pods until ctx ends; then it returns nil. With LeaderElect it
-// first waits for its turn, and returns leaderelection.ErrLost when that is over.
+// does so while it is its turn, and waits for the next one otherwise.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.setDefaults()
 	d := &daemonState{metrics: newMetrics(cfg.Registry)}
@@ -38,11 +38,18 @@ func Run(ctx context.Context, cfg Config) error {
 	if !cfg.LeaderElect {
 		return lead(ctx)
 	}
-	return leaderelection.Run(ctx, leaderelection.Config{
+	election := leaderelection.Config{
 		Client: cfg.Client, Namespace: cfg.LeaseSpace, Name: cfg.LeaseName, Identity: cfg.Identity,
 		LeaseDuration: cfg.LeaseDuration, RenewDeadline: cfg.RenewDeadline, RetryPeriod: cfg.RetryPeriod,
 		Log: cfg.Log, OnLeading: d.metrics.leading(cfg.LeaseName),
-	}, lead)
+	}
+	for {
+		err := leaderelection.Run(ctx, election, lead)
+		if !errors.Is(err, leaderelection.ErrLost) {
+			return err
+		}
+		cfg.Log.Warn("not leading any more", "lease", cfg.LeaseName)
+	}
 }
 
 // daemonState is what outlives a leadership.
