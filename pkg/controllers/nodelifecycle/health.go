@@ -50,6 +50,16 @@ func (h *health) observe(n *corev1.Node, lease *coordinationv1.Lease, now time.T
 	return now.Sub(b.seen)
 }
 
+// silence is how long a node has been silent, as far as was observed.
+func (h *health) silence(node string, now time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b := h.beats[node]; b != nil {
+		return now.Sub(b.seen)
+	}
+	return 0
+}
+
 func (h *health) forget(node string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

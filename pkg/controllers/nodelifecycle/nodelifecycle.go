@@ -39,6 +39,10 @@ func Defaults() Options {
 // recheck is how often a node that is not ready is looked at.
 const recheck = 5 * time.Second
 
+// minFresh is how long a node that is well may be silent: its kubelet renews
+// its lease every 10 s.
+const minFresh = 15 * time.Second
+
 // Config is what the controller needs.
 type Config struct {
 	kit.Kit
@@ -197,7 +201,7 @@ func (c *Controller) mayEvict(n *corev1.Node, silent bool) (ok bool, wait time.D
 		}
 		return false, 0
 	}
-	zone, anyReady := c.census(n)
+	zone, anyReady := c.census(n, now)
 	back := c.health.judge(!anyReady, now)
 	switch {
 	case !anyReady:
@@ -211,10 +215,12 @@ func (c *Controller) mayEvict(n *corev1.Node, silent bool) (ok bool, wait time.D
 }
 
 // census counts the nodes of n's zone, n as not ready, and looks for a ready
-// one anywhere.
-func (c *Controller) census(n *corev1.Node) (zone census, anyReady bool) {
+// one anywhere. Ready is who was heard of late: in an outage of everything some
+// node is the first whose grace is over, and the others are about to follow.
+func (c *Controller) census(n *corev1.Node, now time.Time) (zone census, anyReady bool) {
+	fresh := max(c.cfg.Options.GracePeriod/2, minFresh)
 	for _, other := range c.cfg.Views.Nodes.List() {
-		ready := other.Name != n.Name && readiness(other) == corev1.ConditionTrue
+		ready := other.Name != n.Name && readiness(other) == corev1.ConditionTrue && c.health.silence(other.Name, now) < fresh
 		anyReady = anyReady || ready
 		switch {
 		case zoneOf(other) != zoneOf(n):
