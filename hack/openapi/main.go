@@ -94,6 +94,7 @@ func runGenerator() ([]byte, error) {
 	for _, m := range regexp.MustCompile(`_ "(.*)"`).FindAllStringSubmatch(string(source), -1) {
 		args = append(args, m[1])
 	}
+	defer os.Remove(filepath.Join(generator, "generated", "generated.go"))
 	if _, err := goCommand(args...); err != nil {
 		return nil, err
 	}

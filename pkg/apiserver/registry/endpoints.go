@@ -1,5 +1,7 @@
 package registry
 
+//lint:file-ignore SA1019 Endpoints are deprecated, and served for those who still read them.
+
 import (
 	"fmt"
 	"net"

@@ -1,5 +1,7 @@
 package registry_test
 
+//lint:file-ignore SA1019 Endpoints are deprecated, and served.
+
 import (
 	"context"
 	"strings"

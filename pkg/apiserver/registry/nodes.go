@@ -61,6 +61,7 @@ func validateNode(new, old *corev1.Node) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validateTaints(new.Spec.Taints, field.NewPath("metadata", "taints"))
 	errs = append(errs, validatePodCIDRs(new, path)...)
+	//lint:ignore SA1019 the field is there to be refused
 	if new.Spec.ConfigSource != nil {
 		errs = append(errs, field.Forbidden(path.Child("configSource"), podspec.Unsupported))
 	}

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"podium/pkg/scheme"
@@ -140,19 +139,15 @@ func markEvicted(ctx context.Context, b Backend, namespace, name string, p *meta
 }
 
 func checkPreconditions(pod *corev1.Pod, p *metav1.Preconditions) error {
-	if p == nil {
+	switch {
+	case p == nil:
 		return nil
-	}
-	wantUID := func(uid types.UID) error {
+	case p.UID != nil && *p.UID != pod.UID:
 		return apierrors.NewConflict(corev1.Resource("pods"), pod.Name,
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, pod.UID))
-	}
-	if p.UID != nil && *p.UID != pod.UID {
-		return wantUID(*p.UID)
-	}
-	if p.ResourceVersion != nil && *p.ResourceVersion != pod.ResourceVersion {
+			fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, pod.UID))
+	case p.ResourceVersion != nil && *p.ResourceVersion != pod.ResourceVersion:
 		return apierrors.NewConflict(corev1.Resource("pods"), pod.Name,
-			fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, pod.ResourceVersion))
+			fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, pod.ResourceVersion))
 	}
 	return nil
 }

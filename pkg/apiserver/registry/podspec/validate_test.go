@@ -415,3 +415,20 @@ func TestPullPolicyFollowsTheTag(t *testing.T) {
 		}
 	}
 }
+
+// What every pod pays on its way into the store.
+func BenchmarkDefaultAndValidate(b *testing.B) {
+	spec := minimal()
+	spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 80}}
+	spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "b"}}
+	spec.Containers[0].Resources.Limits = quantities("cpu", "1", "memory", "1Gi")
+	path := field.NewPath("spec")
+	b.ReportAllocs()
+	for b.Loop() {
+		pod := &corev1.Pod{Spec: *spec.DeepCopy()}
+		podspec.DefaultPod(pod)
+		if errs := podspec.Validate(&pod.Spec, path); len(errs) > 0 {
+			b.Fatal(errs)
+		}
+	}
+}
