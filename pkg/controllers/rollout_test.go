@@ -188,6 +188,7 @@ func TestAdoptAndRelease(t *testing.T) {
 		labels := map[string]string{"app": "web"}
 		d := deploymentOf("web", 2, "v1")
 		orphan := create(c, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "orphan", Labels: labels}, Spec: d.Spec.Template.Spec})
+		time.Sleep(time.Second) // its view of pods and of replica sets are two views
 		rs := create(c, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: labels}, Spec: appsv1.ReplicaSetSpec{
 			Replicas: new(int32(2)), Selector: d.Spec.Selector, Template: d.Spec.Template,
 		}})

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/controllers/backends"
@@ -44,11 +43,12 @@ func decide(s *corev1.Service, groups []*group, have []*discoveryv1.EndpointSlic
 	byKey := map[string][]*discoveryv1.EndpointSlice{}
 	for _, es := range have {
 		d.names[es.Name] = true
-		byKey[groupKey(es.AddressType, es.Ports)] = append(byKey[groupKey(es.AddressType, es.Ports)], es)
+		key := groupKey(es.AddressType, es.Ports)
+		byKey[key] = append(byKey[key], es)
 	}
 	for _, g := range groups {
-		d.keep(g, byKey[g.key()])
-		delete(byKey, g.key())
+		d.keep(g, byKey[g.key])
+		delete(byKey, g.key)
 	}
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		d.empty = append(d.empty, byKey[key]...)
@@ -98,7 +98,7 @@ func (d *decision) keep(g *group, have []*discoveryv1.EndpointSlice) {
 			}
 			delete(want, key)
 			draft.Endpoints = append(draft.Endpoints, e.Endpoint)
-			if !equality.Semantic.DeepEqual(e.Endpoint, es.Endpoints[i]) {
+			if !sameEndpoint(&e.Endpoint, &es.Endpoints[i]) {
 				draft.touch(e)
 			}
 		}

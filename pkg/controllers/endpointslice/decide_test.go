@@ -3,6 +3,7 @@ package endpointslice
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -290,6 +291,23 @@ func BenchmarkDecide1000(b *testing.B) {
 		p := decide(service(), desired(service(), members, noZone), have, 100)
 		if len(p.Update) != 1 || len(p.Create)+len(p.Delete) != 0 {
 			b.Fatal("one pod changed: one slice changes")
+		}
+	}
+}
+
+// TestSameEndpointKnowsAllFields fails when the API's endpoint gets a field
+// that sameEndpoint does not compare.
+func TestSameEndpointKnowsAllFields(t *testing.T) {
+	for _, tc := range []struct {
+		of   reflect.Type
+		want int
+	}{
+		{reflect.TypeFor[discoveryv1.Endpoint](), 8},
+		{reflect.TypeFor[discoveryv1.EndpointConditions](), 3},
+		{reflect.TypeFor[discoveryv1.EndpointHints](), 2},
+	} {
+		if got := tc.of.NumField(); got != tc.want {
+			t.Errorf("%v has %d fields, sameEndpoint knows %d", tc.of, got, tc.want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package endpointslice
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,12 +33,11 @@ type endpoint struct {
 // group are the endpoints of one address family that have the same ports:
 // those that may share a slice.
 type group struct {
+	key       string
 	family    discoveryv1.AddressType
 	ports     []discoveryv1.EndpointPort
 	endpoints []endpoint // in the order of the pods
 }
-
-func (g *group) key() string { return groupKey(g.family, g.ports) }
 
 // groupKey is equal for slices whose endpoints may be exchanged.
 func groupKey(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) string {
@@ -51,23 +51,41 @@ func groupKey(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) 
 
 // desired sorts the service's pods into groups, in a stable order.
 func desired(s *corev1.Service, members []*corev1.Pod, zone func(node string) string) []*group {
-	byKey := map[string]*group{}
+	var groups []*group
 	for _, family := range backends.Families(s) {
+		byNumbers := map[string]*group{}
+		var numbers []byte
 		for _, p := range members {
 			ip := backends.Address(p, family)
 			if ip == "" || !backends.Counts(p) {
 				continue
 			}
-			g := &group{family: discoveryv1.AddressType(family), ports: portsOf(s, p)}
-			if have := byKey[g.key()]; have != nil {
-				g = have
-			} else {
-				byKey[g.key()] = g
+			numbers = appendNumbers(numbers[:0], s, p)
+			g := byNumbers[string(numbers)]
+			if g == nil {
+				g = &group{family: discoveryv1.AddressType(family), ports: portsOf(s, p)}
+				g.key = groupKey(g.family, g.ports)
+				byNumbers[string(numbers)] = g
+				groups = append(groups, g)
 			}
 			g.endpoints = append(g.endpoints, endpointOf(s, p, ip, zone))
 		}
 	}
-	return slices.SortedFunc(maps.Values(byKey), func(a, b *group) int { return cmp.Compare(a.key(), b.key()) })
+	slices.SortFunc(groups, func(a, b *group) int { return cmp.Compare(a.key, b.key) })
+	return groups
+}
+
+// appendNumbers writes the numbers that the service's ports have in this pod:
+// pods for which they are equal are of one group.
+func appendNumbers(b []byte, s *corev1.Service, p *corev1.Pod) []byte {
+	for i := range s.Spec.Ports {
+		n, ok := backends.Port(p, &s.Spec.Ports[i])
+		if !ok {
+			n = -1
+		}
+		b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	}
+	return b
 }
 
 func portsOf(s *corev1.Service, p *corev1.Pod) []discoveryv1.EndpointPort {
@@ -162,4 +180,28 @@ func deref[T any](p *T) T {
 		return none
 	}
 	return *p
+}
+
+// sameEndpoint compares what endpointOf sets, and what it leaves out.
+func sameEndpoint(a, b *discoveryv1.Endpoint) bool {
+	return slices.Equal(a.Addresses, b.Addresses) &&
+		same(a.Conditions.Ready, b.Conditions.Ready) && same(a.Conditions.Serving, b.Conditions.Serving) &&
+		same(a.Conditions.Terminating, b.Conditions.Terminating) &&
+		same(a.Hostname, b.Hostname) && same(a.TargetRef, b.TargetRef) && same(a.NodeName, b.NodeName) && same(a.Zone, b.Zone) &&
+		maps.Equal(a.DeprecatedTopology, b.DeprecatedTopology) && sameHints(a.Hints, b.Hints)
+}
+
+func sameHints(a, b *discoveryv1.EndpointHints) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return slices.Equal(a.ForZones, b.ForZones) && slices.Equal(a.ForNodes, b.ForNodes)
+}
+
+// same compares two values where there are two.
+func same[T comparable](a, b *T) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
 }
