@@ -38,18 +38,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if !cfg.LeaderElect {
 		return lead(ctx)
 	}
-	election := leaderelection.Config{
+	return leaderelection.Run(ctx, leaderelection.Config{
 		Client: cfg.Client, Namespace: cfg.LeaseSpace, Name: cfg.LeaseName, Identity: cfg.Identity,
 		LeaseDuration: cfg.LeaseDuration, RenewDeadline: cfg.RenewDeadline, RetryPeriod: cfg.RetryPeriod,
 		Log: cfg.Log, OnLeading: d.metrics.leading(cfg.LeaseName),
-	}
-	for {
-		err := leaderelection.Run(ctx, election, lead)
-		if !errors.Is(err, leaderelection.ErrLost) {
-			return err
-		}
-		cfg.Log.Warn("not leading any more", "lease", cfg.LeaseName)
-	}
+	}, lead)
 }
 
 // daemonState is what outlives a leadership.

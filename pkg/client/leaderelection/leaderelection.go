@@ -37,15 +37,29 @@ var ErrLost = errors.New("leader election lost")
 // releaseTimeout bounds the last write of a leader that stops.
 const releaseTimeout = 5 * time.Second
 
-// Run waits until this replica leads, then calls lead. The context that lead
-// gets ends with ctx and when leadership is lost; Run waits for lead to return,
-// gives the Lease back when it still can, and returns lead's error, or ErrLost.
-// Being cancelled before leading is no error.
+// Run waits until this replica leads, then calls lead, with a context that ends
+// with ctx and when leadership is lost (context.Cause says ErrLost). When it was
+// lost Run waits for lead to return and for the next turn, and calls lead again:
+// lead must begin afresh each time. When lead returns while it leads, Run gives
+// the Lease back and returns lead's error. Being cancelled before leading is no
+// error.
 func Run(ctx context.Context, cfg Config, lead func(context.Context) error) error {
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {
 		return err
 	}
+	for {
+		err := turn(ctx, cfg, lead)
+		if !errors.Is(err, ErrLost) {
+			return err
+		}
+		cfg.Log.Warn("not leading any more", "lease", cfg.Name, "error", err)
+	}
+}
+
+// turn is one leadership and the wait for it. It ends with ErrLost when that is
+// why it ended.
+func turn(ctx context.Context, cfg Config, lead func(context.Context) error) error {
 	e := &elector{cfg: cfg, leases: client.For[*coordinationv1.Lease](cfg.Client).In(cfg.Namespace)}
 	if !e.acquire(ctx) {
 		return nil
@@ -59,28 +73,28 @@ func Run(ctx context.Context, cfg Config, lead func(context.Context) error) erro
 	done := make(chan error, 1)
 	go func() { done <- lead(leadCtx) }()
 	renewCtx, stopRenewing := context.WithCancel(ctx)
-	lost := make(chan struct{})
+	defer stopRenewing()
+	renewal := make(chan struct{})
 	go func() {
-		defer close(lost)
+		defer close(renewal)
 		e.renew(renewCtx)
 	}()
 	select {
 	case err := <-done:
 		stopRenewing()
-		<-lost
+		<-renewal
 		return err
-	case <-lost:
-		stopRenewing()
-		stop(ErrLost)
-		err := <-done
-		if ctx.Err() != nil {
-			return err
-		}
-		if errors.Is(err, context.Canceled) {
-			err = nil
-		}
-		return errors.Join(ErrLost, err)
+	case <-renewal:
 	}
+	stop(ErrLost)
+	err := <-done
+	if ctx.Err() != nil {
+		return err // not lost: asked to end
+	}
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return errors.Join(ErrLost, err)
 }
 
 func (c *Config) setDefaults() {
