@@ -265,6 +265,10 @@ func (f *fakeRuntime) ContainerStatus(context.Context, *runtimeapi.ContainerStat
 	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{State: state, LogPath: f.logPath}}, nil
 }
 
+func (f *fakeRuntime) ListContainers(context.Context, *runtimeapi.ListContainersRequest, ...grpc.CallOption) (*runtimeapi.ListContainersResponse, error) {
+	return &runtimeapi.ListContainersResponse{}, nil
+}
+
 func (f *fakeRuntime) ListContainerStats(context.Context, *runtimeapi.ListContainerStatsRequest, ...grpc.CallOption) (*runtimeapi.ListContainerStatsResponse, error) {
 	return &runtimeapi.ListContainerStatsResponse{}, nil
 }

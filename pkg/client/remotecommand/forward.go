@@ -48,6 +48,7 @@ func Forward(ctx context.Context, c *client.Client, namespace, pod string, ports
 	if err != nil {
 		return err
 	}
+	raw = streams.Once(raw)
 	conn, err := spdy.NewClientConnection(raw)
 	if err != nil {
 		return err // the library has closed it
@@ -180,11 +181,10 @@ func (f *forwarder) serve(ctx context.Context, local net.Conn, port Port) error 
 	defer local.Close()
 	stop := context.AfterFunc(ctx, func() { local.Close() })
 	defer stop()
-	header := http.Header{
-		corev1.StreamType:                 {corev1.StreamTypeError},
-		corev1.PortHeader:                 {strconv.Itoa(int(port.Remote))},
-		corev1.PortForwardRequestIDHeader: {strconv.FormatInt(f.id.Add(1), 10)},
-	}
+	header := http.Header{}
+	header.Set(corev1.StreamType, corev1.StreamTypeError)
+	header.Set(corev1.PortHeader, strconv.Itoa(int(port.Remote)))
+	header.Set(corev1.PortForwardRequestIDHeader, strconv.FormatInt(f.id.Add(1), 10))
 	failure, err := f.conn.CreateStream(header)
 	if err != nil {
 		return fmt.Errorf("open the error stream for port %d: %w", port.Remote, err)
@@ -192,6 +192,7 @@ func (f *forwarder) serve(ctx context.Context, local net.Conn, port Port) error 
 	defer f.drop(failure)
 	failure.Close() // we only read it
 
+	header = header.Clone()
 	header.Set(corev1.StreamType, corev1.StreamTypeData)
 	data, err := f.conn.CreateStream(header)
 	if err != nil {

@@ -150,7 +150,7 @@ func (s *Streams) overWebSocket(ctx context.Context, conn net.Conn, protocol str
 	defer close(ended)
 	if s.In != nil {
 		go func() {
-			io.Copy(ch.Writer(streams.Stdin), s.In)
+			io.Copy(pieces{ch.Writer(streams.Stdin)}, s.In)
 			ch.CloseWrite(streams.Stdin)
 		}()
 	}
@@ -180,7 +180,7 @@ func (s *Streams) overSPDY(ctx context.Context, raw net.Conn) error {
 	defer close(ended)
 	if s.In != nil {
 		go func() {
-			io.Copy(remote.Stdin, s.In)
+			io.Copy(pieces{remote.Stdin}, s.In)
 			remote.Stdin.Close()
 		}()
 	}
@@ -241,6 +241,22 @@ func (w localOnly) Write(p []byte) (int, error) {
 		w.c.mu.Lock()
 		w.c.first = errors.Join(w.c.first, err)
 		w.c.mu.Unlock()
+	}
+	return n, err
+}
+
+// pieces cuts what is written into messages of a size that every server takes,
+// however much a reader gives at once.
+type pieces struct{ io.Writer }
+
+const pieceSize = 32 << 10
+
+func (w pieces) Write(p []byte) (n int, err error) {
+	for len(p) > 0 && err == nil {
+		var m int
+		m, err = w.Writer.Write(p[:min(len(p), pieceSize)])
+		n += m
+		p = p[m:]
 	}
 	return n, err
 }

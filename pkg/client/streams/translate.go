@@ -67,6 +67,7 @@ type Remote struct {
 // OpenRemote opens the streams, in the order every server expects, over a
 // connection that has switched to SPDY. On an error it is closed.
 func OpenRemote(raw net.Conn, opts Options) (*Remote, error) {
+	raw = Once(raw)
 	conn, err := spdy.NewClientConnection(raw)
 	if err != nil {
 		return nil, err // the library has closed it
@@ -86,7 +87,9 @@ func OpenRemote(raw net.Conn, opts Options) (*Remote, error) {
 		if !s.want {
 			continue
 		}
-		if *s.to, err = conn.CreateStream(http.Header{corev1.StreamType: {s.kind}}); err != nil {
+		header := http.Header{}
+		header.Set(corev1.StreamType, s.kind)
+		if *s.to, err = conn.CreateStream(header); err != nil {
 			r.Close()
 			return nil, err
 		}

@@ -69,6 +69,24 @@ func Conn(s io.ReadWriteCloser) net.Conn {
 	return streamConn{s}
 }
 
+// Once makes closing a connection twice no error: libraries hold on to one
+// whose second closing fails.
+func Once(c net.Conn) net.Conn {
+	o := &onceConn{Conn: c}
+	o.close = sync.OnceValue(c.Close)
+	return o
+}
+
+type onceConn struct {
+	net.Conn
+	close func() error
+}
+
+func (o *onceConn) Close() error {
+	o.close()
+	return nil
+}
+
 type streamConn struct{ io.ReadWriteCloser }
 
 func (streamConn) LocalAddr() net.Addr              { return streamAddr{} }
