@@ -115,7 +115,7 @@ func (p *Puller) Ensure(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		return "", &Waiting{Reason: ReasonImageInspectError, Message: message, Until: time.Now().Add(firstDelay)}
 	}
 	if id != "" && c.ImagePullPolicy != corev1.PullAlways {
-		p.tell(pod, c, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
+		p.tell(pod, c, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 		p.mu.Lock()
 		p.stateLocked(pod.UID, image).done[start] = id
 		p.mu.Unlock()

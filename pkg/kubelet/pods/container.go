@@ -62,7 +62,7 @@ func (w *worker) startContainer(ctx context.Context, s start) (goOn bool) {
 		w.changed()
 		return w.startFailed(s, reasonCreateError, err)
 	}
-	w.containerEvent(s.spec, corev1.EventTypeNormal, "Created", "Created container: "+name)
+	w.containerEvent(s.spec, corev1.EventTypeNormal, "Created", "Container created")
 	return w.runContainer(ctx, s, res.ContainerId)
 }
 
@@ -70,7 +70,7 @@ func (w *worker) startContainer(ctx context.Context, s start) (goOn bool) {
 func (w *worker) runContainer(ctx context.Context, s start, id string) bool {
 	_, err := w.m.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
 	if err == nil {
-		w.containerEvent(s.spec, corev1.EventTypeNormal, "Started", "Started container "+s.spec.Name)
+		w.containerEvent(s.spec, corev1.EventTypeNormal, "Started", "Container started")
 	}
 	c, readErr := reader{w.m.cfg.Runtime}.status(ctx, id)
 	if readErr != nil {

@@ -83,6 +83,10 @@ func (w *worker) explainBackOff() {
 // makeSandbox does what does not depend on each other at once: the sandbox, the
 // volumes, and asking for the images.
 func (w *worker) makeSandbox(ctx context.Context) bool {
+	if box := w.observed.current(); box != nil && w.told != box.id {
+		w.told = box.id
+		w.event(corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
 	for _, old := range w.observed.sandboxes {
 		if _, err := w.m.cfg.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: old.id}); err != nil {
 			w.sandboxFailed(fmt.Errorf("stop the old sandbox: %w", err))

@@ -68,6 +68,7 @@ type worker struct {
 	working     sync.WaitGroup
 	next        time.Time // when to step again without being woken; zero: never
 	everReady   bool
+	told        string    // the sandbox whose death is in the events
 	refreshed   time.Time // when volumes' contents were last brought up to date
 	firstSeen   time.Time
 	ranAt       time.Time       // when it was first Running

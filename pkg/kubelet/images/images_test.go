@@ -1,0 +1,176 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/kubelet/cri/crifake"
+	"podium/pkg/scheme"
+)
+
+func dockerSecret(text string) *corev1.Secret {
+	return &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(text)}}
+}
+
+func TestKeyring(t *testing.T) {
+	ring, err := newKeyring([]*corev1.Secret{
+		dockerSecret(`{"auths":{"https://index.docker.io/v1/":{"auth":"aHViOnB3"},"registry.example.org":{"username":"any","password":"pw"},
+			"registry.example.org/team":{"username":"team","password":"pw"},"*.example.com":{"username":"star","password":"pw"}}}`),
+		{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: []byte(`{"old.example.net:5000":{"auth":"b2xkOnB3"}}`)}},
+		{Type: corev1.SecretTypeOpaque},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for image, want := range map[string][]string{
+		"busybox":                                             {"hub"},
+		"user/app:1":                                          {"hub"},
+		"docker.io/user/app@sha256:abc":                       {"hub"},
+		"registry.example.org/team/app:2":                     {"team", "any"},
+		"registry.example.org/teamwork/app":                   {"any"},
+		"a.example.com/app":                                   {"star"},
+		"a.b.example.com/app":                                 nil,
+		"old.example.net:5000/app:1":                          {"old"},
+		"old.example.net/app:1":                               nil,
+		"elsewhere.example.net/registry.example.org/team/app": nil,
+	} {
+		var got []string
+		for _, a := range ring.find(image) {
+			got = append(got, a.Username)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", image, diff)
+		}
+	}
+}
+
+func FuzzKeyring(f *testing.F) {
+	f.Add(`{"auths":{"x":{"auth":"aHViOnB3"}}}`, "x/y:1")
+	f.Add(`{"auths":{"[":{"auth":"!"}}}`, "[")
+	f.Fuzz(func(t *testing.T, text, image string) {
+		ring, err := newKeyring([]*corev1.Secret{dockerSecret(text)})
+		if err == nil {
+			ring.find(image)
+		}
+	})
+}
+
+func TestImageNames(t *testing.T) {
+	for name, good := range map[string]bool{
+		"busybox": true, "localhost/podium/web:v1": true, "registry.example.org:5000/a/b_c/d:1.2": true, "[::1]:5000/a": true,
+		"a@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef": true,
+		"": false, "UPPER": false, "a b": false, "a:": false, "a/": false, "-a": false, "a:b:c": false,
+	} {
+		if validName(name) != good {
+			t.Errorf("%q: valid is %v", name, !good)
+		}
+	}
+	for name, want := range map[string]string{"a": "a:latest", "a:1": "a:1", "h:5000/a": "h:5000/a:latest", "a@sha256:x": "a@sha256:x"} {
+		if got := withTag(name); got != want {
+			t.Errorf("%q becomes %q, want %q", name, got, want)
+		}
+	}
+}
+
+// told collects events.
+type told struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (e *told) EventOn(_ scheme.Object, path, _, reason, message string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.events = append(e.events, path+" "+reason+" "+message)
+}
+
+func TestPullSecretsAreTriedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tried []string
+		runtime := crifake.New(crifake.Config{Pull: func(_ string, auth *runtimeapi.AuthConfig) error {
+			tried = append(tried, auth.GetUsername())
+			if auth.GetUsername() != "any" {
+				return errors.New("denied")
+			}
+			return nil
+		}})
+		e, woken := &told{}, make(chan types.UID, 1)
+		p := New(Config{
+			Images: runtime.ImageService(), Events: e, Log: slog.New(slog.DiscardHandler), Wake: func(uid types.UID) { woken <- uid },
+			Secret: func(_ context.Context, _, name string) (*corev1.Secret, error) {
+				if name != "s" {
+					return nil, fmt.Errorf("no %s", name)
+				}
+				return dockerSecret(`{"auths":{"r.example.org/t":{"username":"team"},"r.example.org":{"username":"any"}}}`), nil
+			},
+		})
+		c := &corev1.Container{Name: "c", Image: "r.example.org/t/a", ImagePullPolicy: corev1.PullAlways}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: corev1.PodSpec{
+			Containers: []corev1.Container{*c}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "s"}, {Name: "missing"}},
+		}}
+		var wait *Waiting
+		if _, err := p.Ensure(t.Context(), pod, c, "1"); !errors.As(err, &wait) || wait.Reason != "" {
+			t.Fatalf("a pull is under way, got %v", err)
+		}
+		<-woken
+		if id, err := p.Ensure(t.Context(), pod, c, "1"); err != nil || id == "" {
+			t.Errorf("%q, %v", id, err)
+		}
+		if diff := cmp.Diff([]string{"team", "any"}, tried); diff != "" {
+			t.Errorf("credentials (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{
+			`spec.containers{c} Pulling Pulling image "r.example.org/t/a"`,
+			" FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (missing); attempting to pull the image may not succeed.",
+			`spec.containers{c} Pulled Successfully pulled image "r.example.org/t/a" in 0s (0s including waiting). Image size: 1048576 bytes.`,
+		}, e.events); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		p.Used("u", c, "1")
+		if _, err := p.Ensure(t.Context(), pod, c, "2"); !errors.As(err, &wait) {
+			t.Error("with the policy Always the next start pulls again")
+		}
+		<-woken
+		p.Wait()
+	})
+}
+
+func TestCollectorRemovesTheLongestUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runtime := crifake.New(crifake.Config{Images: []string{"used:1", "pause:1", "old:1", "young:1"}})
+		used := uint64(95 << 20)
+		c := NewCollector(CollectorConfig{
+			Images: runtime.ImageService(), Runtime: runtime, Log: slog.New(slog.DiscardHandler), Keep: "pause:1",
+			Pods: func() []*corev1.Pod {
+				return []*corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "used:1"}}}}}
+			},
+			Usage: func() (uint64, uint64, error) { return used, 100 << 20, nil }, High: 90, Low: 94, MinAge: time.Minute,
+		})
+		c.Collect(t.Context())
+		if got := runtime.Calls(); len(got) > 0 {
+			t.Errorf("%v: all are young", got)
+		}
+		time.Sleep(2 * time.Minute)
+		c.Collect(t.Context())
+		if n := len(runtime.Calls()); n != 1 {
+			t.Errorf("%d removed, want one: then it is enough", n)
+		}
+		used = 10 << 20
+		c.Collect(t.Context())
+		if n := len(runtime.Calls()); n != 1 {
+			t.Error("removed with room to spare")
+		}
+	})
+}

@@ -1,0 +1,276 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	systemd "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/godbus/dbus/v5"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// list reads "cpu=1 memory=1Gi".
+func list(pairs ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+func container(requests, limits corev1.ResourceList) corev1.Container {
+	return corev1.Container{Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits}}
+}
+
+func pod(containers ...corev1.Container) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u-1"}, Spec: corev1.PodSpec{Containers: containers}}
+}
+
+func TestQOS(t *testing.T) {
+	both := list("cpu", "1", "memory", "1Gi")
+	for _, c := range []struct {
+		name, reason string
+		pod          *corev1.Pod
+		want         corev1.PodQOSClass
+	}{
+		{"Nothing", "says nothing", pod(container(nil, nil)), corev1.PodQOSBestEffort},
+		{"Zero", "zero is nothing", pod(container(list("cpu", "0"), nil)), corev1.PodQOSBestEffort},
+		{"Storage", "only CPU and memory count", pod(container(list("ephemeral-storage", "1Gi"), nil)), corev1.PodQOSBestEffort},
+		{"Equal", "requests equal limits everywhere", pod(container(both, both), container(both, both)), corev1.PodQOSGuaranteed},
+		{"OneWithout", "one container has none", pod(container(both, both), container(nil, nil)), corev1.PodQOSBurstable},
+		{"LimitsAbove", "limits above requests", pod(container(list("cpu", "1", "memory", "1Gi"), list("cpu", "2", "memory", "1Gi"))), corev1.PodQOSBurstable},
+		{"CPUOnly", "no memory", pod(container(list("cpu", "1"), list("cpu", "1"))), corev1.PodQOSBurstable},
+	} {
+		if got := QOS(c.pod); got != c.want {
+			t.Errorf("%s: %s, want %s: %s", c.name, got, c.want, c.reason)
+		}
+	}
+}
+
+func TestRequestsAndLimits(t *testing.T) {
+	p := pod(container(list("cpu", "100m"), list("cpu", "1", "memory", "1Gi")), container(list("cpu", "200m"), list("cpu", "1")))
+	p.Spec.InitContainers = []corev1.Container{container(list("cpu", "250m", "memory", "2Gi"), list("cpu", "3"))}
+	p.Spec.Overhead = list("cpu", "10m")
+	requests, limits := Requests(p), Limits(p)
+	if got := requests.Cpu().String(); got != "310m" {
+		t.Errorf("CPU request %s: containers are summed, the init container is smaller, overhead comes on top", got)
+	}
+	if got := requests.Memory().String(); got != "2Gi" {
+		t.Errorf("memory request %s: the init container's is larger", got)
+	}
+	if _, has := limits[corev1.ResourceMemory]; has {
+		t.Error("a memory limit although a container has none")
+	}
+	if got := limits.Cpu().String(); got != "3010m" {
+		t.Errorf("CPU limit %s", got)
+	}
+}
+
+func TestKernelNumbers(t *testing.T) {
+	for _, c := range []struct{ milli, shares, quota, weight int64 }{
+		{0, 2, 0, 1}, {1, 2, 1000, 1}, {250, 256, 25000, 10}, {1000, 1024, 100000, 39}, {300000, 262144, 30000000, 10000},
+	} {
+		if s, q, w := Shares(c.milli), Quota(c.milli), Weight(Shares(c.milli)); s != c.shares || q != c.quota || w != c.weight {
+			t.Errorf("%dm CPU: shares %d, quota %d, weight %d; want %+v", c.milli, s, q, w, c)
+		}
+	}
+}
+
+func TestOOMScoreAdj(t *testing.T) {
+	const capacity = 8 << 30
+	burst := func(memory string) corev1.Container { return container(list("memory", memory), nil) }
+	full := list("cpu", "1", "memory", "1Gi")
+	for _, c := range []struct {
+		name string
+		c    corev1.Container
+		want int64
+	}{
+		{"best effort dies first", container(nil, nil), 1000},
+		{"guaranteed last", container(full, full), -997},
+		{"a quarter of the node", burst("2Gi"), 750},
+		{"nearly nothing stays below best effort", burst("1Mi"), 999},
+		{"all of it stays above guaranteed", burst("8Gi"), 3},
+	} {
+		if got := OOMScoreAdj(pod(c.c), &c.c, capacity); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestCgroupV1Files(t *testing.T) {
+	mount := t.TempDir()
+	for _, c := range []string{"cpu", "memory"} { // this host has no pids controller
+		if err := os.Mkdir(filepath.Join(mount, c), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, f := t.Context(), NewFS(Options{Mount: mount, Root: "podium", Log: slog.New(slog.DiscardHandler)})
+	p := pod(container(list("cpu", "250m"), list("cpu", "500m", "memory", "64Mi")))
+	if err := f.Prepare(ctx, list("cpu", "2", "memory", "1Gi")); err != nil {
+		t.Fatal(err)
+	}
+	parent, err := f.Ensure(ctx, p)
+	if err != nil || parent != "/podium/kubepods/burstable/podu-1" {
+		t.Fatalf("parent %q, %v", parent, err)
+	}
+	if err := f.Weigh(ctx, []*corev1.Pod{p, p}); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		"cpu/podium/kubepods/cpu.shares": "2048", "memory/podium/kubepods/memory.limit_in_bytes": "1073741824",
+		"cpu/podium/kubepods/besteffort/cpu.shares": "2", "cpu/podium/kubepods/burstable/cpu.shares": "512",
+		"cpu" + parent + "/cpu.shares": "256", "cpu" + parent + "/cpu.cfs_quota_us": "50000", "memory" + parent + "/memory.limit_in_bytes": "67108864",
+	} {
+		if got := read(t, mount, file); got != want {
+			t.Errorf("%s is %s, want %s", file, got, want)
+		}
+	}
+	// Only the kernel's files keep a directory from being removed here.
+	for _, c := range []string{"cpu", "memory"} {
+		matches, _ := filepath.Glob(filepath.Join(mount, c+parent, "*"))
+		for _, m := range matches {
+			os.Remove(m)
+		}
+	}
+	if uids, err := f.Abandoned(); err != nil || len(uids) != 1 || uids[0] != "u-1" {
+		t.Errorf("abandoned: %v, %v", uids, err)
+	}
+	if err := f.Remove(ctx, "u-1"); err != nil {
+		t.Error(err)
+	}
+	if uids, _ := f.Abandoned(); len(uids) != 0 {
+		t.Errorf("left: %v", uids)
+	}
+}
+
+func TestCgroupV2Files(t *testing.T) {
+	mount := t.TempDir()
+	for name, text := range map[string]string{"cgroup.controllers": "cpu memory pids", "cgroup.subtree_control": "cpu memory pids"} {
+		if err := os.WriteFile(filepath.Join(mount, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := NewFS(Options{Mount: mount, PodPIDs: 99, Log: slog.New(slog.DiscardHandler)})
+	if !f.Unified() {
+		t.Fatal("not taken for v2")
+	}
+	full := list("cpu", "1", "memory", "1Gi")
+	parent, err := f.Ensure(t.Context(), pod(container(full, full)))
+	if err != nil || parent != "/kubepods/podu-1" {
+		t.Fatalf("parent %q, %v", parent, err)
+	}
+	for file, want := range map[string]string{"cpu.weight": "39", "cpu.max": "100000 100000", "memory.max": "1073741824", "pids.max": "99"} {
+		if got := read(t, mount, parent, file); got != want {
+			t.Errorf("%s is %s, want %s", file, got, want)
+		}
+	}
+}
+
+func TestReadOnlyCgroupsAreLivedWith(t *testing.T) {
+	f := NewFS(Options{Mount: "/proc/self/attr", Log: slog.New(slog.DiscardHandler)}) // nothing can be made there
+	if _, err := f.Ensure(t.Context(), pod(container(nil, nil))); err != nil {
+		t.Errorf("%v: a host without cgroups still runs pods", err)
+	}
+}
+
+// bus is a systemd that remembers.
+type bus struct {
+	units map[string]map[string]any
+	calls []string
+}
+
+func (b *bus) set(name string, properties []systemd.Property) {
+	if b.units[name] == nil {
+		b.units[name] = map[string]any{}
+	}
+	for _, p := range properties {
+		b.units[name][p.Name] = p.Value.Value()
+	}
+}
+
+func (b *bus) StartTransientUnitContext(_ context.Context, name, _ string, properties []systemd.Property, done chan<- string) (int, error) {
+	if b.units[name] != nil {
+		return 0, dbus.Error{Name: unitExists}
+	}
+	b.calls = append(b.calls, "start "+name)
+	b.set(name, properties)
+	done <- "done"
+	return 1, nil
+}
+
+func (b *bus) SetUnitPropertiesContext(_ context.Context, name string, _ bool, properties ...systemd.Property) error {
+	b.calls = append(b.calls, "set "+name)
+	b.set(name, properties)
+	return nil
+}
+
+func (b *bus) StopUnitContext(_ context.Context, name, _ string, done chan<- string) (int, error) {
+	if b.units[name] == nil {
+		return 0, dbus.Error{Name: noSuchUnit}
+	}
+	delete(b.units, name)
+	b.calls = append(b.calls, "stop "+name)
+	done <- "done"
+	return 1, nil
+}
+
+func (b *bus) ResetFailedUnitContext(context.Context, string) error { return errors.New("not loaded") }
+
+func TestSystemdSlices(t *testing.T) {
+	b := &bus{units: map[string]map[string]any{}}
+	f := NewFS(Options{Mount: t.TempDir(), Root: "my-cluster", Systemd: b, Log: slog.New(slog.DiscardHandler)})
+	p := pod(container(list("cpu", "250m"), list("cpu", "500m", "memory", "64Mi")))
+	parent, err := f.Ensure(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "my_cluster-kubepods-burstable-podu_1.slice"
+	if parent != want {
+		t.Errorf("parent %s, want %s", parent, want)
+	}
+	got := b.units[want]
+	delete(got, "Description")
+	if diff := cmp.Diff(map[string]any{
+		"DefaultDependencies": false, "CPUAccounting": true, "MemoryAccounting": true, "TasksAccounting": true,
+		"Wants": []string{"my_cluster-kubepods-burstable.slice"}, "CPUShares": uint64(256), "CPUQuotaPerSecUSec": uint64(500000), "MemoryLimit": uint64(64 << 20),
+	}, got); diff != "" {
+		t.Errorf("properties (-want +got):\n%s", diff)
+	}
+	if _, err := f.Ensure(t.Context(), p); err != nil || b.calls[1] != "set "+want {
+		t.Errorf("the second time: %v, %v", b.calls, err)
+	}
+	if err := f.Remove(t.Context(), "u-1"); err != nil || len(b.units) != 0 {
+		t.Errorf("left: %v, %v", b.units, err)
+	}
+	if dir := podPlace(burstable, "u-1").below("my-cluster").sliceDir(); dir != "/my_cluster.slice/my_cluster-kubepods.slice/my_cluster-kubepods-burstable.slice/"+want {
+		t.Errorf("directory %s", dir)
+	}
+}
+
+func FuzzUID(f *testing.F) {
+	f.Add("podabc")
+	f.Add("kubepods-burstable-podabc_def.slice")
+	f.Add("kubepods.slice")
+	f.Fuzz(func(t *testing.T, name string) {
+		if uid, ok := uidOf(name); ok && uid == types.UID(name) && name != "" {
+			t.Errorf("%q is its own uid", name)
+		}
+	})
+}
