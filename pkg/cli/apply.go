@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/cli/output"
@@ -156,10 +159,7 @@ func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target, val
 	}
 	q := rest.WriteQuery(o.DryRun == "server", o.Manager)
 	q.Set("fieldValidation", validation)
-	if o.Force {
-		q.Set("force", "true")
-	}
-	after, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.ApplyPatchType, body, q)
+	after, err := serverSideApply(ctx, c, t, body, q, o.Force)
 	switch {
 	case err != nil:
 		return nil, "", err
@@ -169,6 +169,33 @@ func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target, val
 		return after, "unchanged", nil
 	}
 	return after, "configured", nil
+}
+
+// serverSideApply sends an object. Fields that podium itself set by other
+// commands (scale, patch, edit) are taken back without asking: the file is what
+// the same person says now.
+func serverSideApply(ctx context.Context, c *rest.Cluster, t target, body []byte, q url.Values, force bool) (*rest.Object, error) {
+	if force {
+		q.Set("force", "true")
+	}
+	after, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.ApplyPatchType, body, q)
+	if !force && onlyOurOwn(err, q.Get("fieldManager")) {
+		return serverSideApply(ctx, c, t, body, q, true)
+	}
+	return after, err
+}
+
+// onlyOurOwn says whether an error is a conflict with nobody but the manager.
+func onlyOurOwn(err error, manager string) bool {
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) || !apierrors.IsConflict(err) || status.ErrStatus.Details == nil {
+		return false
+	}
+	causes := status.ErrStatus.Details.Causes
+	return len(causes) > 0 && !slices.ContainsFunc(causes, func(cause metav1.StatusCause) bool {
+		own := fmt.Sprintf("conflict with %q", manager)
+		return cause.Type != metav1.CauseTypeFieldManagerConflict || !strings.HasPrefix(cause.Message, own)
+	})
 }
 
 // conflictHint adds to a conflict of owners what can be done about it.

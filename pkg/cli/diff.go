@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"podium/pkg/cli/rest"
@@ -85,11 +84,7 @@ func (o *diffOptions) write(ctx context.Context, c *rest.Cluster, t target, dir 
 	if err != nil {
 		return err
 	}
-	q := rest.WriteQuery(true, manager)
-	if o.Force {
-		q.Set("force", "true")
-	}
-	merged, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.ApplyPatchType, body, q)
+	merged, err := serverSideApply(ctx, c, t, body, rest.WriteQuery(true, manager), o.Force)
 	if err != nil {
 		return err
 	}

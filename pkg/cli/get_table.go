@@ -50,7 +50,7 @@ func (o *getOptions) tables(ctx context.Context, c *rest.Cluster, groups []named
 			fmt.Fprintln(o.Out)
 		}
 		printed++
-		if err := view.print(table, !o.NoHeaders); err != nil {
+		if err := view.print(table, !o.NoHeaders, "ADDED"); err != nil {
 			return err
 		}
 	}
@@ -191,7 +191,8 @@ type tableView struct {
 	columns       output.Columns
 }
 
-func (v *tableView) print(t *metav1.Table, headers bool) error {
+// print writes a table's rows; event is what happened to them, for a watch.
+func (v *tableView) print(t *metav1.Table, headers bool, event string) error {
 	if len(t.ColumnDefinitions) > 0 {
 		v.defs = t.ColumnDefinitions
 	}
@@ -203,6 +204,9 @@ func (v *tableView) print(t *metav1.Table, headers bool) error {
 		row, err := v.row(&t.Rows[i])
 		if err != nil {
 			return err
+		}
+		if v.WatchEvents {
+			row = append([]string{event}, row...)
 		}
 		rows = append(rows, row)
 	}
@@ -390,7 +394,7 @@ func (o *getOptions) watchTable(ctx context.Context, c *rest.Cluster, g named, n
 		if view.defs == nil && len(table.ColumnDefinitions) == 0 {
 			table.ColumnDefinitions = after.ColumnDefinitions
 		}
-		err = view.print(table, headers)
+		err = view.print(table, headers, e.Type)
 		headers = false
 		return err
 	})

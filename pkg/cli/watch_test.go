@@ -1,0 +1,70 @@
+package cli_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"podium/pkg/cli"
+	"podium/pkg/client/kubeconfig"
+)
+
+// A watch shows what is there, then each change on a line, in the same columns.
+func TestGetWatch(t *testing.T) {
+	address, stop := serve(t)
+	defer stop()
+	config := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := kubeconfig.New("x", kubeconfig.Cluster{Server: "http://" + address}, kubeconfig.User{}).Write(config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) {
+		t.Helper()
+		var out bytes.Buffer
+		if code := cli.Main(t.Context(), cli.IO{Out: &out, Err: &out}, append([]string{"--kubeconfig", config}, args...)); code != 0 {
+			t.Fatalf("podium %s: exit code %d: %s", strings.Join(args, " "), code, out.String())
+		}
+	}
+	run("create", "configmap", "a", "--from-literal=x=1")
+
+	r, w := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	go func() {
+		code <- cli.Main(ctx, cli.IO{Out: w, Err: io.Discard}, []string{"--kubeconfig", config, "get", "cm", "-w", "--output-watch-events"})
+		w.Close()
+	}()
+	lines := bufio.NewScanner(r)
+	next := func() string {
+		t.Helper()
+		if !lines.Scan() {
+			t.Fatal("the watch ended")
+		}
+		return strings.Join(strings.Fields(lines.Text())[:2], " ")
+	}
+	for _, want := range []struct {
+		do   []string
+		line string
+	}{
+		{nil, "EVENT NAME"},
+		{nil, "ADDED a"},
+		{[]string{"create", "configmap", "longer-name"}, "ADDED longer-name"},
+		{[]string{"label", "cm", "a", "l=1"}, "MODIFIED a"},
+		{[]string{"delete", "cm", "a"}, "DELETED a"},
+	} {
+		if want.do != nil {
+			run(want.do...)
+		}
+		if got := next(); got != want.line {
+			t.Errorf("after %v: got %q, want %q", want.do, got, want.line)
+		}
+	}
+	cancel()
+	if got := <-code; got != 130 {
+		t.Errorf("Ctrl-C: exit code %d, want 130", got)
+	}
+	_ = r.Close()
+}
