@@ -106,7 +106,9 @@ func TestLogsAsTheyCome(t *testing.T) {
 // socket is somebody else's WebSocket client.
 func (s *stack) socket(t *testing.T, path string, query url.Values, protocol string) *websocket.Conn {
 	t.Helper()
-	d := websocket.Dialer{NetDialContext: func(ctx context.Context, network, address string) (net.Conn, error) { return s.net.dial(ctx, network, address) },
+	d := websocket.Dialer{NetDialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return s.net.dial(ctx, network, address)
+	},
 		TLSClientConfig: &tls.Config{RootCAs: s.ca.pool}}
 	if protocol != "" {
 		d.Subprotocols = []string{protocol}

@@ -199,33 +199,27 @@ func (f *forwarder) serve(ctx context.Context, local net.Conn, port Port) error 
 		return fmt.Errorf("open the data stream for port %d: %w", port.Remote, err)
 	}
 	defer f.drop(data)
-	relay(local, data)
-	text, err := io.ReadAll(io.LimitReader(failure, maxStatus))
-	if len(text) > 0 {
-		return errors.New(string(text))
-	}
-	return err
-}
-
-func (f *forwarder) drop(s httpstream.Stream) {
-	s.Reset()
-	f.conn.RemoveStreams(s)
-}
-
-// lastWords is how long a local program may go on sending to a port that has
-// closed its connection.
-const lastWords = 3 * time.Second
-
-// relay copies both ways until the pod's side has ended: a local program that
-// has said all may wait for its answer as long as it likes.
-func relay(local net.Conn, data httpstream.Stream) {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
 		io.Copy(data, local)
 		data.Close()
 	}()
-	io.Copy(local, data)
+	io.Copy(local, data) // until the pod's side has said all, however long that takes
+	text, err := io.ReadAll(io.LimitReader(failure, maxStatus))
+	if len(text) > 0 {
+		return errors.New(string(text))
+	}
+	f.partWith(local, sent)
+	return err
+}
+
+// lastWords is how long a local program may go on sending to a port that has
+// closed its connection.
+const lastWords = 3 * time.Second
+
+// partWith tells a local program that the pod has said all, and lets it finish.
+func (f *forwarder) partWith(local net.Conn, sent <-chan struct{}) {
 	if half, ok := local.(interface{ CloseWrite() error }); ok {
 		half.CloseWrite()
 	}
@@ -234,7 +228,11 @@ func relay(local net.Conn, data httpstream.Stream) {
 	select {
 	case <-sent:
 	case <-t.C:
+	case <-f.conn.CloseChan():
 	}
-	local.Close()
-	<-sent
+}
+
+func (f *forwarder) drop(s httpstream.Stream) {
+	s.Reset()
+	f.conn.RemoveStreams(s)
 }
