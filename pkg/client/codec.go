@@ -172,7 +172,7 @@ func splitList[T scheme.Object](list runtime.Object) (*List[T], error) {
 	out := &List[T]{Items: []T{}}
 	out.ListMeta = metav1.ListMeta{
 		ResourceVersion: m.GetResourceVersion(), Continue: m.GetContinue(),
-		RemainingItemCount: m.GetRemainingItemCount(), SelfLink: m.GetSelfLink(),
+		RemainingItemCount: m.GetRemainingItemCount(),
 	}
 	err = meta.EachListItem(list, func(item runtime.Object) error {
 		obj := item.(T)
