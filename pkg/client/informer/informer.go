@@ -103,6 +103,9 @@ func (i *Informer[T]) By(index, value string) []T {
 	return i.store.list(func() *bucket[T] { return x.by[value] })
 }
 
+// Count is len(In(namespace)), without listing them.
+func (i *Informer[T]) Count(namespace string) int { return i.store.count(namespace) }
+
 // Revision is the last resourceVersion seen, of a list, an event or a bookmark.
 func (i *Informer[T]) Revision() string { return i.store.getRevision() }
 

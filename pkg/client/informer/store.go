@@ -202,6 +202,15 @@ func objects[T scheme.Object](b *bucket[T]) []T {
 	return out
 }
 
+func (s *store[T]) count(namespace string) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if b := s.indexes[0].by[namespace]; b != nil {
+		return len(b.entries)
+	}
+	return 0
+}
+
 func (s *store[T]) find(name string) *index[T] {
 	for _, x := range s.indexes {
 		if x.name == name {

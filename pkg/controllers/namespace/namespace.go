@@ -59,7 +59,7 @@ func (c *Controller) podGone(old, new *corev1.Pod) {
 	if new != nil {
 		return
 	}
-	if ns, ok := c.cfg.Views.Namespaces.Get("", old.Namespace); ok && ns.DeletionTimestamp != nil && len(c.cfg.Views.Pods.In(ns.Name)) == 0 {
+	if ns, ok := c.cfg.Views.Namespaces.Get("", old.Namespace); ok && ns.DeletionTimestamp != nil && c.cfg.Views.Pods.Count(ns.Name) == 0 {
 		c.loop.Wake(loop.KeyOf(ns))
 	}
 }
@@ -103,19 +103,13 @@ func (c *Controller) empty(ctx context.Context, namespace string) remains {
 	return left
 }
 
-// sweep deletes all objects of one kind and counts those that stay.
+// sweep deletes all objects of one kind and notes those that stay.
 func (c *Controller) sweep(ctx context.Context, k metadata.Kind, namespace string, left *remains, mu *sync.Mutex) {
-	err := k.DeleteAll(ctx, namespace, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
-	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-		return // the server does not serve the kind
-	}
-	objects, listErr := k.In(ctx, namespace)
+	objects, err := c.clear(ctx, k, namespace)
 	mu.Lock()
 	defer mu.Unlock()
-	for _, err := range []error{err, listErr} {
-		if err != nil {
-			left.Errors = append(left.Errors, fmt.Errorf("%s: %w", k.Resource, err))
-		}
+	if err != nil {
+		left.Errors = append(left.Errors, fmt.Errorf("%s: %w", k.Resource, err))
 	}
 	if len(objects) > 0 {
 		left.Objects[k.GVR()] = len(objects)
@@ -125,6 +119,23 @@ func (c *Controller) sweep(ctx context.Context, k metadata.Kind, namespace strin
 			left.Finalizers[f]++
 		}
 	}
+}
+
+// clear asks for the end of all objects of one kind, those apart that are
+// ending already, and returns what is left.
+func (c *Controller) clear(ctx context.Context, k metadata.Kind, namespace string) ([]*metadata.Object, error) {
+	objects, err := k.In(ctx, namespace)
+	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+		return nil, nil // the server does not serve the kind
+	}
+	staying := func(o *metadata.Object) bool { return o.DeletionTimestamp == nil }
+	if err != nil || !slices.ContainsFunc(objects, staying) {
+		return objects, err
+	}
+	if err := k.DeleteAll(ctx, namespace, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}); err != nil {
+		return objects, err
+	}
+	return k.In(ctx, namespace)
 }
 
 // writeStatus notes what is left. It returns the namespace as it is now, nil if it is gone.
