@@ -25,19 +25,23 @@ func systemNamespaces() []string {
 // Errors of the first attempts are common (the store is starting); the present
 // state is looked at now and then, since others may delete what must be there.
 const (
-	bootstrapRetry = 200 * time.Millisecond
-	bootstrapEvery = 30 * time.Second
+	bootstrapRetry    = 5 * time.Millisecond // and then twice as long each time
+	bootstrapMaxRetry = time.Second
+	bootstrapEvery    = 30 * time.Second
 )
 
 // keepBootstrapped makes what every cluster has, and makes it again when it is
 // gone, until ctx ends.
 func (s *Server) keepBootstrapped(ctx context.Context) {
+	retry := bootstrapRetry
 	for {
 		err := s.ensureAll(ctx)
 		wait := bootstrapEvery
 		if err != nil {
-			wait = bootstrapRetry
+			wait, retry = retry, min(2*retry, bootstrapMaxRetry)
 			s.cfg.Log.Debug("bootstrap", "err", err)
+		} else {
+			retry = bootstrapRetry
 		}
 		if old := s.bootstrap.Load(); err == nil || old == nil || *old != nil {
 			s.bootstrap.Store(&err) // once done it stays done: later trouble is not unreadiness
@@ -57,7 +61,7 @@ func (s *Server) keepRepaired(ctx context.Context) {
 	if s.cfg.Repair == nil {
 		return
 	}
-	wait := bootstrapRetry
+	wait := bootstrapMaxRetry
 	for {
 		select {
 		case <-ctx.Done():

@@ -60,6 +60,10 @@ func (r *resource) mutate(ctx context.Context, key, name string, dryRun bool, at
 		if p.undo != nil {
 			p.undo(context.WithoutCancel(ctx))
 		}
+		if errors.Is(doErr, errUnproven) {
+			cur, err = r.read(ctx, key)
+			continue
+		}
 		var conflict *storage.ConflictError
 		if !errors.As(doErr, &conflict) {
 			return nil, r.writeError(name, doErr)
@@ -105,6 +109,10 @@ func (r *resource) presentOf(kv storage.KV) (*present, error) {
 	return &present{obj: obj, revision: kv.Revision, value: kv.Value}, nil
 }
 
+// errUnproven says that a plan without a write was made from the cache: that
+// it needs none is only true if the store agrees.
+var errUnproven = errors.New("the cached state is not proven to be the present one")
+
 // carryOut does what a plan says, provided the object is still as in cur. A
 // plan that changes nothing writes nothing.
 func (r *resource) carryOut(ctx context.Context, key string, cur *present, p plan, dryRun bool) (*stored, error) {
@@ -121,6 +129,9 @@ func (r *resource) carryOut(ctx context.Context, key string, cur *present, p pla
 		return nil, err
 	}
 	if same || dryRun {
+		if cur.entry != nil {
+			return nil, errUnproven
+		}
 		return &stored{obj: p.next, bare: bare}, nil
 	}
 	rev, err := r.api.Store.Update(ctx, key, value, cur.revision)
@@ -135,6 +146,9 @@ func (r *resource) carryOut(ctx context.Context, key string, cur *present, p pla
 func (r *resource) remove(ctx context.Context, key string, cur *present, dryRun bool) (*stored, error) {
 	last := cur.obj.DeepCopyObject().(scheme.Object)
 	if dryRun {
+		if cur.entry != nil {
+			return nil, errUnproven
+		}
 		return &stored{obj: last}, nil
 	}
 	rev, err := r.api.Store.Delete(ctx, key, cur.revision)
