@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -23,7 +24,18 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	metrics := loop.NewMetrics(cfg.Registry)
-	lead := func(ctx context.Context) error { return runAll(ctx, &cfg, metrics) }
+	var leading atomic.Pointer[views.Views] // a replica that waits for its turn is ready too
+	cfg.Health.Add("informer-sync", func() error {
+		if v := leading.Load(); v != nil && !v.Synced() {
+			return errors.New("the first lists are not complete")
+		}
+		return nil
+	})
+	lead := func(ctx context.Context) error {
+		v := views.New(cfg.Client, cfg.Log)
+		leading.Store(v)
+		return runAll(ctx, &cfg, v, metrics)
+	}
 	var err error
 	if cfg.LeaderElect {
 		err = leaderelection.Run(ctx, leaderelection.Config{
@@ -41,8 +53,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 // runAll builds everything, then runs it: nothing may listen to an informer
 // that runs already.
-func runAll(ctx context.Context, cfg *Config, metrics *loop.Metrics) error {
-	v := views.New(cfg.Client, cfg.Log)
+func runAll(ctx context.Context, cfg *Config, v *views.Views, metrics *loop.Metrics) error {
 	runs := []func(context.Context) error{v.Run}
 	for _, ctl := range enabled(cfg) {
 		recorder := events.New(cfg.Client, ctl.component, "", cfg.Log)

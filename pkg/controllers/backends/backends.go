@@ -2,11 +2,11 @@ package backends
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	netutils "k8s.io/utils/net"
 
 	"podium/pkg/controllers/pods"
 )
@@ -30,7 +30,7 @@ func Families(s *corev1.Service) []corev1.IPFamily {
 	if len(s.Spec.IPFamilies) > 0 {
 		return s.Spec.IPFamilies
 	}
-	if netutils.IsIPv6String(s.Spec.ClusterIP) {
+	if isIPv6(s.Spec.ClusterIP) {
 		return []corev1.IPFamily{corev1.IPv6Protocol}
 	}
 	return []corev1.IPFamily{corev1.IPv4Protocol}
@@ -39,11 +39,16 @@ func Families(s *corev1.Service) []corev1.IPFamily {
 // Address is the pod's first address of the family, "" if it has none.
 func Address(p *corev1.Pod, family corev1.IPFamily) string {
 	for _, ip := range addresses(p) {
-		if netutils.IsIPv6String(ip) == (family == corev1.IPv6Protocol) {
+		if isIPv6(ip) == (family == corev1.IPv6Protocol) {
 			return ip
 		}
 	}
 	return ""
+}
+
+func isIPv6(text string) bool {
+	ip, err := netip.ParseAddr(text)
+	return err == nil && ip.Is6()
 }
 
 func addresses(p *corev1.Pod) []string {

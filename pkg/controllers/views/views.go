@@ -83,16 +83,36 @@ func all[T scheme.Object](c *client.Client, log *slog.Logger) *informer.Informer
 // strip drops what no controller reads and many objects have.
 func strip(obj scheme.Object) { obj.SetManagedFields(nil) }
 
+// view is an informer of any kind.
+type view interface {
+	Run(ctx context.Context) error
+	Synced() bool
+}
+
+func (v *Views) informers() []view {
+	return []view{
+		v.Pods, v.Services, v.Endpoints, v.EndpointSlices, v.ReplicaSets, v.Deployments,
+		v.Nodes, v.Namespaces, v.ServiceAccounts, v.RootCAs, v.NodeLeases,
+	}
+}
+
 // Run keeps the informers up to date until ctx ends.
 func (v *Views) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{
-		v.Pods.Run, v.Services.Run, v.Endpoints.Run, v.EndpointSlices.Run, v.ReplicaSets.Run, v.Deployments.Run,
-		v.Nodes.Run, v.Namespaces.Run, v.ServiceAccounts.Run, v.RootCAs.Run, v.NodeLeases.Run,
-	} {
-		g.Go(func() error { return run(ctx) })
+	for _, i := range v.informers() {
+		g.Go(func() error { return i.Run(ctx) })
 	}
 	return g.Wait()
+}
+
+// Synced holds once every informer has its first list.
+func (v *Views) Synced() bool {
+	for _, i := range v.informers() {
+		if !i.Synced() {
+			return false
+		}
+	}
+	return true
 }
 
 // PodsOwnedBy lists the pods whose controller has this uid.
