@@ -3,7 +3,6 @@ package kubelet
 import (
 	"context"
 	"errors"
-	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -110,5 +109,3 @@ func (a *api) Proxies(ctx context.Context) ([]*coordinationv1.Lease, error) {
 func strip(obj scheme.Object) { obj.SetManagedFields(nil) }
 
 func quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }
-
-func slicesContains(list []string, s string) bool { return slices.Contains(list, s) }

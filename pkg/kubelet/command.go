@@ -38,6 +38,9 @@ const (
 // runtimeWait is how long the kubelet waits for a runtime that is not up yet.
 const runtimeWait = 2 * time.Minute
 
+// lockWait is how long it waits for another one to let go of its files.
+const lockWait = 10 * time.Second
+
 // options are the flags; the config file has them in camelCase.
 type options struct {
 	daemon.Options `json:"-"`
@@ -163,7 +166,11 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := lockDir(cfg.RootDir)
+	if logs, err := os.OpenRoot("/var/log"); err == nil { // without it /logs/ is empty
+		defer logs.Close()
+		cfg.NodeLogs = logs.FS()
+	}
+	unlock, err := lockDir(ctx, cfg.RootDir)
 	if err != nil {
 		return err
 	}
@@ -256,16 +263,25 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 	return cfg, nil
 }
 
-// lockDir keeps a second kubelet away from the same files.
-func lockDir(dir string) (unlock func() error, err error) {
+// lockDir keeps a second kubelet away from the same files. One that is just
+// ending is waited for.
+func lockDir(ctx context.Context, dir string) (unlock func() error, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, "kubelet.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("--root-dir %s is in use by another kubelet: %w", dir, err), f.Close())
+	for deadline := time.Now().Add(lockWait); ; {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			return f.Close, nil
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return nil, errors.Join(fmt.Errorf("--root-dir %s is in use by another kubelet: %w", dir, err), f.Close())
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
 	}
-	return f.Close, nil
 }
 
 func (o *options) nodeName() (string, error) {

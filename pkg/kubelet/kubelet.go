@@ -3,8 +3,10 @@ package kubelet
 import (
 	"context"
 	"crypto/tls"
+	"io/fs"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -80,6 +82,7 @@ type Config struct {
 	Listener net.Listener // instead of Address
 	TLS      *tls.Config
 	Port     int32 // what the node says; that of Address
+	NodeLogs fs.FS // what /logs/ shows; nil: nothing
 }
 
 // Machine is what the kubelet knows of its machine.
@@ -238,8 +241,8 @@ func health(h *daemon.Health, agent *node.Agent, synced func() bool) {
 // serve answers the apiserver. Whoever it trusts with everything is trusted here.
 func serve(ctx context.Context, cfg *Config, manager *pods.Manager) error {
 	s := server.Config{
-		NodeName: cfg.NodeName, Pods: manager.Pods, Runtime: cfg.Runtime, Registry: cfg.Registry, RootDir: cfg.RootDir, Log: cfg.Log,
-		Authorize: func(user server.User, _, _ string) bool { return slicesContains(user.Groups, "system:masters") },
+		NodeName: cfg.NodeName, Pods: manager.Pods, Runtime: cfg.Runtime, Registry: cfg.Registry, RootDir: cfg.RootDir, NodeLogs: cfg.NodeLogs, Log: cfg.Log,
+		Authorize: func(user server.User, _, _ string) bool { return slices.Contains(user.Groups, "system:masters") },
 	}
 	if cfg.Health != nil {
 		s.Health = cfg.Health.Handler()

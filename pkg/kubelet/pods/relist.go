@@ -35,7 +35,11 @@ type observer struct {
 	until  time.Time // changes are expected until then
 	events bool      // the runtime's events are being read
 	hurry  chan struct{}
-	last   map[string]seen // by id of sandbox or container; only one goroutine lists
+
+	// Only one goroutine lists.
+	last    map[string]seen // by id of sandbox or container
+	boxes   []*runtimeapi.PodSandbox
+	boxesAt time.Time // when they were listed
 }
 
 // seen is what a listing says of a sandbox or container.
@@ -129,28 +133,32 @@ func (o *observer) relist(ctx context.Context) {
 	}
 }
 
+// list lists containers, and sandboxes unless that was done just now: they
+// change seldom, and listing them is the dearer call.
 func (o *observer) list(ctx context.Context) (map[string]seen, error) {
-	boxes, err := o.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	now := time.Now()
+	if now.Sub(o.boxesAt) >= relistSlow {
+		res, err := o.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		if err != nil {
+			return nil, err
+		}
+		o.boxes, o.boxesAt = res.Items, now
+	}
+	res, err := o.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return nil, err
 	}
-	containers, err := o.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]seen, len(boxes.Items)+len(containers.Containers))
-	for _, b := range boxes.Items {
+	out := make(map[string]seen, len(o.boxes)+len(res.Containers))
+	var runningPods, runningContainers int
+	for _, b := range o.boxes {
 		if uid := b.Labels[cri.LabelPodUID]; uid != "" {
 			out[b.Id] = seen{types.UID(uid), int32(b.State)}
 		}
-	}
-	var runningPods, runningContainers int
-	for _, b := range boxes.Items {
 		if b.State == runtimeapi.PodSandboxState_SANDBOX_READY {
 			runningPods++
 		}
 	}
-	for _, c := range containers.Containers {
+	for _, c := range res.Containers {
 		if uid := c.Labels[cri.LabelPodUID]; uid != "" {
 			out[c.Id] = seen{types.UID(uid), int32(c.State)}
 		}

@@ -201,14 +201,28 @@ func (w *worker) refreshMounts(now time.Time) {
 		return
 	}
 	w.refreshed = now
-	pod := w.pod
+	pod, known := w.pod, w.mounts != nil
 	w.job(w.startCtx, "refresh", func(ctx context.Context) func() {
-		if err := w.m.cfg.Volumes.Refresh(ctx, pod); err != nil && ctx.Err() == nil {
-			w.log.Warn("volumes not refreshed", "error", err)
+		if known {
+			w.refreshFailed(ctx, w.m.cfg.Volumes.Refresh(ctx, pod))
+			return nil
 		}
-		return nil
+		// Another kubelet has set them up: this one makes them its own.
+		mounts, err := w.m.cfg.Volumes.SetUp(ctx, pod)
+		w.refreshFailed(ctx, err)
+		return func() {
+			if err == nil && w.mounts == nil {
+				w.mounts = mounts
+			}
+		}
 	})
 	w.again(now.Add(w.m.cfg.RefreshPeriod))
+}
+
+func (w *worker) refreshFailed(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		w.log.Warn("volumes not refreshed", "error", err)
+	}
 }
 
 // refreshable says that the pod has volumes whose contents can change.

@@ -55,7 +55,7 @@ func (w *worker) terminate(ctx context.Context) {
 	}
 	w.probes.Keep(w.upstream, nil, true)
 	for key := range w.jobs {
-		if key != "refresh" && key != "drain" {
+		if key != "drain" {
 			return // their ends wake us
 		}
 	}
