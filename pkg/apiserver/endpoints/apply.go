@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/yaml"
 
+	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
 )
 
@@ -28,7 +30,7 @@ func (c *call) applier(p patchCall) (func(*present) (scheme.Object, error), erro
 	}
 	f, err := c.res.api.managed.manager(c.res, sub)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return nil, noManager(err)
 	}
 	return func(cur *present) (scheme.Object, error) {
 		live := c.res.New()
@@ -47,6 +49,14 @@ func (c *call) applier(p patchCall) (func(*present) (scheme.Object, error), erro
 		obj := next.(scheme.Object)
 		return obj, c.checkPatched(obj)
 	}, nil
+}
+
+// noManager is the error of a kind that cannot be applied.
+func noManager(err error) error {
+	if errors.Is(err, errNoSchema) {
+		return wire.UnsupportedMedia(patchTypes()[:3])
+	}
+	return apierrors.NewInternalError(err)
 }
 
 // applyTo merges and leaves the result without type metadata.
@@ -139,7 +149,7 @@ func (c *call) applyView(p patchCall) error {
 	}
 	f, err := c.res.api.managed.manager(c.res, c.sub.Name)
 	if err != nil {
-		return apierrors.NewInternalError(err)
+		return noManager(err)
 	}
 	p.applied = true
 	return c.storeView(p.writeOptions, func(cur *present) (scheme.Object, error) {

@@ -53,6 +53,10 @@ func (m *managedFields) update(r *resource, old, new scheme.Object, o writeOptio
 		sub = o.sub.Name
 	}
 	f, err := m.manager(r, sub)
+	if errors.Is(err, errNoSchema) {
+		new.SetManagedFields(nil) // what cannot be kept up to date must not be there
+		return nil
+	}
 	if err != nil {
 		return err
 	}

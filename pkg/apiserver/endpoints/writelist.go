@@ -55,9 +55,10 @@ func writeItems(w http.ResponseWriter, r *http.Request, f wire.Format, gvk schem
 	}
 	o := wire.Begin(w, r, http.StatusOK, scheme.JSON, size)
 	o.Write(head)
+	comma := []byte{','}
 	for i, item := range items {
 		if i > 0 {
-			o.Write([]byte{','})
+			o.Write(comma)
 		}
 		o.Write(item)
 	}

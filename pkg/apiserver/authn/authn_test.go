@@ -1,0 +1,182 @@
+package authn_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/apiserver/authn"
+	"podium/pkg/apiserver/registry"
+	"podium/pkg/apiserver/request"
+	"podium/pkg/scheme"
+)
+
+// objects are what tokens are bound to, by resource/namespace/name.
+type objects map[string]scheme.Object
+
+func (o objects) Get(_ context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error) {
+	if obj := o[gvr.Resource+"/"+namespace+"/"+name]; obj != nil {
+		return obj, nil
+	}
+	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func newTokens(t testing.TB, issuer string, key *ecdsa.PrivateKey, now time.Time) *authn.Tokens {
+	tokens, err := authn.NewTokens(authn.TokenConfig{Issuer: issuer, SigningKey: key, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tokens
+}
+
+func TestTokens(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	key := newKey(t)
+	meta := func(name, uid string, deleted time.Duration) metav1.ObjectMeta {
+		m := metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid)}
+		if deleted != 0 {
+			at := metav1.NewTime(now.Add(-deleted))
+			m.DeletionTimestamp = &at
+		}
+		return m
+	}
+	have := objects{
+		"serviceaccounts/ns/sa": &corev1.ServiceAccount{ObjectMeta: meta("sa", "1", 0)},
+		"pods/ns/lives":         &corev1.Pod{ObjectMeta: meta("lives", "2", 0)},
+		"pods/ns/ends":          &corev1.Pod{ObjectMeta: meta("ends", "3", 30*time.Second)},
+		"pods/ns/ended":         &corev1.Pod{ObjectMeta: meta("ended", "4", 2*time.Minute)},
+	}
+	claims := func(change func(*registry.TokenClaims)) registry.TokenClaims {
+		c := registry.TokenClaims{
+			ID: "id", Namespace: "ns", ServiceAccount: registry.Ref{Name: "sa", UID: "1"},
+			Audiences: []string{"https://us"}, IssuedAt: now.Add(-time.Minute), Expires: now.Add(time.Hour),
+		}
+		if change != nil {
+			change(&c)
+		}
+		return c
+	}
+	pod := func(name, uid string) func(*registry.TokenClaims) {
+		return func(c *registry.TokenClaims) { c.Pod = &registry.Ref{Name: name, UID: types.UID(uid)} }
+	}
+	signer := newTokens(t, "https://us", key, now)
+	for _, tc := range []struct {
+		name   string
+		by     *authn.Tokens
+		change func(*registry.TokenClaims)
+		ok     bool
+	}{
+		{"good", signer, nil, true},
+		{"bound to a pod", signer, pod("lives", "2"), true},
+		{"bound to a pod that is going", signer, pod("ends", "3"), true},
+		{"bound to a pod that went", signer, pod("ended", "4"), false},
+		{"bound to no pod", signer, pod("absent", "5"), false},
+		{"bound to a pod of that name before", signer, pod("lives", "9"), false},
+		{"expired", signer, func(c *registry.TokenClaims) { c.Expires = now.Add(-time.Second) }, false},
+		{"not yet", signer, func(c *registry.TokenClaims) { c.IssuedAt = now.Add(time.Hour) }, false},
+		{"for others", signer, func(c *registry.TokenClaims) { c.Audiences = []string{"vault"} }, false},
+		{"of an account deleted and made again", signer, func(c *registry.TokenClaims) { c.ServiceAccount.UID = "0" }, false},
+		{"of another issuer", newTokens(t, "https://them", key, now), nil, false},
+		{"of another key", newTokens(t, "https://us", newKey(t), now), nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			token, err := tc.by.SignToken(context.Background(), claims(tc.change))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequest("GET", "/", nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			user, err := signer.Authenticator(have).Authenticate(r)
+			if (user != nil) != tc.ok || (err == nil) != tc.ok {
+				t.Fatalf("user %+v, error %v", user, err)
+			}
+		})
+	}
+	t.Run("who it is", func(t *testing.T) {
+		token, err := signer.SignToken(context.Background(), claims(pod("lives", "2")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		user, err := signer.Authenticator(have).Authenticate(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &request.User{
+			Name: "system:serviceaccount:ns:sa", UID: "1",
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"},
+			Extra: map[string][]string{
+				"authentication.kubernetes.io/credential-id": {"JTI=id"},
+				"authentication.kubernetes.io/pod-name":      {"lives"}, "authentication.kubernetes.io/pod-uid": {"2"},
+			},
+		}
+		if diff := cmp.Diff(want, user); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestKeysFromPEM(t *testing.T) {
+	key := newKey(t)
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+	if der, err = x509.MarshalPKIXPublicKey(key.Public()); err != nil {
+		t.Fatal(err)
+	}
+	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	got, err := authn.ParsePrivateKey(private)
+	if err != nil || !key.Equal(got) {
+		t.Errorf("private: %v", err)
+	}
+	keys, err := authn.ParsePublicKeys(append(public, private...))
+	if err != nil || len(keys) != 2 || !key.PublicKey.Equal(keys[0]) || !key.PublicKey.Equal(keys[1]) {
+		t.Errorf("public: %v %v", keys, err)
+	}
+	if _, err := authn.ParsePrivateKey([]byte("x")); err == nil {
+		t.Error("nothing is a key")
+	}
+}
+
+func FuzzToken(f *testing.F) {
+	now := time.Now()
+	tokens := newTokens(f, "https://us", newKey(f), now)
+	good, err := tokens.SignToken(context.Background(), registry.TokenClaims{Namespace: "a", ServiceAccount: registry.Ref{Name: "b"}, Audiences: []string{"https://us"}, IssuedAt: now, Expires: now.Add(time.Hour)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add("a.b.c")
+	check := tokens.Authenticator(objects{"serviceaccounts/a/b": &corev1.ServiceAccount{}})
+	f.Fuzz(func(t *testing.T, token string) {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		if user, _ := check.Authenticate(r); user != nil && user.Name != "system:serviceaccount:a:b" {
+			t.Fatalf("%q is %+v", token, user)
+		}
+	})
+}

@@ -1,0 +1,199 @@
+package apiserver_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/apiserver"
+	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/authz"
+	"podium/pkg/apiserver/request"
+	"podium/pkg/cluster/pki"
+)
+
+// rule lets a test look into, or break, every write.
+func rule(f admission.Func) func(*apiserver.Config) {
+	return func(cfg *apiserver.Config) { cfg.Admission.Validate = []admission.Func{f} }
+}
+
+func TestAPanicIsA500(t *testing.T) {
+	w := start(t, rule(func(_ context.Context, a *admission.Attributes) error {
+		if a.Name == "panic" {
+			panic("on purpose")
+		}
+		return nil
+	}))
+	status := must[metav1.Status](w, 500, "POST", cms, jsonType, configMap("panic"))
+	if !strings.Contains(status.Message, "this request caused apiserver to panic") || status.Reason != metav1.StatusReasonInternalError {
+		t.Errorf("%+v", status)
+	}
+	must[corev1.ConfigMap](w, 201, "POST", cms, jsonType, configMap("fine"))
+}
+
+// everybody may do everything.
+func everybody() authz.Authorizer {
+	return authz.Func(func(context.Context, *request.User, *request.Info) (authz.Decision, string) { return authz.Allow, "" })
+}
+
+func TestTooManyRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		w := start(t, func(cfg *apiserver.Config) { cfg.MaxWrites, cfg.MaxReads, cfg.Authorizer = 2, 5, everybody() },
+			rule(func(_ context.Context, a *admission.Attributes) error {
+				if a.User != nil {
+					<-release
+				}
+				return nil
+			}))
+		var all sync.WaitGroup
+		for _, name := range []string{"a", "b"} {
+			all.Go(func() {
+				if rec := w.do("POST", cms, jsonType, configMap(name), "X-User", "joe"); rec.Code != 201 {
+					t.Errorf("%s: %d %s", name, rec.Code, rec.Body)
+				}
+			})
+		}
+		synctest.Wait()
+		rec := w.do("POST", cms, jsonType, configMap("c"), "X-User", "joe")
+		if rec.Code != 429 || rec.Header().Get("Retry-After") != "1" {
+			t.Errorf("%d %v %s", rec.Code, rec.Header(), rec.Body)
+		}
+		if rec := w.do("GET", cms, "", "", "X-User", "joe"); rec.Code != 200 {
+			t.Errorf("reads are counted apart: %d", rec.Code)
+		}
+		close(release)
+		all.Wait()
+	})
+}
+
+func TestARequestThatTakesTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, rule(func(ctx context.Context, a *admission.Attributes) error {
+			if a.Name != "slow" {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}))
+		began := time.Now()
+		status := must[metav1.Status](w, 504, "POST", cms, jsonType, configMap("slow"))
+		if status.Reason != metav1.StatusReasonTimeout || time.Since(began) != time.Minute {
+			t.Errorf("after %v: %+v", time.Since(began), status)
+		}
+	})
+}
+
+func TestEveryAnswerHasItsHeaders(t *testing.T) {
+	w := start(t)
+	rec := w.do("GET", cms, "", "", "Audit-Id", "mine")
+	if rec.Header().Get("Audit-Id") != "mine" || rec.Header().Get("Cache-Control") != "no-cache, private" {
+		t.Errorf("%v", rec.Header())
+	}
+	if rec = w.do("GET", cms, "", ""); rec.Header().Get("Audit-Id") == "" {
+		t.Errorf("%v", rec.Header())
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	w := start(t)
+	must[any](w, 201, "POST", cms, jsonType, configMap("x"))
+	text := w.do("GET", "/metrics", "", "").Body.String()
+	for _, want := range []string{
+		`apiserver_request_total{code="201",component="apiserver",dry_run="",group="",resource="configmaps",scope="resource",subresource="",verb="POST",version="v1"} 1`,
+		`apiserver_request_duration_seconds_count{component="apiserver",dry_run="",group="",resource="configmaps",scope="resource",subresource="",verb="POST",version="v1"} 1`,
+		`apiserver_current_inflight_requests{request_kind="readOnly"} 1`,
+		`etcd_request_duration_seconds_count{group="",operation="create",resource="configmaps"} 1`,
+		`apiserver_watch_events_total{group="",resource="configmaps",version="v1"} 0`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+// The real thing: TLS, HTTP/2, client certificates, and an orderly end.
+func TestServeTLS(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := pki.OpenAuthority(dir, "ca", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(id pki.Identity) tls.Certificate {
+		file := strings.ReplaceAll(id.Name, ":", "-")
+		if err := ca.Issue(dir, file, id); err != nil {
+			t.Fatal(err)
+		}
+		certFile, keyFile := pki.Files(dir, file)
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair
+	}
+	caFile, _ := pki.Files(dir, "ca")
+	text, err := os.ReadFile(caFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := issue(pki.Identity{Name: "server", Hosts: []string{"127.0.0.1"}})
+	w := start(t, func(cfg *apiserver.Config) {
+		cfg.Listener, cfg.Authenticator, cfg.Anonymous = l, nil, true
+		cfg.TLS = &tls.Config{
+			Certificates: []tls.Certificate{server}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool, NextProtos: []string{"h2", "http/1.1"},
+		}
+	})
+	url := "https://" + l.Addr().String()
+	client := func(certs ...tls.Certificate) *http.Client {
+		tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: certs}}
+		t.Cleanup(tr.CloseIdleConnections)
+		return &http.Client{Transport: tr}
+	}
+	for _, tc := range []struct {
+		who  string
+		c    *http.Client
+		path string
+		code int
+	}{
+		{"admin", client(issue(pki.Identity{Name: "ann", Groups: []string{"system:masters"}})), cms, 200},
+		{"scheduler", client(issue(pki.Identity{Name: "system:kube-scheduler"})), cms, 200},
+		{"node", client(issue(pki.Identity{Name: "system:node:n", Groups: []string{"system:nodes"}})), cms, 200},
+		{"user", client(issue(pki.Identity{Name: "joe"})), cms, 403},
+		{"user", client(issue(pki.Identity{Name: "joe"})), "/apis", 200},
+		{"nobody", client(), cms, 403},
+		{"nobody", client(), "/apis", 403},
+		{"nobody", client(), "/version", 200},
+		{"nobody", client(), "/readyz", 200},
+		{"nobody", client(), "/metrics", 403},
+	} {
+		resp, err := tc.c.Get(url + tc.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != tc.code || resp.ProtoMajor != 2 {
+			t.Errorf("%s at %s: %d over %s, want %d", tc.who, tc.path, resp.StatusCode, resp.Proto, tc.code)
+		}
+	}
+	w.stop()
+	if _, err := client().Get(url + "/version"); err == nil {
+		t.Error("the door is still open")
+	}
+}
