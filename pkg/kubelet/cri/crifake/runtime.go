@@ -156,6 +156,19 @@ func (r *Runtime) Sandboxes() int {
 	return len(r.sandboxes)
 }
 
+// ReadySandboxes counts those that are not stopped.
+func (r *Runtime) ReadySandboxes() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, s := range r.sandboxes {
+		if s.ready {
+			n++
+		}
+	}
+	return n
+}
+
 // Kill ends a running container from outside, as the kernel's OOM killer or an
 // operator would.
 func (r *Runtime) Kill(id string, exitCode int32) {

@@ -1,0 +1,109 @@
+package simulation
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	seeds      = flag.Int("seeds", 20, "how many seeds TestSeeds tries")
+	seed       = flag.Uint64("seed", 0, "the one seed that TestSeeds tries, telling each fault")
+	daemonLogs = flag.Bool("daemon-logs", false, "show what the daemons log")
+)
+
+func small() size { return size{nodes: 10, pods: 60, apiservers: 2, replicas: 2, proxies: true} }
+
+// outcome is how a simulation ended.
+type outcome struct {
+	state    string
+	problems []string
+	faults   string // all of them
+	summary  string
+}
+
+// simulate runs one story under one plan, and then looks at what it has led to.
+func simulate(t *testing.T, p func() *plan, s size, tell func(context.Context, *world), change ...func(*world)) (o outcome) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		plan := p()
+		w := newWorld(ctx, t, plan, s, change...)
+		began := time.Now()
+		tell(ctx, w)
+		w.soothe()
+		w.settle(ctx)
+		rest := time.Since(began)
+		found := w.state(ctx)
+		w.check(found)
+		w.watchRest(ctx)
+		o = outcome{state: found.String(), faults: plan.story()}
+		w.journal.mu.Lock()
+		o.summary = fmt.Sprintf("%d writes, at rest after %s; %s", w.journal.writes, rest.Round(time.Second), plan.tally())
+		w.journal.mu.Unlock()
+		cancel()
+		w.running.Wait()
+		o.problems = w.problems
+	})
+	return o
+}
+
+// TestSeeds wants the same end of the story whatever goes wrong.
+func TestSeeds(t *testing.T) {
+	want := simulate(t, func() *plan { return newPlan(0) }, small(), live)
+	for _, p := range want.problems {
+		t.Errorf("without faults: %s", p)
+	}
+	t.Logf("without faults: %s\n%s", want.summary, want.state)
+	if t.Failed() {
+		return
+	}
+	first, last := uint64(1), uint64(*seeds)
+	if *seed != 0 {
+		first, last = *seed, *seed
+	}
+	for n := first; n <= last; n++ {
+		t.Run(fmt.Sprintf("seed=%d", n), func(t *testing.T) {
+			t.Parallel()
+			got := simulate(t, func() *plan { return newPlan(n) }, small(), live)
+			diff := cmp.Diff(strings.Split(want.state, "\n"), strings.Split(got.state, "\n"))
+			t.Log(got.summary)
+			if diff == "" && len(got.problems) == 0 {
+				if *seed != 0 {
+					t.Log("\n" + got.faults)
+				}
+				return
+			}
+			t.Errorf("replay by: go test ./test/simulation -run Seeds -seed %d\n%s\nfaults:\n%s\nproblems:\n%s\nstate, -want +got:\n%s",
+				n, got.summary, got.faults, strings.Join(got.problems, "\n"), diff)
+		})
+	}
+}
+
+// TestThousandPods is a deployment of 1,000 pods on 100 nodes.
+func TestThousandPods(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
+	began := time.Now()
+	o := simulate(t, func() *plan { return newPlan(0) }, size{nodes: 100, pods: 1000, apiservers: 1, replicas: 1}, func(ctx context.Context, w *world) {
+		create(ctx, w, settings("default"))
+		create(ctx, w, service("default", "web", false))
+		create(ctx, w, deployment("default", "web", "web:1", w.size.pods))
+	})
+	t.Logf("%s in all; %s\n%s", time.Since(began), o.summary, o.state)
+	for _, p := range o.problems {
+		t.Error(p)
+	}
+	if !slices.ContainsFunc(strings.Split(o.state, "\n"), func(line string) bool {
+		return strings.HasPrefix(line, "deployment default/web:") && strings.Contains(line, "available 1000,")
+	}) {
+		t.Error("not all 1,000 pods are available")
+	}
+}

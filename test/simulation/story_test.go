@@ -1,0 +1,236 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/client"
+	"podium/pkg/scheme"
+)
+
+// insist does what a patient user would: again, until the server has answered.
+func (w *world) insist(ctx context.Context, what string, try func() error) {
+	var err error
+	for end := time.Now().Add(30 * time.Minute); time.Now().Before(end); pause(ctx, time.Second) {
+		if err = try(); err == nil || ctx.Err() != nil {
+			return
+		}
+	}
+	w.problem("%s: %v", what, err)
+}
+
+func create[T scheme.Object](ctx context.Context, w *world, obj T) {
+	w.insist(ctx, "create "+obj.GetName(), func() error {
+		_, err := client.For[T](w.user).Create(ctx, obj)
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+func edit[T scheme.Object](ctx context.Context, w *world, namespace, name string, change func(T)) {
+	r := client.For[T](w.user).In(namespace)
+	w.insist(ctx, "edit "+name, func() error {
+		obj, err := r.Get(ctx, name)
+		if err != nil {
+			return err
+		}
+		change(obj)
+		_, err = r.Update(ctx, obj)
+		return err
+	})
+}
+
+func remove[T scheme.Object](ctx context.Context, w *world, namespace, name string, policy metav1.DeletionPropagation) {
+	r := client.For[T](w.user).In(namespace)
+	w.insist(ctx, "delete "+name, func() error {
+		err := r.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+func list[T scheme.Object](ctx context.Context, w *world) []T {
+	var out []T
+	w.insist(ctx, "list", func() error {
+		l, err := client.For[T](w.user).List(ctx, metav1.ListOptions{})
+		if err == nil {
+			out = l.Items
+		}
+		return err
+	})
+	return out
+}
+
+// template is of pods with a readiness probe, a token and a setting.
+func template(app, image string) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "main", Image: image,
+			Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
+			Env: []corev1.EnvVar{{Name: "COLOUR", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, Key: "colour",
+			}}}},
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi"),
+			}},
+			ReadinessProbe: &corev1.Probe{
+				ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
+				PeriodSeconds: 10,
+			},
+		}}},
+	}
+}
+
+func deployment(namespace, name, image string, replicas int) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(replicas)),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+			Template: template(name, image),
+		},
+	}
+}
+
+func service(namespace, name string, headless bool) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"app": name},
+			Ports:    []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http")}},
+		},
+	}
+	if headless {
+		s.Name, s.Spec.ClusterIP = name+"-headless", corev1.ClusterIPNone
+	}
+	return s
+}
+
+func settings(namespace string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "settings"}, Data: map[string]string{"colour": "blue"}}
+}
+
+// task is a pod that runs once, to its end.
+func task(name string) *corev1.Pod {
+	t := template(name, "task:1")
+	t.Spec.RestartPolicy = corev1.RestartPolicyNever
+	t.Spec.Containers[0].ReadinessProbe = nil
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: t.Labels}, Spec: t.Spec}
+}
+
+func image(name string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = name }
+}
+
+func replicas(n int) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(n)) }
+}
+
+// live is what happens to a cluster: a little of everything, the one before the
+// other has come to rest.
+func live(ctx context.Context, w *world) {
+	n, few := w.size.pods, max(w.size.pods/6, 2)
+	random := w.plan.draw("story")
+	wait := func() { pause(ctx, time.Duration(random.IntN(30_000))*time.Millisecond) }
+
+	create(ctx, w, settings("default"))
+	create(ctx, w, service("default", "web", false))
+	create(ctx, w, service("default", "web", true))
+	create(ctx, w, deployment("default", "web", "web:1", n))
+	create(ctx, w, deployment("default", "brief", "brief:1", few))
+	create(ctx, w, deployment("default", "orphaned", "orphaned:1", 2))
+	for i := range 3 {
+		create(ctx, w, task(fmt.Sprintf("task-%d", i)))
+	}
+	create(ctx, w, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "doomed"}})
+	create(ctx, w, settings("doomed"))
+	create(ctx, w, service("doomed", "web", false))
+	create(ctx, w, deployment("doomed", "web", "web:1", few))
+	wait()
+	edit(ctx, w, "default", "web", image("web:2"))
+	wait()
+	w.killContainers(few)
+	edit(ctx, w, "default", "brief", replicas(2*few))
+	wait()
+	edit(ctx, w, "default", "web", replicas(n/2))
+	remove[*appsv1.Deployment](ctx, w, "default", "brief", metav1.DeletePropagationForeground)
+	remove[*corev1.Namespace](ctx, w, "", "doomed", metav1.DeletePropagationBackground)
+	wait()
+	edit(ctx, w, "default", "web", func(d *appsv1.Deployment) { image("web:3")(d); replicas(n)(d) })
+	remove[*appsv1.Deployment](ctx, w, "default", "orphaned", metav1.DeletePropagationOrphan)
+	wait()
+	w.killSandboxes(2)
+	w.daemons[serverName(0)].crashUnder(w.plan)
+	wait()
+	edit(ctx, w, "default", "web", replicas(n-few))
+}
+
+// crashUnder kills a daemon if anything is to go wrong at all.
+func (d *daemon) crashUnder(p *plan) {
+	if !p.stopped() {
+		p.note("%s: crash", d.name)
+		d.crash()
+	}
+}
+
+// killContainers ends some running containers, as a lack of memory would.
+func (w *world) killContainers(n int) {
+	for i, m := range w.nodes {
+		for _, c := range m.runtime.Containers() {
+			if i%2 == 0 && n > 0 && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && c.Namespace == "default" && c.Image != "task:1" {
+				w.plan.note("%s: container %s of %s killed", m.name, c.Name, c.Pod)
+				m.runtime.Kill(c.ID, 137)
+				n--
+			}
+		}
+	}
+}
+
+// killSandboxes ends some pods with all that is in them, as a reboot would.
+func (w *world) killSandboxes(n int) {
+	for _, m := range slices.Backward(w.nodes) {
+		for _, c := range m.runtime.Containers() {
+			if n > 0 && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && c.Namespace == "default" {
+				w.plan.note("%s: sandbox of %s killed", m.name, c.Pod)
+				m.runtime.KillSandbox(c.UID)
+				n--
+			}
+		}
+	}
+}
+
+// settle waits until nothing has been written for a while.
+func (w *world) settle(ctx context.Context) {
+	const quiet, limit = 3 * time.Minute, 2 * time.Hour
+	for end := time.Now().Add(limit); time.Now().Before(end); pause(ctx, 5*time.Second) {
+		if w.journal.since() >= quiet {
+			return
+		}
+	}
+	w.problem("the cluster has not come to rest in %s", limit)
+}
+
+// rest sees whether anybody writes where nothing changes.
+func (w *world) watchRest(ctx context.Context) {
+	const long = 21 * time.Minute
+	w.journal.count()
+	pause(ctx, long)
+	for _, line := range w.journal.restless(long) {
+		w.problem("%s", line)
+	}
+}
