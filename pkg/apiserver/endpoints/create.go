@@ -132,6 +132,7 @@ func (r *resource) insert(ctx context.Context, obj scheme.Object, dryRun bool) (
 		return nil, r.writeError(obj.GetName(), err)
 	}
 	obj.SetResourceVersion(strconv.FormatInt(rev, 10))
+	r.settle(ctx, rev)
 	return &stored{obj: obj, bare: bare}, nil
 }
 

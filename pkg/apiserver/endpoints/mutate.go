@@ -139,7 +139,17 @@ func (r *resource) carryOut(ctx context.Context, key string, cur *present, p pla
 		return nil, err
 	}
 	p.next.SetResourceVersion(strconv.FormatInt(rev, 10))
+	r.settle(ctx, rev)
 	return &stored{obj: p.next, bare: bare}, nil
+}
+
+// settle waits until this server's own reads see what it has written to
+// namespaces: nobody who has deleted one may create in it afterwards. An error
+// only means that the wait was in vain.
+func (r *resource) settle(ctx context.Context, rev int64) {
+	if r.gates {
+		_, _ = r.cache.AtLeast(ctx, rev)
+	}
 }
 
 // remove deletes the object and returns its last state.
@@ -156,6 +166,7 @@ func (r *resource) remove(ctx context.Context, key string, cur *present, dryRun 
 		return nil, err
 	}
 	last.SetResourceVersion(strconv.FormatInt(rev, 10))
+	r.settle(ctx, rev)
 	return &stored{obj: last}, nil
 }
 

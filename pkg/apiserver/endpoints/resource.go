@@ -26,6 +26,7 @@ type resource struct {
 	listGVK    schema.GroupVersionKind
 	selectable map[string]bool // field selectors it knows
 	subs       map[string]*registry.Subresource
+	gates      bool // other writes depend on its state: namespaces
 }
 
 func newResource(a *API, k *registry.Kind) *resource {
@@ -36,6 +37,7 @@ func newResource(a *API, k *registry.Kind) *resource {
 		listGVK:    k.GroupVersion().WithKind(k.Kind.Kind + "List"),
 		selectable: map[string]bool{"metadata.name": true},
 		subs:       map[string]*registry.Subresource{},
+		gates:      k.Group == "" && k.Resource == "namespaces",
 	}
 	if k.Namespaced {
 		r.selectable["metadata.namespace"] = true
