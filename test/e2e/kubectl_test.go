@@ -102,7 +102,6 @@ spec:
     - name: box
       image: localhost/podium/busybox:v1
       stdin: true
-      tty: false
       command: [sh, -c, 'echo hello from box; while read line; do echo "box heard $line"; done; sleep 3600']
 `
 
@@ -132,9 +131,6 @@ func (k *kubectl) story() {
 }
 
 func (k *kubectl) apply() {
-	if out := k.feed(webManifest, "diff", "-f", "-"); out != "" {
-		k.t.Log(out)
-	}
 	k.feed(webManifest, "apply", "-f", "-")
 	k.run("rollout", "status", "deployment/web", "--timeout=60s")
 	k.run("wait", "pod/box", "--for=condition=Ready", "--timeout=60s")
@@ -169,7 +165,7 @@ func (k *kubectl) get() {
 }
 
 func (k *kubectl) describe() {
-	k.says("Started container box", "describe", "pod", "box")
+	k.says("Started ", "describe", "pod", "box")
 	k.says("NewReplicaSetAvailable", "describe", "deployment", "web")
 	k.says("Endpoints:", "describe", "service", "web")
 	k.says("Allocated resources", "describe", "node", "node-a")
