@@ -221,7 +221,13 @@ func unpackTree(r io.Reader, prefix, dst string, warn func(string)) error {
 			continue
 		}
 		if rel == "." && h.Typeflag != tar.TypeDir { // a single file
-			return writeFile(os.OpenFile(dst, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, h.FileInfo().Mode().Perm()))(tr, h)
+			if h.Typeflag != tar.TypeReg {
+				return fmt.Errorf("%q is neither a file nor a folder", h.Name)
+			}
+			if err := writeFile(os.OpenFile(dst, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, h.FileInfo().Mode().Perm()))(tr, h); err != nil {
+				return err
+			}
+			continue // the archive's end must be read too
 		}
 		if root == nil {
 			if err := os.MkdirAll(dst, 0o755); err != nil {

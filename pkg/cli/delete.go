@@ -202,7 +202,7 @@ func (o *deleteOptions) await(ctx context.Context, c *rest.Cluster, pending []en
 		var last *rest.Object
 		err := c.Follow(ctx, e.Kind, e.Namespace, e.Name, func(obj *rest.Object) error {
 			if obj == nil || (e.uid != "" && string(obj.GetUID()) != e.uid) {
-				return rest.Stop
+				return rest.ErrStop
 			}
 			last = obj
 			return nil

@@ -37,18 +37,13 @@ func newExec(f *Factory, run func(context.Context, *execOptions) error) *cobra.C
   podium exec -it deployment/web -- sh`,
 		ValidArgsFunction: f.completeNames("pods", "pod", "deployment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			at := cmd.ArgsLenAtDash()
-			if at < 0 { // without --: the first word is the pod, as ever
-				at = min(1, len(args))
-			}
-			if at != 1 || len(args) < 2 {
-				return errors.New("you must specify one pod and at least one command for the container: podium exec POD -- COMMAND")
+			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+				return errors.New("you must specify one pod, then -- and at least one command for the container: podium exec POD -- COMMAND")
 			}
 			o.Target, o.Command = args[0], args[1:]
 			return run(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().SetInterspersed(false)
 	o.flags(cmd)
 	return cmd
 }

@@ -169,7 +169,7 @@ func remotePort(text string, pod *corev1.Pod, svc *corev1.Service) (remote, aske
 			n, err := containerPort(p.TargetPort, pod)
 			return n, uint16(p.Port), err
 		}
-		return 0, 0, fmt.Errorf("Service %s does not have a service port %s", svc.Name, text)
+		return 0, 0, fmt.Errorf("service %s does not have a service port %s", svc.Name, text)
 	}
 	n, err := containerPort(intstr.Parse(text), pod)
 	return n, n, err
@@ -189,5 +189,5 @@ func containerPort(p intstr.IntOrString, pod *corev1.Pod) (uint16, error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("Pod %q does not have a named port %q", pod.Name, p.StrVal)
+	return 0, fmt.Errorf("pod %q does not have a named port %q", pod.Name, p.StrVal)
 }

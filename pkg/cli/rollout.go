@@ -157,7 +157,7 @@ func runRolloutStatus(ctx context.Context, o *rolloutOptions) error {
 				last = text
 			}
 			if done || !o.Watch {
-				return rest.Stop
+				return rest.ErrStop
 			}
 			return nil
 		})

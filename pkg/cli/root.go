@@ -32,7 +32,7 @@ func newCommand(f *Factory) *cobra.Command {
 	f.flags(root.PersistentFlags())
 	f.completeGlobals(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w\nSee '%s --help' for usage.", err, cmd.CommandPath())
+		return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
 	})
 
 	group := func(id, title string, commands ...*cobra.Command) {
@@ -67,5 +67,5 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		}
 		text += "\n\t" + s
 	}
-	return fmt.Errorf("%s\n\nSee '%s --help' for all commands.", text, cmd.CommandPath())
+	return fmt.Errorf("%s\n\nSee '%s --help' for all commands", text, cmd.CommandPath())
 }

@@ -86,7 +86,7 @@ func (o *scaleOptions) scale(ctx context.Context, c *rest.Cluster, t target) err
 		}
 		have, _, _ := unstructured.NestedInt64(now.Object, "spec", "replicas")
 		if have != int64(o.Current) {
-			return fmt.Errorf("Expected replicas to be %d, was %d", o.Current, have)
+			return fmt.Errorf("expected replicas to be %d, was %d", o.Current, have)
 		}
 		patch = fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"replicas":%d}}`, now.GetResourceVersion(), o.Replicas)
 	}

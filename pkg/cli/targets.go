@@ -223,7 +223,7 @@ func place(ctx context.Context, c *rest.Cluster, d manifest.Document, namespace 
 		own = namespace
 	}
 	if explicit && own != namespace {
-		return target{}, fmt.Errorf("the namespace from the provided object %q does not match the namespace %q. You must pass '--namespace=%s' to perform this operation.", own, namespace, own)
+		return target{}, fmt.Errorf("the namespace from the provided object %q does not match the namespace %q. You must pass '--namespace=%s' to perform this operation", own, namespace, own)
 	}
 	t.Namespace = own
 	return t, nil

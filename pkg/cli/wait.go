@@ -190,7 +190,7 @@ func (o *waitOptions) await(ctx context.Context, c *rest.Cluster, t target, cond
 		case err != nil:
 			return err
 		case ok:
-			return rest.Stop
+			return rest.ErrStop
 		case once:
 			return context.DeadlineExceeded
 		}

@@ -55,5 +55,6 @@ func (p *Proxy) guard(ctx context.Context, g *guard) {
 		p.cfg.Log.Warn("somebody changed our rules; they are restored",
 			"chains", len(mended.Write), "strangers", len(mended.Delete), "hooks", hooks)
 		p.metrics.repairs.Inc()
+		p.endLostFlows()
 	}
 }

@@ -62,7 +62,7 @@ func newMetrics(r *prometheus.Registry, p *pending) *metrics {
 		rulesLast:        byTable("sync_proxy_rules_iptables_last", "Rules written by the last sync."),
 		failures:         counter("sync_proxy_rules_iptables_restore_failures_total", "Batches that iptables-restore refused."),
 		partialFailures:  counter("sync_proxy_rules_iptables_partial_restore_failures_total", "Batches of changes that iptables-restore refused."),
-		conntrackDeleted: counter("conntrack_reconciler_deleted_entries_total", "UDP flows to dead endpoints that were ended."),
+		conntrackDeleted: counter("conntrack_reconciler_deleted_entries_total", "Tracked flows that led nowhere and were ended."),
 		repairs:          counter("rules_repaired_total", "Times our rules were changed by others and restored."),
 	}
 }

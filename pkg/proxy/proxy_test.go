@@ -178,7 +178,14 @@ func TestStrangersRulesAreMendedWithinSeconds(t *testing.T) {
 		}
 		w.kernel.Flush("nat", "KUBE-SERVICES")
 		w.kernel.Flush("nat", "PREROUTING")
+		lost := conntrack.Flow{Protocol: "tcp", Destination: netip.MustParseAddrPort("10.96.0.7:80"), Backend: netip.MustParseAddrPort("10.96.0.7:80")}
+		fine := lost
+		fine.Backend = netip.MustParseAddrPort("10.244.0.9:8080")
+		w.flows.set(lost, fine)
 		time.Sleep(2 * time.Second)
+		if left := w.flows.now(); len(left) != 1 || left[0] != fine {
+			t.Errorf("tracked after the repair: %v, want only what was translated", left)
+		}
 		if after := w.kernel.Dump("nat"); after != before {
 			t.Errorf("not mended:\n%s", after)
 		}
@@ -287,9 +294,9 @@ func TestUDPFlowsToDeadEndpointsEnd(t *testing.T) {
 		w.api.put(sl)
 		time.Sleep(time.Second)
 		flow := func(backend string) conntrack.Flow {
-			return conntrack.Flow{Destination: netip.MustParseAddrPort("10.96.0.10:80"), Backend: netip.MustParseAddrPort(backend)}
+			return conntrack.Flow{Protocol: "udp", Destination: netip.MustParseAddrPort("10.96.0.10:80"), Backend: netip.MustParseAddrPort(backend)}
 		}
-		other := conntrack.Flow{Destination: netip.MustParseAddrPort("8.8.8.8:80"), Backend: netip.MustParseAddrPort("8.8.8.8:80")}
+		other := conntrack.Flow{Protocol: "udp", Destination: netip.MustParseAddrPort("8.8.8.8:80"), Backend: netip.MustParseAddrPort("8.8.8.8:80")}
 		w.flows.set(flow("10.244.0.1:8080"), flow("10.244.0.2:8080"), other)
 		sl.Endpoints = sl.Endpoints[1:]
 		w.api.put(sl)

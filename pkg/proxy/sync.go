@@ -19,7 +19,8 @@ import (
 // served is what a sync remembers of a Service.
 type served struct {
 	model    services.Service
-	was      []services.Port // UDP ports of before, whose flows were not yet looked at
+	was      []services.Port // of before, whose flows were not yet looked at
+	fresh    bool            // it had no rules before
 	reported types.UID       // the Service whose limits were told
 }
 
@@ -156,11 +157,8 @@ func (p *Proxy) plan(n name, node services.Node) {
 	}
 	p.set.Put(n.String(), f)
 	s := p.served[n]
-	for _, port := range s.model.Ports {
-		if port.Protocol == "udp" {
-			s.was = append(s.was, port)
-		}
-	}
+	s.was = append(s.was, s.model.Ports...)
+	s.fresh = s.fresh || !answers(s.was)
 	s.model = model
 	if svc != nil && s.reported != svc.UID {
 		s.reported = svc.UID
@@ -219,39 +217,60 @@ func (p *Proxy) healthPorts() map[int32]HealthAnswer {
 	return out
 }
 
-// endStaleFlows removes tracked UDP flows that lead to endpoints the changed
-// Services no longer have.
+// answers says whether any of the ports had an endpoint.
+func answers(ports []services.Port) bool {
+	return slices.ContainsFunc(ports, func(p services.Port) bool { return p.Any })
+}
+
+// endStaleFlows removes tracked flows that lead to what the changed Services
+// do not have: UDP to endpoints that are gone, and all that went nowhere while
+// a Service had no rules. Other TCP needs no look, so an ordinary change of
+// endpoints does not cost one.
 func (p *Proxy) endStaleFlows(changed []name) {
-	if p.cfg.Conntrack == nil {
-		return
-	}
 	var fronts conntrack.Frontends
 	for _, n := range changed {
 		s := p.served[n]
 		for i := range s.model.Ports {
-			addFrontends(&fronts, &s.model.Ports[i])
+			if port := &s.model.Ports[i]; port.Protocol == "udp" || s.fresh {
+				addFrontends(&fronts, port)
+			}
 		}
 		for _, gone := range s.was {
-			gone.Cluster, gone.Local = nil, nil // where it is still served, the present endpoints are added above
-			addFrontends(&fronts, &gone)
+			if gone.Protocol == "udp" {
+				gone.Cluster, gone.Local = nil, nil // where it is still served, the present endpoints are added above
+				addFrontends(&fronts, &gone)
+			}
 		}
-		s.was = nil
+		s.was, s.fresh = nil, false
 		p.served[n] = s
 	}
-	if fronts.Empty() {
+	p.endFlows(&fronts)
+}
+
+// endLostFlows removes the tracked flows that began while somebody had taken
+// our rules away.
+func (p *Proxy) endLostFlows() {
+	var fronts conntrack.Frontends
+	for _, s := range p.served {
+		for i := range s.model.Ports {
+			addFrontends(&fronts, &s.model.Ports[i])
+		}
+	}
+	p.endFlows(&fronts)
+}
+
+func (p *Proxy) endFlows(fronts *conntrack.Frontends) {
+	if p.cfg.Conntrack == nil || fronts.Empty() {
 		return
 	}
 	n, err := p.cfg.Conntrack.Delete(fronts.Stale)
 	if err != nil {
-		p.cfg.Log.Warn("stale UDP flows were not ended: clients may talk to dead endpoints until they pause", "error", err)
+		p.cfg.Log.Warn("stale flows were not ended: clients may wait for an answer that cannot come", "error", err)
 	}
 	p.metrics.conntrackDeleted.Add(float64(n))
 }
 
 func addFrontends(fronts *conntrack.Frontends, port *services.Port) {
-	if port.Protocol != "udp" {
-		return
-	}
 	var behind []netip.AddrPort
 	for _, list := range [][]services.Endpoint{port.Cluster, port.Local} {
 		for _, e := range list {
@@ -259,9 +278,9 @@ func addFrontends(fronts *conntrack.Frontends, port *services.Port) {
 		}
 	}
 	for _, ip := range slices.Concat([]netip.Addr{port.ClusterIP}, port.ExternalIPs, port.Balancers) {
-		fronts.Add(netip.AddrPortFrom(ip, uint16(port.Port)), behind)
+		fronts.Add(port.Protocol, netip.AddrPortFrom(ip, uint16(port.Port)), behind)
 	}
 	if port.NodePort != 0 {
-		fronts.NodePort(uint16(port.NodePort), behind)
+		fronts.NodePort(port.Protocol, uint16(port.NodePort), behind)
 	}
 }

@@ -50,7 +50,7 @@ func New(o Options) (Printer, error) {
 		}
 	case "jsonpath", "go-template", "template", "custom-columns":
 		if arg == "" {
-			return nil, fmt.Errorf("-o %s needs an argument: -o %s=...", name, name)
+			return nil, fmt.Errorf("-o %s needs an argument: -o %s=TEMPLATE", name, name)
 		}
 	}
 	switch name {

@@ -67,17 +67,17 @@ func (c *Cluster) Watch(ctx context.Context, path string, query url.Values, acce
 // Only selects one object by name in a list or watch.
 func Only(name string) url.Values { return url.Values{"fieldSelector": {"metadata.name=" + name}} }
 
-// Stop ends a Watch or Follow from inside, without an error.
-var Stop = errors.New("stop")
+// ErrStop ends a Watch or Follow from inside, without an error.
+var ErrStop = errors.New("stop")
 
 // Follow shows an object from now on: each is called with its present state,
 // or nil while it does not exist, and again after each change, until each
-// returns an error; Stop gives nil. It goes on over broken watches.
+// returns an error; ErrStop gives nil. It goes on over broken watches.
 func (c *Cluster) Follow(ctx context.Context, k *Kind, namespace, name string, each func(*Object) error) error {
 	for {
 		err := c.followOnce(ctx, k, namespace, name, each)
 		switch {
-		case errors.Is(err, Stop):
+		case errors.Is(err, ErrStop):
 			return nil
 		case err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err):
 			return err

@@ -4,73 +4,82 @@ import (
 	"net/netip"
 )
 
-// Flow is one tracked UDP connection: what the client asked for and who answers.
+// Flow is one tracked connection: what the client asked for and who answers.
 type Flow struct {
+	Protocol            string         // udp or tcp
 	Source, Destination netip.AddrPort // as the client sent it
 	Backend             netip.AddrPort // after DNAT; equal to Destination without
 }
 
-// Table is the kernel's list of UDP flows.
+// Table is the kernel's list of UDP and TCP flows.
 type Table interface {
 	// Delete removes the flows for which doomed holds, and counts them.
 	Delete(doomed func(Flow) bool) (int, error)
 }
 
-// Frontends says which endpoints stand behind each address that serves UDP.
+// Frontends says which endpoints stand behind each address that is served.
 type Frontends struct {
-	byAddr     map[netip.AddrPort]backends
-	byNodePort map[uint16]backends
+	byAddr     map[frontend]backends
+	byNodePort map[frontend]backends // with the unspecified address
+}
+
+type frontend struct {
+	protocol string
+	addr     netip.AddrPort
 }
 
 type backends map[netip.AddrPort]struct{}
 
-// Add notes endpoints behind an address, NodePort those behind a port of the
-// node. One address may be added several times; the endpoints add up.
-func (f *Frontends) Add(addr netip.AddrPort, endpoints []netip.AddrPort) {
-	if f.byAddr == nil {
-		f.byAddr = map[netip.AddrPort]backends{}
-	}
-	f.byAddr[addr] = f.byAddr[addr].with(endpoints)
+// Add notes endpoints behind an address. One address may be added several
+// times; the endpoints add up.
+func (f *Frontends) Add(protocol string, addr netip.AddrPort, endpoints []netip.AddrPort) {
+	f.byAddr = with(f.byAddr, frontend{protocol, addr}, endpoints)
 }
 
 // NodePort notes endpoints behind a node port.
-func (f *Frontends) NodePort(port uint16, endpoints []netip.AddrPort) {
-	if f.byNodePort == nil {
-		f.byNodePort = map[uint16]backends{}
+func (f *Frontends) NodePort(protocol string, port uint16, endpoints []netip.AddrPort) {
+	f.byNodePort = with(f.byNodePort, onAnyAddress(protocol, port), endpoints)
+}
+
+func onAnyAddress(protocol string, port uint16) frontend {
+	return frontend{protocol, netip.AddrPortFrom(netip.IPv4Unspecified(), port)}
+}
+
+func with(m map[frontend]backends, at frontend, endpoints []netip.AddrPort) map[frontend]backends {
+	if m == nil {
+		m = map[frontend]backends{}
 	}
-	f.byNodePort[port] = f.byNodePort[port].with(endpoints)
+	if m[at] == nil {
+		m[at] = backends{}
+	}
+	for _, e := range endpoints {
+		m[at][e] = struct{}{}
+	}
+	return m
 }
 
 // Empty says that no frontend was added.
 func (f *Frontends) Empty() bool { return len(f.byAddr) == 0 && len(f.byNodePort) == 0 }
 
-func (b backends) with(endpoints []netip.AddrPort) backends {
-	if b == nil {
-		b = backends{}
-	}
-	for _, e := range endpoints {
-		b[e] = struct{}{}
-	}
-	return b
-}
-
-// Stale says that the flow goes through one of the frontends to something
-// that is not behind it: a dead endpoint, or nothing at all from the time
-// before there were endpoints.
+// Stale says that the flow goes through one of the frontends to something that
+// is not behind it: a dead endpoint, or nothing at all from a time without
+// endpoints or without rules. A TCP flow to an endpoint is never stale: its two
+// ends know when it is over.
 func (f *Frontends) Stale(flow Flow) bool {
-	behind, ours := f.byAddr[flow.Destination]
+	untranslated := flow.Backend == flow.Destination
+	behind, ours := f.byAddr[frontend{flow.Protocol, flow.Destination}]
 	if !ours {
-		behind, ours = f.byNodePort[flow.Destination.Port()]
-		if flow.Backend == flow.Destination {
-			return false // a port number of ours in a flow that was never translated
+		if untranslated {
+			return false // a port number of ours in a flow to elsewhere
 		}
+		behind, ours = f.byNodePort[onAnyAddress(flow.Protocol, flow.Destination.Port())]
 	}
-	if !ours {
+	switch {
+	case !ours:
 		return false
-	}
-	if flow.Backend == flow.Destination {
+	case untranslated:
 		return len(behind) > 0
 	}
 	_, alive := behind[flow.Backend]
-	return !alive
+	return !alive && flow.Protocol == "udp"
 }

@@ -25,11 +25,18 @@ type filter func(Flow) bool
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
 func (doomed filter) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	return f.Forward.Protocol == unix.IPPROTO_UDP && doomed(read(f))
+	switch f.Forward.Protocol {
+	case unix.IPPROTO_UDP:
+		return doomed(read(f, "udp"))
+	case unix.IPPROTO_TCP:
+		return doomed(read(f, "tcp"))
+	}
+	return false
 }
 
-func read(f *netlink.ConntrackFlow) Flow {
+func read(f *netlink.ConntrackFlow, protocol string) Flow {
 	return Flow{
+		Protocol:    protocol,
 		Source:      addrPort(f.Forward.SrcIP, f.Forward.SrcPort),
 		Destination: addrPort(f.Forward.DstIP, f.Forward.DstPort),
 		Backend:     addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort),

@@ -42,7 +42,9 @@ func (f *Fragment) Ensure(c Chain) {
 	if f.rules == nil {
 		f.rules = map[Chain][]string{}
 	}
-	f.rules[c] = f.rules[c]
+	if _, there := f.rules[c]; !there {
+		f.rules[c] = nil
+	}
 }
 
 // Add appends a rule, made of parts of iptables syntax. Empty parts vanish.
