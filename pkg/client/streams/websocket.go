@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 )
 
 // Opcodes of RFC 6455.
@@ -46,7 +45,7 @@ type WebSocket struct {
 	in     *bufio.Reader
 	client bool // we mask what we write, and expect what we read to be plain
 
-	write     sync.Mutex
+	write     chan struct{} // held, by a value in it, while something is sent
 	buf       []byte
 	closeSent bool
 
@@ -68,7 +67,7 @@ func NewWebSocket(conn io.ReadWriteCloser, in *bufio.Reader, client bool) *WebSo
 	if in == nil {
 		in = bufio.NewReader(conn)
 	}
-	return &WebSocket{conn: conn, in: in, client: client, frame: frame{final: true}}
+	return &WebSocket{conn: conn, in: in, client: client, write: make(chan struct{}, 1), frame: frame{final: true}}
 }
 
 // Next waits for the next message. The body is read before the next Next, or
@@ -99,7 +98,7 @@ func (m *message) Read(p []byte) (int, error) {
 		}
 		opcode, err := w.header()
 		if err != nil {
-			return 0, err
+			return 0, cut(err)
 		}
 		if opcode != opContinue {
 			return 0, w.fail("a message inside a message")
@@ -237,8 +236,8 @@ func (w *WebSocket) send(opcode byte, parts ...[]byte) error {
 	for _, p := range parts {
 		n += len(p)
 	}
-	w.write.Lock()
-	defer w.write.Unlock()
+	w.write <- struct{}{}
+	defer func() { <-w.write }()
 	if w.closeSent {
 		return errClosed
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,19 +105,19 @@ func TestFollowThroughRotation(t *testing.T) {
 			f.Close()
 		}
 		write(rec(1, "stdout", "F", "before"))
-		running := true
-		var out bytes.Buffer
-		flushed := 0
+		var running atomic.Bool
+		running.Store(true)
+		out := &output{}
 		done := make(chan error, 1)
 		go func() {
-			done <- Read(t.Context(), path, Options{Follow: true, Running: func(context.Context) (bool, error) { return running, nil }}, &out, func() { flushed = out.Len() })
+			done <- Read(t.Context(), path, Options{Follow: true, Running: func(context.Context) (bool, error) { return running.Load(), nil }}, out, out.flush)
 		}()
 		step := func(want string) {
 			t.Helper()
 			time.Sleep(2 * pollEvery)
 			synctest.Wait()
-			if out.String() != want || flushed != out.Len() {
-				t.Fatalf("got %q (%d flushed), want %q", out.String(), flushed, want)
+			if out.flushed() != want {
+				t.Fatalf("got %q, want %q", out.flushed(), want)
 			}
 		}
 		step("before\n")
@@ -139,15 +141,40 @@ func TestFollowThroughRotation(t *testing.T) {
 		write(rec(4, "stdout", "F", "x"))
 		step("before\nin two writes\nlast of the old\nfirst of the new\nx\n")
 
-		running = false
+		running.Store(false)
 		write(rec(5, "stdout", "F", "bye"))
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if !strings.HasSuffix(out.String(), "x\nbye\n") {
-			t.Errorf("the last words are missing: %q", out.String())
+		if !strings.HasSuffix(out.flushed(), "x\nbye\n") {
+			t.Errorf("the last words are missing: %q", out.flushed())
 		}
 	})
+}
+
+// output is what a client has been given: what was flushed.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	done int
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.done = o.text.Len()
+}
+
+func (o *output) flushed() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()[:o.done]
 }
 
 func TestFollowEndsWithItsContext(t *testing.T) {
