@@ -75,9 +75,9 @@ func (k Checker) tcp(ctx context.Context, pod *corev1.Pod, c *corev1.Container, 
 	if err != nil {
 		return Result{Unknown, err.Error()}
 	}
-	host := action.Host
-	if host == "" {
-		host = pod.Status.PodIP
+	host, err := hostOf(action.Host, pod)
+	if err != nil {
+		return Result{Unknown, err.Error()}
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -94,7 +94,11 @@ func (k Checker) grpc(ctx context.Context, pod *corev1.Pod, action *corev1.GRPCA
 	if action.Service != nil {
 		service = *action.Service
 	}
-	addr := net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(action.Port)))
+	host, err := hostOf("", pod)
+	if err != nil {
+		return Result{Unknown, err.Error()}
+	}
+	addr := net.JoinHostPort(host, strconv.Itoa(int(action.Port)))
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///"+addr,
@@ -126,6 +130,21 @@ func grpcError(ctx context.Context, addr string, timeout time.Duration, err erro
 		return fmt.Sprintf("timeout: health rpc did not complete within %v", timeout)
 	}
 	return fmt.Sprintf("error: health rpc failed: %v", err)
+}
+
+// errNoAddress keeps a probe from asking the node itself: an address without a
+// host is this machine.
+var errNoAddress = errors.New("the pod has no address")
+
+// hostOf is the host a handler names, or else the pod.
+func hostOf(named string, pod *corev1.Pod) (string, error) {
+	switch {
+	case named != "":
+		return named, nil
+	case pod.Status.PodIP == "":
+		return "", errNoAddress
+	}
+	return pod.Status.PodIP, nil
 }
 
 // Port is a port by number, or by the name the container gives it.

@@ -156,6 +156,20 @@ func TestAProbeThatCannotBeAskedCountsForNothing(t *testing.T) {
 	}
 }
 
+func TestAPodWithoutAddressIsNotTakenForTheNode(t *testing.T) {
+	for _, h := range []corev1.ProbeHandler{
+		{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt(80)}}, {TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(80)}}, {GRPC: &corev1.GRPCAction{Port: 80}},
+	} {
+		none := Checker{Dial: func(_ context.Context, _, address string) (net.Conn, error) {
+			t.Errorf("dialed %s", address)
+			return nil, errors.New("no")
+		}}
+		if res := none.Check(t.Context(), &corev1.Pod{}, &corev1.Container{}, "id", &corev1.Probe{ProbeHandler: h}); res.Outcome != Unknown {
+			t.Errorf("%+v", res)
+		}
+	}
+}
+
 func TestProbeEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	blocked := Checker{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {

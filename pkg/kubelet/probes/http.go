@@ -70,9 +70,9 @@ func Request(ctx context.Context, pod *corev1.Pod, c *corev1.Container, action *
 	if err != nil {
 		return nil, err
 	}
-	host := action.Host
-	if host == "" {
-		host = pod.Status.PodIP
+	host, err := hostOf(action.Host, pod)
+	if err != nil {
+		return nil, err
 	}
 	u, err := url.Parse(action.Path)
 	if err != nil {
