@@ -796,3 +796,79 @@ func TestManyPodsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestAStartThatFailedOnceIsTriedAgainWithTheSameContainer(t *testing.T) {
+	var failed atomic.Bool
+	cfg := crifake.Config{Fault: func(op string) error {
+		if op == "StartContainer" && !failed.Swap(true) {
+			return errors.New("the disk is full")
+		}
+		return nil
+	}}
+	bubble(t, cfg, func(r *rig) {
+		r.api.create(newPod("a"))
+		r.pass(100 * time.Millisecond)
+		if w := r.pod("a").Status.ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "RunContainerError" || w.Message != "the disk is full" {
+			t.Errorf("waiting for %+v", w)
+		}
+		r.pass(5 * time.Second)
+		if s := r.pod("a").Status.ContainerStatuses[0]; s.RestartCount != 0 || s.State.Running == nil || len(r.calls("CreateContainer")) != 1 {
+			t.Errorf("status %+v, calls %v", s, r.runtime.Calls())
+		}
+	})
+}
+
+func TestSandboxErrorsAreToldAndTriedAgain(t *testing.T) {
+	var broken atomic.Bool
+	broken.Store(true)
+	cfg := crifake.Config{Fault: func(op string) error {
+		if op == "RunPodSandbox" && broken.Load() {
+			return errors.New("no network")
+		}
+		return nil
+	}}
+	bubble(t, cfg, func(r *rig) {
+		r.api.create(newPod("a"))
+		r.pass(30 * time.Second)
+		if got := r.api.eventsOf("FailedCreatePodSandBox"); len(got) < 3 || got[0] != "Failed to create pod sandbox: no network" {
+			t.Errorf("events: %v", got)
+		}
+		broken.Store(false)
+		r.pass(11 * time.Second)
+		if p := r.pod("a"); p.Status.Phase != corev1.PodRunning {
+			t.Errorf("status is %+v", p.Status)
+		}
+	})
+}
+
+func TestPodDeletedWhileItsSandboxIsMade(t *testing.T) {
+	cfg := crifake.Config{Latency: func(op string) time.Duration {
+		return map[string]time.Duration{"RunPodSandbox": time.Minute}[op]
+	}}
+	bubble(t, cfg, func(r *rig) {
+		r.api.create(newPod("a"))
+		r.pass(10 * time.Second)
+		r.api.deleteGracefully("a", 30)
+		r.pass(5 * time.Second)
+		if !r.gone("a") || r.runtime.Sandboxes() != 0 {
+			t.Errorf("left: %v", r.runtime.Calls())
+		}
+	})
+}
+
+func TestANewPodWithAnOldName(t *testing.T) {
+	bubble(t, crifake.Config{Behave: func(crifake.Start) crifake.Behaviour { return crifake.Behaviour{TermDelay: 5 * time.Second} }}, func(r *rig) {
+		r.api.create(newPod("a"))
+		r.pass(time.Second)
+		r.api.drop("a")
+		r.api.create(newPod("a", func(p *corev1.Pod) { p.UID = "uid-2" }))
+		r.pass(time.Second)
+		if p := r.pod("a"); p.Status.Phase != corev1.PodRunning || p.UID != "uid-2" {
+			t.Errorf("the new one is %+v", p.Status)
+		}
+		r.pass(10 * time.Second)
+		if p := r.pod("a"); p.Status.Phase != corev1.PodRunning || r.runtime.Sandboxes() != 1 {
+			t.Errorf("when the old one is gone, the new one is %+v", p.Status)
+		}
+	})
+}

@@ -1,0 +1,106 @@
+package kubelet
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/daemon"
+)
+
+func TestTaints(t *testing.T) {
+	got, err := parseTaints([]string{"a=b:NoSchedule", "c:NoExecute", "d.example/e=:PreferNoSchedule"})
+	want := []corev1.Taint{{Key: "a", Value: "b", Effect: "NoSchedule"}, {Key: "c", Effect: "NoExecute"}, {Key: "d.example/e", Effect: "PreferNoSchedule"}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v, taints (-want +got):\n%s", err, diff)
+	}
+	for _, bad := range []string{"a=b", "a=b:Sometimes"} {
+		if _, err := parseTaints([]string{bad}); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+}
+
+func FuzzTaints(f *testing.F) {
+	f.Add("a=b:NoSchedule")
+	f.Fuzz(func(t *testing.T, text string) {
+		if taints, err := parseTaints([]string{text}); err == nil && len(taints) != 1 {
+			t.Errorf("%q makes %v", text, taints)
+		}
+	})
+}
+
+func TestReserved(t *testing.T) {
+	got, err := parseReserved(map[string]string{"cpu": "200m"}, map[string]string{"cpu": "300m", "memory": "1Gi"})
+	if err != nil || got.Cpu().String() != "500m" || got.Memory().String() != "1Gi" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := parseReserved(map[string]string{"cpu": "much"}); err == nil {
+		t.Error("much is taken")
+	}
+}
+
+func TestBadFlagsAreAllToldAtOnce(t *testing.T) {
+	cmd := NewCommand()
+	cmd.SetArgs([]string{"--cgroup-driver=x", "--cluster-dns=y", "--max-pods=0"})
+	var out bytes.Buffer
+	if code := daemon.Execute(t.Context(), cmd, &out); code == 0 {
+		t.Error("taken")
+	}
+	for _, want := range []string{"--kubeconfig is needed", "--cgroup-driver", "--cluster-dns", "--max-pods"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q says nothing of %s", out.String(), want)
+		}
+	}
+}
+
+func TestConfigFileSetsFlags(t *testing.T) {
+	dir := t.TempDir()
+	file, kubeconfig := filepath.Join(dir, "kubelet.yaml"), filepath.Join(dir, "kubeconfig")
+	for path, text := range map[string]string{
+		file: "apiVersion: config.podium.dev/v1alpha1\nkind: KubeletConfiguration\nmaxPods: 7\nclusterDNS: [10.96.0.10]\nnodeLabels: {a: b}\n",
+		kubeconfig: "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n" +
+			"users: [{name: u, user: {token: t}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := &options{}
+	cmd := NewCommand()
+	cmd.ResetFlags()
+	o.addFlags(cmd)
+	if err := cmd.ParseFlags([]string{"--kubeconfig=" + kubeconfig, "--hostname-override=Me", "--root-dir=" + dir, "--port=0", "--register-with-taints=k=v:NoSchedule"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := daemon.LoadConfig(cmd, file, nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := o.config(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.MaxPods != 7 || cfg.ClusterDNS[0] != "10.96.0.10" || cfg.Labels["a"] != "b" || cfg.NodeName != "me" || cfg.TLS != nil || len(cfg.Taints) != 1 || cfg.LogMaxSize != 10<<20 {
+		t.Errorf("%+v", cfg)
+	}
+}
+
+func TestThisMachine(t *testing.T) {
+	m, err := thisMachine("n", []string{"192.0.2.9"}, t.TempDir(), "containerd://1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Capacity.Cpu().Value() < 1 || m.Capacity.Memory().Value() < 1<<20 || m.Addresses[0].Address != "192.0.2.9" || m.Info.KernelVersion == "" {
+		t.Errorf("%+v", m)
+	}
+	m.Pressure() // must not fail, whatever the machine
+	if _, err := thisMachine("n", []string{"nonsense"}, t.TempDir(), ""); err == nil {
+		t.Error("nonsense is an address")
+	}
+}
