@@ -57,14 +57,14 @@ type condition struct {
 
 // parseCondition reads the value of --for.
 func parseCondition(text string) (condition, error) {
-	kind, rest_, _ := strings.Cut(text, "=")
+	kind, value, _ := strings.Cut(text, "=")
 	switch strings.ToLower(kind) {
 	case "delete":
 		return condition{gone: true, holds: func(o *rest.Object) (bool, error) { return o == nil, nil }}, nil
 	case "create":
 		return condition{birth: true, holds: func(o *rest.Object) (bool, error) { return o != nil, nil }}, nil
 	case "condition":
-		name, want, given := strings.Cut(rest_, "=")
+		name, want, given := strings.Cut(value, "=")
 		if name == "" {
 			return condition{}, errors.New("--for=condition=NAME: the name is missing")
 		}
@@ -73,7 +73,7 @@ func parseCondition(text string) (condition, error) {
 		}
 		return condition{holds: func(o *rest.Object) (bool, error) { return hasCondition(o, name, want), nil }}, nil
 	case "jsonpath":
-		return parsePathCondition(rest_)
+		return parsePathCondition(value)
 	}
 	return condition{}, fmt.Errorf("unrecognized condition: %q (use condition=NAME, jsonpath={PATH}=VALUE, create or delete)", text)
 }

@@ -86,7 +86,9 @@ func (l *lease) run(ctx context.Context, renew time.Duration) error {
 		if !pause(ctx, retry) {
 			continue // to the release
 		}
-		l.log.Warn("the Lease was not renewed; pods may wait before they end", "error", err)
+		if retry > firstRetry { // once may be the API server's start
+			l.log.Warn("the Lease was not renewed; pods may wait before they end", "error", err)
+		}
 		retry = min(2*retry, leaseRenewal)
 		l.applied(0, true)
 	}
