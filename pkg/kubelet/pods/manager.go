@@ -36,6 +36,7 @@ type Volumes interface {
 	TearDown(ctx context.Context, uid types.UID) error
 	Orphans() ([]types.UID, error)
 	SubPath(mount volumes.Mount, subPath string) (hostPath string, err error)
+	Overfull(ctx context.Context, pod *corev1.Pod) (message string, err error)
 }
 
 // Config is what a Manager works with. Everything outside Go's memory that it

@@ -47,6 +47,7 @@ func (w *worker) sync(ctx context.Context) {
 	w.publish(false)
 	w.again(w.plan.wake())
 	w.refreshMounts(now)
+	w.measureMounts(now)
 	w.removeOld()
 	w.expectChange()
 }

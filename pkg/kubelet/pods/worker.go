@@ -70,6 +70,7 @@ type worker struct {
 	everReady   bool
 	told        string    // the sandbox whose death is in the events
 	refreshed   time.Time // when volumes' contents were last brought up to date
+	measured    time.Time // when the sizes of volumes were last looked at
 	firstSeen   time.Time
 	ranAt       time.Time       // when it was first Running
 	stops       map[string]stop // by container id

@@ -620,3 +620,40 @@ func describe(t *testing.T, path string) string {
 	uid, gid := owner(info)
 	return fmt.Sprintf("%v %d:%d", info.Mode(), uid, gid)
 }
+
+func TestOverfullVolumes(t *testing.T) {
+	n := newNode(t)
+	limit := func(medium corev1.StorageMedium) corev1.VolumeSource {
+		return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium, SizeLimit: ptr(resource.MustParse("1Mi"))}}
+	}
+	if volumes.Limited(pod(limit(corev1.StorageMediumMemory), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})) {
+		t.Error("the kernel holds the limit of a volume in memory")
+	}
+	p := pod(limit(""))
+	if !volumes.Limited(p) {
+		t.Error("a limit on disk is to be watched")
+	}
+	got, err := n.SetUp(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := got["v0"].HostPath
+	write := func(name string, size int) { os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o600) }
+	check := func(reason, want string) {
+		t.Helper()
+		if text, err := n.Overfull(t.Context(), p); err != nil || text != want {
+			t.Errorf("%s: %q, %v", reason, text, err)
+		}
+	}
+	write("a", 700<<10)
+	os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "again"))
+	os.Symlink("/", filepath.Join(dir, "everything"))
+	check("links take no space", "")
+	write("b", 700<<10)
+	check("too much", `Usage of EmptyDir volume "v0" exceeds the limit "1Mi". `)
+	os.Remove(filepath.Join(dir, "b"))
+	f, _ := os.Create(filepath.Join(dir, "sparse"))
+	f.Truncate(1 << 30)
+	f.Close()
+	check("holes take no space", "")
+}
