@@ -108,8 +108,8 @@ func TestPollGivesTheLastComplaint(t *testing.T) {
 func TestContainerdVersions(t *testing.T) {
 	for text, want := range map[string]bool{
 		"containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1": false,
-		"containerd containerd.io 1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da":      false,
-		"containerd github.com/containerd/containerd/v2 v2.1.0 061792f0ecf3684fb30a3":   true,
+		"containerd containerd.io 1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da":    false,
+		"containerd github.com/containerd/containerd/v2 v2.1.0 061792f0ecf3684fb30a3": true,
 	} {
 		if got := isVersion2(text); got != want {
 			t.Errorf("%s: is it 2.x? got %v", text, got)
