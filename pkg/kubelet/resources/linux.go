@@ -2,8 +2,12 @@ package resources
 
 import (
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -75,6 +79,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64, v2 bo
 		MemoryLimitInBytes: c.Resources.Limits.Memory().Value(),
 		OomScoreAdj:        OOMScoreAdj(pod, c, memoryCapacity),
 	}
+	r.HugepageLimits = hugePages(c.Resources.Limits)
 	if r.MemoryLimitInBytes > 0 {
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // no swap
 		if v2 {
@@ -83,6 +88,32 @@ func Container(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64, v2 bo
 		}
 	}
 	return r
+}
+
+// hugePages are the limits of huge pages, each size under the kernel's name for it.
+func hugePages(limits corev1.ResourceList) []*runtimeapi.HugepageLimit {
+	var out []*runtimeapi.HugepageLimit
+	for name, q := range limits {
+		text, is := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+		if !is {
+			continue
+		}
+		if size, err := resource.ParseQuantity(text); err == nil {
+			out = append(out, &runtimeapi.HugepageLimit{PageSize: pageSize(size.Value()), Limit: uint64(q.Value())})
+		}
+	}
+	slices.SortFunc(out, func(a, b *runtimeapi.HugepageLimit) int { return strings.Compare(a.PageSize, b.PageSize) })
+	return out
+}
+
+// pageSize writes 2 MiB as 2MB: the kernel's units are powers of two without saying so.
+func pageSize(bytes int64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB"}
+	i := 0
+	for ; i < len(units)-1 && bytes%1024 == 0 && bytes > 0; i++ {
+		bytes /= 1024
+	}
+	return strconv.FormatInt(bytes, 10) + units[i]
 }
 
 // Group is what one cgroup is given. Zero fields are left as the kernel has them.

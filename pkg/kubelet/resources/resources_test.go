@@ -84,6 +84,22 @@ func TestKernelNumbers(t *testing.T) {
 	}
 }
 
+func TestContainerNumbers(t *testing.T) {
+	limits := list("cpu", "500m", "memory", "64Mi", "hugepages-2Mi", "4Mi", "hugepages-1Gi", "1Gi")
+	c := container(list("cpu", "250m"), limits)
+	r := Container(pod(c), &c, 8<<30, true)
+	if r.CpuShares != 256 || r.CpuQuota != 50000 || r.CpuPeriod != 100000 || r.MemoryLimitInBytes != 64<<20 || r.Unified["memory.oom.group"] != "1" {
+		t.Errorf("%+v", r)
+	}
+	if h := r.HugepageLimits; len(h) != 2 || h[0].PageSize != "1GB" || h[1].PageSize != "2MB" || h[1].Limit != 4<<20 {
+		t.Errorf("huge pages %+v", h)
+	}
+	c = container(nil, limits)
+	if r := Container(pod(c), &c, 8<<30, false); r.CpuShares != 512 || r.Unified != nil || r.MemorySwapLimitInBytes != r.MemoryLimitInBytes {
+		t.Errorf("%+v: a limit stands for the request it lacks", r)
+	}
+}
+
 func TestOOMScoreAdj(t *testing.T) {
 	const capacity = 8 << 30
 	burst := func(memory string) corev1.Container { return container(list("memory", memory), nil) }
