@@ -109,8 +109,8 @@ func TestPatches(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tc.body, got, tc.want)
 		}
 	}
-	labelled := must[appsv1.Deployment](w, 200, "PATCH", path, mergeType, `{"metadata":{"labels":{"x":"1","y":"2"}},"kind":"Deployment"}`)
-	labelled = must[appsv1.Deployment](w, 200, "PATCH", path, mergeType, `{"metadata":{"labels":{"x":null}}}`)
+	must[appsv1.Deployment](w, 200, "PATCH", path, mergeType, `{"metadata":{"labels":{"x":"1","y":"2"}},"kind":"Deployment"}`)
+	labelled := must[appsv1.Deployment](w, 200, "PATCH", path, mergeType, `{"metadata":{"labels":{"x":null}}}`)
 	if len(labelled.Labels) != 1 || labelled.Labels["y"] != "2" {
 		t.Errorf("labels %v", labelled.Labels)
 	}

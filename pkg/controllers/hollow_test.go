@@ -61,9 +61,7 @@ func (c *cluster) kubelet(ctx context.Context, node string) error {
 				continue
 			}
 			c.heartbeat(ctx, node)
-			for _, p := range i.List() {
-				waiting = append(waiting, p)
-			}
+			waiting = append(waiting, i.List()...)
 			for _, p := range waiting {
 				wg.Go(func() { c.syncPod(ctx, node, p) })
 			}

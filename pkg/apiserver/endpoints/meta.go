@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -86,7 +86,7 @@ func (r *resource) validateNew(obj scheme.Object) error {
 	metadata := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessor(obj, r.Namespaced, nameOK, metadata)
 	if len(errs) == 0 {
-		for _, text := range path.IsValidPathSegmentName(obj.GetName()) {
+		for _, text := range content.IsPathSegmentName(obj.GetName()) {
 			errs = append(errs, field.Invalid(metadata.Child("name"), obj.GetName(), text))
 		}
 	}

@@ -3,7 +3,6 @@ package endpoints
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -162,13 +161,4 @@ func (s *stored) Proto() ([]byte, error) {
 		return scheme.BareProto(s.obj)
 	}
 	return scheme.WithRevision(s.bare, s.obj.GetResourceVersion())
-}
-
-// splitKey is the namespace and the name in a key below r's prefix.
-func (r *resource) splitKey(key string) (namespace, name string) {
-	rest := strings.TrimPrefix(key, r.prefix)
-	if namespace, name, ok := strings.Cut(rest, "/"); ok && r.Namespaced {
-		return namespace, name
-	}
-	return "", rest
 }

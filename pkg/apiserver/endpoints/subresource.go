@@ -151,7 +151,10 @@ func (c *call) act() error {
 		return err
 	}
 	if out == nil {
-		return wire.WriteStatus(c.w, c.r, f, metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+		out = &metav1.Status{Status: metav1.StatusSuccess}
+	}
+	if done, ok := out.(*metav1.Status); ok && done.Code == 0 {
+		done.Code = http.StatusCreated
 	}
 	gvk, err := c.res.api.Scheme.GVKOf(out)
 	if err != nil {

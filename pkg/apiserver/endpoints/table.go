@@ -74,7 +74,7 @@ func (c *call) rowObject(f wire.Format, include metav1.IncludeObjectPolicy, r ro
 		}
 		return scheme.TypedJSON(c.res.gvk(), bare), nil
 	}
-	bare, err := partial{r.obj, r.enc}.JSON()
+	bare, err := partial(r).JSON()
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,8 @@ func TestSigningKeyIsStable(t *testing.T) {
 		}
 		return string(data)
 	}
-	if read() != read() {
+	first := read()
+	if second := read(); first != second {
 		t.Error("the key pair changed between two calls")
 	}
 }

@@ -33,7 +33,7 @@ func decide(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, oldPods func(old []
 	if d.DeletionTimestamp != nil {
 		return s
 	}
-	sizes := map[string]int32{}
+	var sizes map[string]int32
 	switch {
 	case d.Spec.Paused:
 		sizes = resize(d, current, old)
