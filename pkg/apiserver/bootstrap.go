@@ -39,7 +39,9 @@ func (s *Server) keepBootstrapped(ctx context.Context) {
 		wait := bootstrapEvery
 		if err != nil {
 			wait, retry = retry, min(2*retry, bootstrapMaxRetry)
-			s.cfg.Log.Debug("bootstrap", "err", err)
+			if ctx.Err() == nil && wait == bootstrapMaxRetry {
+				s.cfg.Log.Warn("make what every cluster has", "err", err)
+			}
 		} else {
 			retry = bootstrapRetry
 		}

@@ -141,8 +141,8 @@ func (o *options) parse() (cidr netip.Prefix, ports registry.PortRange, err erro
 	if (o.certFile == "") != (o.keyFile == "") {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file belong together"))
 	}
-	if o.advertise != "" && net.ParseIP(o.advertise) == nil {
-		errs = append(errs, fmt.Errorf("--advertise-address=%s is not an IP address", o.advertise))
+	if a, err := netip.ParseAddr(o.advertise); o.advertise != "" && (err != nil || a.IsLoopback() || a.IsUnspecified()) {
+		errs = append(errs, fmt.Errorf("--advertise-address=%s is no IP address that other machines could reach", o.advertise))
 	}
 	return cidr, ports, errors.Join(errs...)
 }
@@ -180,10 +180,7 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	advertise, err := o.advertised(listener)
-	if err != nil {
-		return err
-	}
+	advertise := o.advertised(listener)
 	s := scheme.New()
 	nodes, err := o.nodeProxy(advertise, log)
 	if err != nil {
@@ -280,21 +277,22 @@ func (o *options) tokens() (*authn.Tokens, error) {
 	return authn.NewTokens(cfg)
 }
 
-// advertised is where others reach this server.
-func (o *options) advertised(l net.Listener) (netip.AddrPort, error) {
+// advertised is where others reach this server. It is not valid on a machine
+// without a network: then there is nobody to reach it.
+func (o *options) advertised(l net.Listener) netip.AddrPort {
 	port := uint16(l.Addr().(*net.TCPAddr).Port)
 	for _, text := range []string{o.advertise, o.bindAddress} {
-		if a, err := netip.ParseAddr(text); err == nil && !a.IsUnspecified() {
-			return netip.AddrPortFrom(a.Unmap(), port), nil
+		if a, err := netip.ParseAddr(text); err == nil && !a.IsUnspecified() && !a.IsLoopback() {
+			return netip.AddrPortFrom(a.Unmap(), port)
 		}
 	}
 	// No packet is sent: the kernel only says which address it would send from.
 	conn, err := net.Dial("udp", "192.0.2.1:9")
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("find this machine's address (or say --advertise-address): %w", err)
+		return netip.AddrPort{}
 	}
 	defer conn.Close()
-	return netip.AddrPortFrom(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), port), nil
+	return netip.AddrPortFrom(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), port)
 }
 
 // nodeProxy makes the connections to nodes and pods that go through this server.
