@@ -198,7 +198,7 @@ func (k *kubelet) url(query url.Values, path ...string) *url.URL {
 
 // target is a path of the kubelet as the end of a stream.
 func (p *Proxy) target(k *kubelet, u *url.URL) streams.Target {
-	return streams.Target{URL: u, Transport: kubeletTransport{p.kubelets, k.node}, Log: p.Log}
+	return streams.Target{URL: u, Transport: kubeletTransport{p.kubelets, k.node}}
 }
 
 // kubeletTransport tells the dialer whose kubelet it dials.

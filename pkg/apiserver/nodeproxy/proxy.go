@@ -177,7 +177,7 @@ func (p *Proxy) pass(req *request, u *url.URL, transport http.RoundTripper) erro
 	}
 	u.RawQuery = r.URL.RawQuery
 	if streams.IsUpgrade(r) {
-		return dialing(streams.Target{URL: u, Transport: transport, Log: p.Log}.Upgrade(req.w, hygienic(r)))
+		return dialing(streams.Target{URL: u, Transport: transport}.Upgrade(req.w, hygienic(r)))
 	}
 	if u.Path == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		to := url.URL{Path: r.URL.Path + "/", RawQuery: r.URL.RawQuery}

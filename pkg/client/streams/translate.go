@@ -35,7 +35,7 @@ func (t Target) RemoteCommand(w http.ResponseWriter, r *http.Request, opts Optio
 	if err != nil {
 		return &RequestError{err}
 	}
-	backend, ok, err := t.openSPDY(w, r.Context(), spdyRemoteCommand)
+	backend, ok, err := t.openSPDY(r.Context(), w, spdyRemoteCommand)
 	if !ok {
 		return err
 	}

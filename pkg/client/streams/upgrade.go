@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,7 +25,6 @@ const (
 type Target struct {
 	URL       *url.URL
 	Transport http.RoundTripper // HTTP/1.1
-	Log       *slog.Logger
 }
 
 // Upgrade passes a request that switches protocols on to the target, and the
@@ -35,7 +33,7 @@ type Target struct {
 func (t Target) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	header := r.Header.Clone()
 	header.Del("Authorization")
-	backend, ok, err := t.open(w, r.Context(), r.Method, header)
+	backend, ok, err := t.open(r.Context(), w, r.Method, header)
 	if !ok {
 		return err
 	}
@@ -81,7 +79,7 @@ func (u upstream) CloseWrite() error {
 
 // open sends an upgrade request to the target. ok is false when it did not
 // switch: then its answer has gone to w, or err says why there is none.
-func (t Target) open(w http.ResponseWriter, ctx context.Context, method string, header http.Header) (backend upstream, ok bool, err error) {
+func (t Target) open(ctx context.Context, w http.ResponseWriter, method string, header http.Header) (backend upstream, ok bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, t.URL.String(), nil)
 	if err != nil {
 		return upstream{}, false, err
@@ -122,8 +120,8 @@ func answer(w http.ResponseWriter, resp *http.Response) {
 }
 
 // openSPDY opens a SPDY connection to the target.
-func (t Target) openSPDY(w http.ResponseWriter, ctx context.Context, protocol string) (backend upstream, ok bool, err error) {
-	return t.open(w, ctx, http.MethodPost, SPDYHeader(protocol))
+func (t Target) openSPDY(ctx context.Context, w http.ResponseWriter, protocol string) (backend upstream, ok bool, err error) {
+	return t.open(ctx, w, http.MethodPost, SPDYHeader(protocol))
 }
 
 // SPDYHeader is a client's request for SPDY streams.
@@ -141,7 +139,7 @@ func (t Target) PortForward(w http.ResponseWriter, r *http.Request) error {
 	if !WantsProtocol(r, ProtocolTunnel) {
 		return t.Upgrade(w, r)
 	}
-	backend, ok, err := t.openSPDY(w, r.Context(), spdyPortForward)
+	backend, ok, err := t.openSPDY(r.Context(), w, spdyPortForward)
 	if !ok {
 		return err
 	}

@@ -143,7 +143,7 @@ func (s *server) target(address string) (streams.Target, error) {
 	if err != nil || u.Host == "" {
 		return streams.Target{}, fmt.Errorf("the runtime's streaming address %q is not usable", address)
 	}
-	return streams.Target{URL: u, Transport: s.Streaming, Log: s.Log}, nil
+	return streams.Target{URL: u, Transport: s.Streaming}, nil
 }
 
 // runtimeFailure is the runtime's no with the code that clients understand.
