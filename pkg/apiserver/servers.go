@@ -1,5 +1,7 @@
 package apiserver
 
+//lint:file-ignore SA1019 Endpoints are deprecated, and old clients read them.
+
 import (
 	"context"
 	"fmt"
@@ -104,20 +106,20 @@ func (s *Server) identity() (string, error) {
 
 // ensureEndpoints makes the Service's Endpoints what they should be.
 func (s *Server) ensureEndpoints(ctx context.Context, servers []netip.AddrPort) error {
-	want := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{ //nolint:staticcheck // old clients read them
+	want := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{
 		Name: kubernetesService, Namespace: metav1.NamespaceDefault,
 		Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"},
 	}}
 	for port, addresses := range byPort(servers) {
-		subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: "https", Port: int32(port), Protocol: corev1.ProtocolTCP}}} //nolint:staticcheck // the same
+		subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: "https", Port: int32(port), Protocol: corev1.ProtocolTCP}}}
 		for _, a := range addresses {
-			subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String()}) //nolint:staticcheck // the same
+			subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String()})
 		}
 		want.Subsets = append(want.Subsets, subset)
 	}
-	slices.SortFunc(want.Subsets, func(a, b corev1.EndpointSubset) int { return int(a.Ports[0].Port - b.Ports[0].Port) }) //nolint:staticcheck // the same
+	slices.SortFunc(want.Subsets, func(a, b corev1.EndpointSubset) int { return int(a.Ports[0].Port - b.Ports[0].Port) })
 	return s.shape(ctx, corev1.SchemeGroupVersion.WithResource("endpoints"), want, func(obj scheme.Object) bool {
-		have := obj.(*corev1.Endpoints) //nolint:staticcheck // the same
+		have := obj.(*corev1.Endpoints)
 		if equality.Semantic.DeepEqual(have.Subsets, want.Subsets) {
 			return false
 		}

@@ -1,5 +1,7 @@
 package endpoints
 
+//lint:file-ignore SA1019 OrphanDependents is deprecated, and old clients send it.
+
 import (
 	"context"
 	"net/http"
@@ -49,7 +51,7 @@ func (c *call) delete() error {
 // deletedCode is 202 when the client asked, in the old way, for the dependents
 // to go first and the object is therefore still there.
 func deletedCode(opts *metav1.DeleteOptions, gone bool) int {
-	if orphan := opts.OrphanDependents; !gone && orphan != nil && !*orphan { //nolint:staticcheck // old clients send it
+	if orphan := opts.OrphanDependents; !gone && orphan != nil && !*orphan {
 		return http.StatusAccepted
 	}
 	return http.StatusOK
@@ -110,7 +112,7 @@ func queryDeleteOptions(c *call, opts *metav1.DeleteOptions) error {
 	}
 	if _, ok := q["orphanDependents"]; ok {
 		orphan := request.Flag(q, "orphanDependents")
-		opts.OrphanDependents = &orphan //nolint:staticcheck // old clients send it
+		opts.OrphanDependents = &orphan
 	}
 	return nil
 }
@@ -194,8 +196,8 @@ func setGarbageFinalizers(obj scheme.Object, opts *metav1.DeleteOptions) {
 	orphan := slices.Contains(have, metav1.FinalizerOrphanDependents)
 	foreground := !orphan && slices.Contains(have, metav1.FinalizerDeleteDependents)
 	switch {
-	case opts.OrphanDependents != nil: //nolint:staticcheck // old clients send it
-		orphan, foreground = *opts.OrphanDependents, false //nolint:staticcheck // the same
+	case opts.OrphanDependents != nil:
+		orphan, foreground = *opts.OrphanDependents, false
 	case opts.PropagationPolicy != nil:
 		orphan = *opts.PropagationPolicy == metav1.DeletePropagationOrphan
 		foreground = *opts.PropagationPolicy == metav1.DeletePropagationForeground

@@ -7,14 +7,12 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
 	openapiv3 "github.com/google/gnostic-models/openapiv3"
+	"google.golang.org/protobuf/proto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"google.golang.org/protobuf/proto"
 
 	"podium/pkg/apiserver/wire"
 )
@@ -28,36 +26,36 @@ type Documents struct {
 
 // Server answers below /openapi.
 type Server struct {
-	docs Documents
 	v2   document
 	v3   map[string]*document
 	root []byte // the index of v3
 }
 
+// index lists the documents of version 3 and where they are.
+type index struct {
+	Paths map[string]place `json:"paths"`
+}
+
+type place struct {
+	URL string `json:"serverRelativeURL"`
+}
+
 // New indexes the documents; their protobuf forms are made when asked for.
 func New(docs Documents) (*Server, error) {
-	s := &Server{docs: docs, v3: map[string]*document{}}
+	s := &Server{v3: map[string]*document{}}
 	s.v2.load = docs.V2
 	s.v2.parse = func(text []byte) (proto.Message, error) { return openapiv2.ParseDocument(text) }
-	index := struct {
-		Paths map[string]struct {
-			URL string `json:"serverRelativeURL"`
-		} `json:"paths"`
-	}{map[string]struct {
-		URL string `json:"serverRelativeURL"`
-	}{}}
+	in := index{map[string]place{}}
 	for _, path := range docs.Paths() {
 		d := &document{
 			load:  func() []byte { return docs.V3(path) },
 			parse: func(text []byte) (proto.Message, error) { return openapiv3.ParseDocument(text) },
 		}
 		s.v3[path] = d
-		entry := index.Paths[path]
-		entry.URL = "/openapi/v3/" + path + "?hash=" + d.hash()
-		index.Paths[path] = entry
+		in.Paths[path] = place{"/openapi/v3/" + path + "?hash=" + d.hash()}
 	}
 	var err error
-	if s.root, err = json.Marshal(index); err != nil {
+	if s.root, err = json.Marshal(in); err != nil {
 		return nil, fmt.Errorf("index the OpenAPI documents: %w", err)
 	}
 	return s, nil
@@ -116,8 +114,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 		// What is asked for by its hash never changes.
-		w.Header().Set("Cache-Control", "public, immutable")
-		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
+		w.Header().Set("Cache-Control", "public, immutable, max-age=31536000")
 	}
 	return write(w, r, d, "application/com.github.proto-openapi.spec.v3")
 }
