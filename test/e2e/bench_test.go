@@ -12,15 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/client"
-	"podium/pkg/client/kubeconfig"
-	"podium/pkg/scheme"
 )
 
 // BenchmarkPodStart measures, in turn, what the runtime itself needs for a pod
@@ -144,57 +140,6 @@ func startPod(b *testing.B, api *client.Client, i int) time.Duration {
 			return took
 		}
 	}
-}
-
-// client speaks to the cluster as its administrator.
-func (c *cluster) client(t testing.TB) *client.Client {
-	t.Helper()
-	config, err := kubeconfig.Load(filepath.Join(c.dir, "kubeconfig"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, _, err := config.Client("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	api, err := client.New(scheme.New(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return api
-}
-
-var socketLine = regexp.MustCompile(`(?m)^  address = "(.*)"$`)
-
-// runtime speaks to the cluster's containerd.
-func (c *cluster) runtime(t testing.TB) cri.RuntimeServiceClient {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.dir, "containerd.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := grpc.NewClient("unix://"+socketLine.FindStringSubmatch(string(text))[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return cri.NewRuntimeServiceClient(conn)
-}
-
-var pidField = regexp.MustCompile(`"pid":(\d+)`)
-
-// pid is the process of a daemon.
-func (c *cluster) pid(t testing.TB, daemon string) int {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.dir, "pids", daemon+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(pidField.FindStringSubmatch(string(text))[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pid
 }
 
 var residentLine = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)

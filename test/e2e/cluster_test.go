@@ -7,9 +7,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/client"
+	"podium/pkg/client/kubeconfig"
+	"podium/pkg/scheme"
 )
 
 // cluster is a local cluster made by `podium cluster create`.
@@ -79,22 +89,53 @@ func (c *cluster) try(ctx context.Context, stdin, program string, args ...string
 	return out.String(), nil
 }
 
-// eventually waits until ok returns nil, at most for the given time: the world
-// outside this process gives nothing better to wait on.
-func eventually(t *testing.T, within time.Duration, what string, ok func() error) {
+// client speaks to the cluster as its administrator.
+func (c *cluster) client(t testing.TB) *client.Client {
 	t.Helper()
-	deadline := time.After(within)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := ok()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("%s: not within %v: %v", what, within, err)
-		case <-tick.C:
-		}
+	config, err := kubeconfig.Load(filepath.Join(c.dir, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	cfg, _, err := config.Client("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.New(scheme.New(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
+}
+
+var socketLine = regexp.MustCompile(`(?m)^  address = "(.*)"$`)
+
+// runtime speaks to the cluster's containerd.
+func (c *cluster) runtime(t testing.TB) cri.RuntimeServiceClient {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.dir, "containerd.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("unix://"+socketLine.FindStringSubmatch(string(text))[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return cri.NewRuntimeServiceClient(conn)
+}
+
+var pidField = regexp.MustCompile(`"pid":(\d+)`)
+
+// pid is the process of a daemon.
+func (c *cluster) pid(t testing.TB, daemon string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.dir, "pids", daemon+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(pidField.FindStringSubmatch(string(text))[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
 }

@@ -3,10 +3,12 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +23,10 @@ const nodeIP = "10.99.0.1"
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) == "" {
 		os.Exit(outer())
+	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
+		flag.Set("test.parallel", "8") // the tests mostly wait
 	}
 	code, err := withCluster(m.Run)
 	if err != nil {
