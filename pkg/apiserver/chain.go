@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/wire"
@@ -126,6 +127,10 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, req *request.Reque
 		serveVersion(w, r)
 	case segment == "openapi" && s.openapi != nil:
 		s.openapi.ServeHTTP(w, r)
+	case r.URL.Path == authn.IssuerPath && s.cfg.Tokens != nil:
+		writePlainJSON(w, r, s.cfg.Tokens.Issuer("https://"+s.cfg.address()))
+	case r.URL.Path == authn.KeysPath && s.cfg.Tokens != nil:
+		writePlainJSON(w, r, s.cfg.Tokens.Keys())
 	case r.URL.Path == "/":
 		s.serveIndex(w, r)
 	default:

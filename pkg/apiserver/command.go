@@ -63,6 +63,7 @@ type options struct {
 	timeout      time.Duration
 	delay        time.Duration
 	compactEvery time.Duration
+	eventTTL     time.Duration
 	identity     string
 }
 
@@ -93,6 +94,8 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.etcdCert, "etcd-certfile", "", "file with our certificate for etcd")
 	f.StringVar(&o.etcdKey, "etcd-keyfile", "", "file with that certificate's key")
 	f.DurationVar(&o.compactEvery, "etcd-compaction-interval", 5*time.Minute, "how long the past is kept; 0: for ever")
+
+	f.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long an event is kept that does not happen again; 0: for ever")
 
 	f.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "address to listen at")
 	f.IntVar(&o.port, "secure-port", 6443, "port to listen at")
@@ -197,7 +200,7 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
 		Tokens:  tokens, Anonymous: o.anonymous,
 		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
-		CompactEvery: o.keepPast(), ShutdownDelay: o.delay,
+		CompactEvery: o.keepPast(), EventTTL: o.eventTTL, ShutdownDelay: o.delay,
 		Advertise: advertise, ServiceCIDR: cidr, Identity: o.identity,
 		Repair: func(ctx context.Context, b registry.Backend) error {
 			return registry.RepairServices(ctx, s, b, forKinds)

@@ -63,6 +63,7 @@ type Config struct {
 	MaxReads, MaxWrites int           // requests in flight; 0: no limit
 	RequestTimeout      time.Duration // of what is not a watch or a stream; 0: 60 s
 	CompactEvery        time.Duration // how long the past is kept; 0: 5 minutes, negative: for ever
+	EventTTL            time.Duration // how long an event is kept that does not happen again; 0: for ever
 	ShutdownDelay       time.Duration // from failing readiness to closing the door
 
 	// Advertise is where other machines reach this server; the Service
@@ -211,6 +212,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return unlessEnded(life, s.feed.Run(life)) })
 	g.Go(func() error { s.keepBootstrapped(life); return nil })
 	g.Go(func() error { s.keepRepaired(life); return nil })
+	g.Go(func() error { s.forgetEvents(life); return nil })
 	if s.cfg.CompactEvery >= 0 {
 		c := &storage.Compactor{Store: s.cfg.Store, Key: compactKey, Interval: s.cfg.CompactEvery, Log: s.cfg.Log}
 		g.Go(func() error { return unlessEnded(life, c.Run(life)) })

@@ -77,7 +77,7 @@ func Discovery() Authorizer {
 		switch first(info.Path) {
 		case "version", "healthz", "livez", "readyz":
 			return Allow, ""
-		case "api", "apis", "openapi", ".well-known":
+		case "api", "apis", "openapi", ".well-known", "openid":
 			if user.In(authn.Authenticated) {
 				return Allow, ""
 			}

@@ -1,0 +1,52 @@
+package authn
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// Where others find the keys that verify our tokens.
+// https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#service-account-issuer-discovery
+const (
+	IssuerPath = "/.well-known/openid-configuration"
+	KeysPath   = "/openid/v1/jwks"
+)
+
+// IssuerDocument is the OpenID Connect description of the issuer.
+type IssuerDocument struct {
+	Issuer        string   `json:"issuer"`
+	KeysURI       string   `json:"jwks_uri"`
+	ResponseTypes []string `json:"response_types_supported"`
+	SubjectTypes  []string `json:"subject_types_supported"`
+	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
+}
+
+// Issuer describes the issuer; server is the URL at which its pages are.
+func (t *Tokens) Issuer(server string) IssuerDocument {
+	d := IssuerDocument{
+		Issuer: t.cfg.Issuer, KeysURI: server + KeysPath,
+		ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"},
+	}
+	for _, a := range t.allowed {
+		d.Algorithms = append(d.Algorithms, string(a))
+	}
+	slices.Sort(d.Algorithms)
+	d.Algorithms = slices.Compact(d.Algorithms)
+	return d
+}
+
+// Keys are the public keys.
+func (t *Tokens) Keys() jose.JSONWebKeySet {
+	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
+	for id, key := range t.keys {
+		alg, err := algorithm(key)
+		if err != nil {
+			continue // NewTokens took no such key
+		}
+		set.Keys = append(set.Keys, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(alg), Use: "sig"})
+	}
+	slices.SortFunc(set.Keys, func(a, b jose.JSONWebKey) int { return cmp.Compare(a.KeyID, b.KeyID) })
+	return set
+}
