@@ -41,7 +41,7 @@ func (w *worker) containerConfig(ctx context.Context, s start, image string) (co
 	if err != nil {
 		return configs{}, err
 	}
-	mounts, err := w.containerMounts(pod, s, vars)
+	mounts, err := w.containerMounts(ctx, pod, s, vars)
 	if err != nil {
 		return configs{}, err
 	}
@@ -109,12 +109,12 @@ func containerAnnotations(pod *corev1.Pod, s start) map[string]string {
 }
 
 // containerMounts are the volumes, /etc/hosts and the termination message file.
-func (w *worker) containerMounts(pod *corev1.Pod, s start, vars []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, error) {
+func (w *worker) containerMounts(ctx context.Context, pod *corev1.Pod, s start, vars []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	ownHosts := false
 	for i := range s.spec.VolumeMounts {
 		vm := &s.spec.VolumeMounts[i]
-		mount, err := w.volumeMount(vm, vars)
+		mount, err := w.volumeMount(ctx, vm, vars)
 		if err != nil {
 			return nil, err
 		}
@@ -142,7 +142,7 @@ func (w *worker) containerMounts(pod *corev1.Pod, s start, vars []*runtimeapi.Ke
 	return out, nil
 }
 
-func (w *worker) volumeMount(vm *corev1.VolumeMount, vars []*runtimeapi.KeyValue) (*runtimeapi.Mount, error) {
+func (w *worker) volumeMount(ctx context.Context, vm *corev1.VolumeMount, vars []*runtimeapi.KeyValue) (*runtimeapi.Mount, error) {
 	volume, ok := w.mounts[vm.Name]
 	if !ok {
 		return nil, fmt.Errorf("cannot find volume %q to mount into container", vm.Name)
@@ -156,7 +156,7 @@ func (w *worker) volumeMount(vm *corev1.VolumeMount, vars []*runtimeapi.KeyValue
 	}
 	if sub != "" {
 		var err error
-		if hostPath, err = w.m.cfg.Volumes.SubPath(volume, sub); err != nil {
+		if hostPath, err = w.m.cfg.Volumes.SubPath(ctx, volume, sub); err != nil {
 			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container: %w", vm.Name, err)
 		}
 	}

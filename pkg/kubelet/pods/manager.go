@@ -35,7 +35,7 @@ type Volumes interface {
 	Refresh(ctx context.Context, pod *corev1.Pod) error
 	TearDown(ctx context.Context, uid types.UID) error
 	Orphans() ([]types.UID, error)
-	SubPath(mount volumes.Mount, subPath string) (hostPath string, err error)
+	SubPath(ctx context.Context, mount volumes.Mount, subPath string) (hostPath string, err error)
 	Overfull(ctx context.Context, pod *corev1.Pod) (message string, err error)
 }
 

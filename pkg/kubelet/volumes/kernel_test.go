@@ -64,7 +64,7 @@ func TestOnTheKernel(t *testing.T) {
 	// the container puts something else in its place.
 	os.MkdirAll(filepath.Join(disk.HostPath, "logs"), 0o755)
 	os.WriteFile(filepath.Join(disk.HostPath, "logs/a"), []byte("a"), 0o644)
-	sub, err := n.SubPath(disk, "logs")
+	sub, err := n.SubPath(t.Context(), disk, "logs")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +73,11 @@ func TestOnTheKernel(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(sub, "a")); err != nil || string(data) != "a" {
 		t.Errorf("after the swap: %q, %v", data, err)
 	}
-	if _, err := n.SubPath(disk, "logs"); err == nil {
+	if _, err := n.SubPath(t.Context(), disk, "logs"); err == nil {
 		t.Error("a link to / was taken for a sub-path")
 	}
 	// A file of a set that has been replaced: a container that starts later sees the new one.
-	key, err := n.SubPath(secret, "k")
+	key, err := n.SubPath(t.Context(), secret, "k")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestOnTheKernel(t *testing.T) {
 	if data, _ := os.ReadFile(key); string(data) != "x" {
 		t.Errorf("a mounted sub-path changed to %q", data)
 	}
-	if key, err = n.SubPath(secret, "k"); err != nil {
+	if key, err = n.SubPath(t.Context(), secret, "k"); err != nil {
 		t.Fatal(err)
 	}
 	if data, _ := os.ReadFile(key); string(data) != "y" {

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -18,7 +19,7 @@ import (
 // what was found is bind-mounted by its descriptor onto a path of our own, a
 // container that swaps the volume's contents meanwhile gains nothing. A
 // directory that is not there is made. TearDown takes the mount away.
-func (m *Manager) SubPath(mount Mount, subPath string) (hostPath string, err error) {
+func (m *Manager) SubPath(ctx context.Context, mount Mount, subPath string) (hostPath string, err error) {
 	if filepath.IsAbs(subPath) {
 		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", subPath)
 	}
@@ -33,8 +34,11 @@ func (m *Manager) SubPath(mount Mount, subPath string) (hostPath string, err err
 	if err := checkUID(mount.pod); err != nil {
 		return "", err
 	}
-	state := m.lock(mount.pod)
-	defer state.Unlock()
+	state, err := m.lock(ctx, mount.pod)
+	if err != nil {
+		return "", err
+	}
+	defer state.unlock()
 
 	fd, err := openBeneath(mount.HostPath, subPath)
 	if err != nil {

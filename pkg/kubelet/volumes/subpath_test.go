@@ -36,7 +36,7 @@ func TestSubPathsCannotEscape(t *testing.T) {
 		grow(r, v.HostPath, outside)
 		for range 4 {
 			sub := randomPath(r, outside)
-			target, err := n.SubPath(v, sub)
+			target, err := n.SubPath(t.Context(), v, sub)
 			if err != nil {
 				continue
 			}
@@ -124,7 +124,7 @@ func TestSubPathRules(t *testing.T) {
 		{"loop", "too many levels of symbolic links"},
 		{"file/below", "not a directory"},
 	} {
-		_, err := n.SubPath(v, tc.sub)
+		_, err := n.SubPath(t.Context(), v, tc.sub)
 		if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 			t.Errorf("%q: %v, want %q", tc.sub, err, tc.wantErr)
 		}
@@ -132,7 +132,7 @@ func TestSubPathRules(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(v.HostPath, "new/dir")); err != nil || info.Mode().Perm() != 0o777 {
 		t.Errorf("a missing sub-path is made with the volume's mode: %v, %v", info, err)
 	}
-	if _, err := n.SubPath(volumes.Mount{HostPath: v.HostPath}, "x"); err == nil {
+	if _, err := n.SubPath(t.Context(), volumes.Mount{HostPath: v.HostPath}, "x"); err == nil {
 		t.Error("a mount that SetUp did not give was taken")
 	}
 }

@@ -20,8 +20,11 @@ func (m *Manager) TearDown(ctx context.Context, uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return err
 	}
-	state := m.lock(uid)
-	defer state.Unlock()
+	state, err := m.lock(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer state.unlock()
 	for _, dir := range m.ours(uid) {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -54,7 +54,7 @@ type Manager struct {
 // podState is what this process knows of a pod's volumes. Losing it costs a
 // few reads: what must survive is on disk.
 type podState struct {
-	sync.Mutex
+	turn   chan struct{} // of size 1: full while somebody works on the pod
 	ready  map[string]Mount
 	frozen map[string]any // immutable ConfigMaps and Secrets, by kind/name
 	tokens map[tokenKey]*authenticationv1.TokenRequest
@@ -77,12 +77,14 @@ func New(cfg Config) *Manager {
 	return &Manager{Config: cfg, pods: map[types.UID]*podState{}}
 }
 
-// lock gives the pod's state, locked.
-func (m *Manager) lock(uid types.UID) *podState {
+// lock gives the pod's state to its caller alone. Whoever has it may be asking
+// the API server something, so waiting for it ends with ctx.
+func (m *Manager) lock(ctx context.Context, uid types.UID) (*podState, error) {
 	m.mu.Lock()
 	state := m.pods[uid]
 	if state == nil {
 		state = &podState{
+			turn:   make(chan struct{}, 1),
 			ready:  map[string]Mount{},
 			frozen: map[string]any{},
 			tokens: map[tokenKey]*authenticationv1.TokenRequest{},
@@ -90,9 +92,15 @@ func (m *Manager) lock(uid types.UID) *podState {
 		m.pods[uid] = state
 	}
 	m.mu.Unlock()
-	state.Lock()
-	return state
+	select {
+	case state.turn <- struct{}{}:
+		return state, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
+
+func (s *podState) unlock() { <-s.turn }
 
 // SetUp makes ready every volume that a container of the pod mounts, and
 // returns them by name. Twice is fine. It tries all of them; the error tells of
@@ -101,8 +109,11 @@ func (m *Manager) SetUp(ctx context.Context, pod *corev1.Pod) (map[string]Mount,
 	if err := checkUID(pod.UID); err != nil {
 		return nil, err
 	}
-	state := m.lock(pod.UID)
-	defer state.Unlock()
+	state, err := m.lock(ctx, pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	defer state.unlock()
 	used := mounted(pod)
 	mounts := make(map[string]Mount, len(used))
 	var failed []string
@@ -114,7 +125,6 @@ func (m *Manager) SetUp(ctx context.Context, pod *corev1.Pod) (map[string]Mount,
 		}
 		mount, ok := state.ready[v.Name]
 		if !ok {
-			var err error
 			if mount, err = m.setUp(ctx, state, pod, v); err != nil {
 				failed = append(failed, fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", v.Name, err))
 				cause = errors.Join(cause, err)
@@ -169,8 +179,11 @@ func (m *Manager) Refresh(ctx context.Context, pod *corev1.Pod) error {
 	if err := checkUID(pod.UID); err != nil {
 		return err
 	}
-	state := m.lock(pod.UID)
-	defer state.Unlock()
+	state, err := m.lock(ctx, pod.UID)
+	if err != nil {
+		return err
+	}
+	defer state.unlock()
 	var errs []error
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -381,6 +382,41 @@ func TestAnOutageDoesNotTakeContentsAway(t *testing.T) {
 	}
 }
 
+// slowAPI answers when it is asked to end.
+type slowAPI struct{ api }
+
+func (a *slowAPI) ConfigMap(ctx context.Context, _, _ string) (*corev1.ConfigMap, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// One who waits for the pod's turn waits no longer than his context.
+func TestWaitingForAnotherCallEndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := volumes.New(volumes.Config{Root: t.TempDir(), Sources: &slowAPI{}, Mounter: &mounts{}})
+		ctx, cancel := context.WithCancel(t.Context())
+		p := pod(configMap("c"))
+		ended := make(chan error)
+		go func() {
+			_, err := m.SetUp(ctx, p)
+			ended <- err
+		}()
+		synctest.Wait()
+		short, done := context.WithTimeout(t.Context(), time.Second)
+		defer done()
+		if err := m.TearDown(short, p.UID); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("TearDown: %v", err)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("SetUp: %v", err)
+		}
+		if err := m.TearDown(t.Context(), p.UID); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestTokenRotation(t *testing.T) {
 	n := newNode(t)
 	hour := int64(3600)
@@ -517,11 +553,11 @@ func TestTearDownNeedsOnlyTheDisk(t *testing.T) {
 	}
 	os.WriteFile(filepath.Join(deep, "f"), nil, 0o600)
 	for _, sub := range []string{"d/d", "new"} {
-		if _, err := n.SubPath(empty, sub); err != nil {
+		if _, err := n.SubPath(t.Context(), empty, sub); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := n.SubPath(got["v2"], "precious"); err != nil {
+	if _, err := n.SubPath(t.Context(), got["v2"], "precious"); err != nil {
 		t.Fatal(err)
 	}
 	hosts := filepath.Join(n.root, "pods/uid-1/etc-hosts")
