@@ -66,13 +66,13 @@ func newPlan(seed uint64) *plan {
 	p.rates = rates{
 		request: map[fault]int{
 			lost: some(200), unheard: some(200), refused: some(100), broken: some(100), conflict: some(200),
-			crashBefore: some(40), crashAfter: some(40),
+			crashBefore: some(60), crashAfter: some(60),
 		},
 		read:     map[fault]int{lost: some(200), refused: some(100), broken: some(100)},
-		store:    map[fault]int{crashBefore: some(8), crashAfter: some(8)},
+		store:    map[fault]int{crashBefore: some(15), crashAfter: some(15)},
 		runtime:  map[fault]int{lost: some(100), unheard: some(100), crashBefore: some(50), crashAfter: some(50)},
 		cutWatch: some(200), lagWatch: some(1000), maxLag: time.Duration(some(3000)) * time.Millisecond,
-		lateReply: some(200), longDown: some(1000),
+		lateReply: some(200), longDown: some(1500),
 	}
 	return p
 }

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -146,7 +147,19 @@ func replicas(n int) func(*appsv1.Deployment) {
 func live(ctx context.Context, w *world) {
 	n, few := w.size.pods, max(w.size.pods/6, 2)
 	random := w.plan.draw("story")
-	wait := func() { pause(ctx, time.Duration(random.IntN(30_000))*time.Millisecond) }
+	wait := func() { pause(ctx, time.Duration(random.IntN(40_000))*time.Millisecond) }
+	// A controller that sleeps through an image has no revision to tell of it.
+	noticed := func(image string) {
+		w.insist(ctx, "a replica set of "+image, func() error {
+			for _, rs := range list[*appsv1.ReplicaSet](ctx, w) {
+				if rs.Spec.Template.Spec.Containers[0].Image == image {
+					return nil
+				}
+			}
+			return errors.New("there is none")
+		})
+		wait()
+	}
 
 	create(ctx, w, settings("default"))
 	create(ctx, w, service("default", "web", false))
@@ -161,9 +174,9 @@ func live(ctx context.Context, w *world) {
 	create(ctx, w, settings("doomed"))
 	create(ctx, w, service("doomed", "web", false))
 	create(ctx, w, deployment("doomed", "web", "web:1", few))
-	wait()
+	noticed("web:1")
 	edit(ctx, w, "default", "web", image("web:2"))
-	wait()
+	noticed("web:2")
 	w.killContainers(few)
 	edit(ctx, w, "default", "brief", replicas(2*few))
 	wait()
@@ -178,6 +191,9 @@ func live(ctx context.Context, w *world) {
 	w.daemons[serverName(0)].crashUnder(w.plan)
 	wait()
 	edit(ctx, w, "default", "web", replicas(n-few))
+	if !w.plan.stopped() {
+		pause(ctx, 2*time.Minute)
+	}
 }
 
 // crashUnder kills a daemon if anything is to go wrong at all.
