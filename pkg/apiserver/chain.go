@@ -121,6 +121,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, req *request.Reque
 		s.disco.ServeHTTP(w, r)
 	case segment == "healthz" || segment == "livez" || segment == "readyz":
 		s.pages.ServeHTTP(w, r)
+	case segment == "debug" && s.cfg.Profiling && serveProfile(w, r, req):
 	case r.URL.Path == "/metrics":
 		daemon.MetricsHandler(s.cfg.Registry).ServeHTTP(w, r)
 	case r.URL.Path == "/version" || r.URL.Path == "/version/":

@@ -58,6 +58,9 @@ type options struct {
 	signingKey   string
 	publicKeys   []string
 	anonymous    bool
+	enable       []string
+	disable      []string
+	profiling    bool
 	maxReads     int
 	maxWrites    int
 	timeout      time.Duration
@@ -119,6 +122,9 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.signingKey, "service-account-signing-key-file", "", "file with the private key that signs service account tokens")
 	f.StringSliceVar(&o.publicKeys, "service-account-key-file", nil, "files with public keys whose tokens are accepted, too")
 	f.BoolVar(&o.anonymous, "anonymous-auth", true, "let clients without credentials ask for health and version")
+	f.StringSliceVar(&o.enable, "enable-admission-plugins", nil, "admission plugins to have on; all that exist are, unless disabled")
+	f.StringSliceVar(&o.disable, "disable-admission-plugins", nil, "admission plugins to have off")
+	f.BoolVar(&o.profiling, "profiling", true, "serve profiles of this process at /debug/pprof to those who may read them (system:masters)")
 	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many reading requests are worked on at a time; 0: no limit")
 	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many changing requests are worked on at a time; 0: no limit")
 	f.DurationVar(&o.timeout, "request-timeout", defaultRequestTimeout, "how long a request may take that is no watch and no stream")
@@ -165,6 +171,10 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	disabled, err := registry.DisabledPlugins(o.enable, o.disable)
+	if err != nil {
+		return err
+	}
 	tokens, err := o.tokens()
 	if err != nil {
 		return err
@@ -192,13 +202,13 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 	defer nodes.Close()
 	forKinds := registry.Config{
 		Store: store, ServiceCIDR: cidr, NodePorts: ports, Tokens: tokens, TokenAudiences: tokens.Audiences(),
-		Now: time.Now, Streams: nodes.Streams(),
+		Now: time.Now, Streams: nodes.Streams(), Disabled: disabled,
 	}
 	server, err := New(Config{
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
 		Listener: listener, TLS: tlsConfig, Registry: daemon.Metrics(),
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
-		Tokens:  tokens, Anonymous: o.anonymous,
+		Tokens:  tokens, Anonymous: o.anonymous, Disabled: disabled, Profiling: o.profiling,
 		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
 		CompactEvery: o.keepPast(), EventTTL: o.eventTTL, ShutdownDelay: o.delay,
 		Advertise: advertise, ServiceCIDR: cidr, Identity: o.identity,

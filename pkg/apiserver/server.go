@@ -51,7 +51,9 @@ type Config struct {
 	Anonymous     bool
 	Authorizer    authz.Authorizer
 	Admission     admission.Chain
-	Audit         Auditor // optional
+	Disabled      registry.PluginSet // rules of admission that are off
+	Audit         Auditor            // optional
+	Profiling     bool               // serve /debug/pprof
 
 	// Repair puts right what a crash between two writes has left behind:
 	// optional, called once the server is up and now and then.
@@ -119,7 +121,7 @@ func New(cfg Config) (*Server, error) {
 	store := s.metrics.timed(cfg.Store)
 	s.feed = watchcache.NewFeed(store, "/registry/", cfg.Log)
 	s.api = endpoints.New(endpoints.Config{
-		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Admission: cfg.Admission,
+		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Admission: cfg.Admission, Disabled: cfg.Disabled,
 		OpenAPI: cfg.v3(), Now: cfg.Now, Random: cfg.Random, Log: cfg.Log, Closing: s.closing, Observe: s.metrics,
 	})
 	cfg.Registry.MustRegister(s.feed)

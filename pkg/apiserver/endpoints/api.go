@@ -30,7 +30,8 @@ type Config struct {
 	Store     storage.Store
 	Feed      *watchcache.Feed // gets a cache for each kind; the caller runs it
 	Kinds     []*registry.Kind
-	Admission admission.Chain // after the namespace lifecycle
+	Admission admission.Chain    // after the namespace lifecycle,
+	Disabled  registry.PluginSet // unless that is one of these
 
 	// OpenAPI returns the v3 document of "api/v1", "apis/apps/v1", nil if there
 	// is none. Server-side apply reads the schemas from it.
@@ -75,7 +76,9 @@ func New(cfg Config) *API {
 	for _, k := range cfg.Kinds {
 		a.resources[k.GVR()] = newResource(a, k)
 	}
-	a.Admission.Mutate = append([]admission.Func{admission.NamespaceLifecycle(a.namespace)}, cfg.Admission.Mutate...)
+	if !cfg.Disabled.Has(registry.NamespaceLifecycle) {
+		a.Admission.Mutate = append([]admission.Func{admission.NamespaceLifecycle(a.namespace)}, cfg.Admission.Mutate...)
+	}
 	return a
 }
 

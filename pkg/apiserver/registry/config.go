@@ -23,6 +23,8 @@ type Config struct {
 	Now func() time.Time
 
 	Streams Streams
+
+	Disabled PluginSet // rules of admission that are off
 }
 
 // PortRange is the ports from First to Last, both included.

@@ -21,7 +21,7 @@ import (
 func pods(k *scheme.Kind, cfg Config) *Kind {
 	kind := Of[*corev1.Pod]{
 		Default:                  defaultPod,
-		Prepare:                  preparePod,
+		Prepare:                  preparePod(cfg.Disabled),
 		Validate:                 validatePod,
 		Warnings:                 func(new, _ *corev1.Pod) []string { return podspec.Warnings(&new.Spec, field.NewPath("spec")) },
 		Columns:                  podColumns(),
@@ -81,22 +81,31 @@ func defaultPod(pod *corev1.Pod) {
 	}
 }
 
-func preparePod(ctx context.Context, b Backend, new, old *corev1.Pod) error {
-	addNodeTolerations(&new.Spec)
-	if old != nil {
-		new.Status = old.Status
-		if new.Spec.Priority == nil {
-			new.Spec.Priority = old.Spec.Priority
+func preparePod(off PluginSet) func(ctx context.Context, b Backend, new, old *corev1.Pod) error {
+	return func(ctx context.Context, b Backend, new, old *corev1.Pod) error {
+		if !off.Has(DefaultTolerationSeconds) {
+			addNodeTolerations(&new.Spec)
 		}
-		new.Generation = nextGeneration(&old.ObjectMeta, apiequality.Semantic.DeepEqual(new.Spec, old.Spec))
-		return nil
+		if old != nil {
+			new.Status = old.Status
+			if new.Spec.Priority == nil {
+				new.Spec.Priority = old.Spec.Priority
+			}
+			new.Generation = nextGeneration(&old.ObjectMeta, apiequality.Semantic.DeepEqual(new.Spec, old.Spec))
+			return nil
+		}
+		new.Generation = 1
+		new.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podspec.QOSClass(&new.Spec)}
+		if !off.Has(Priority) {
+			if err := setPriority(new); err != nil {
+				return err
+			}
+		}
+		if off.Has(ServiceAccount) {
+			return nil
+		}
+		return admitAccount(ctx, b, new)
 	}
-	new.Generation = 1
-	new.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podspec.QOSClass(&new.Spec)}
-	if err := setPriority(new); err != nil {
-		return err
-	}
-	return admitAccount(ctx, b, new)
 }
 
 // nextGeneration counts the changes of a spec.
