@@ -63,10 +63,28 @@ func Connect(ctx context.Context, endpoint string, o Options) (*Conn, error) {
 		return nil, fmt.Errorf("open the container runtime's socket %s: %w", endpoint, err)
 	}
 	c := &Conn{Runtime: runtimeapi.NewRuntimeServiceClient(cc), Images: runtimeapi.NewImageServiceClient(cc), conn: cc}
-	if c.Version, err = c.Runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"}, grpc.WaitForReady(true)); err != nil {
+	if c.Version, err = version(ctx, c.Runtime); err != nil {
 		return nil, errors.Join(versionError(endpoint, err), cc.Close())
 	}
 	return c, nil
+}
+
+const askAgain = 100 * time.Millisecond
+
+// version asks until the runtime answers. One that has just started listens
+// before it can say anything ("server is not initialized yet").
+func version(ctx context.Context, r Runtime) (*runtimeapi.VersionResponse, error) {
+	for {
+		v, err := r.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"}, grpc.WaitForReady(true))
+		if err == nil || Unimplemented(err) || ctx.Err() != nil {
+			return v, err
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 func versionError(endpoint string, err error) error {
