@@ -197,3 +197,41 @@ func TestServeTLS(t *testing.T) {
 		t.Error("the door is still open")
 	}
 }
+
+func TestOldEventsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, func(cfg *apiserver.Config) { cfg.EventTTL = time.Hour })
+		const events = "/api/v1/namespaces/default/events"
+		event := func(name string) string {
+			return `{"metadata":{"name":"` + name + `","namespace":"default"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"R","type":"Normal"}`
+		}
+		must[any](w, 201, "POST", events, jsonType, event("once"))
+		must[any](w, 201, "POST", events, jsonType, event("again"))
+		time.Sleep(50 * time.Minute)
+		must[any](w, 200, "PATCH", events+"/again", mergeType, `{"lastTimestamp":"`+time.Now().UTC().Format(time.RFC3339)+`"}`)
+		time.Sleep(12 * time.Minute)
+		synctest.Wait()
+		if list := must[corev1.EventList](w, 200, "GET", events, "", ""); len(list.Items) != 1 || list.Items[0].Name != "again" {
+			t.Errorf("left: %v", list.Items)
+		}
+	})
+}
+
+func TestAnAdministratorActsAsOthers(t *testing.T) {
+	w := start(t)
+	for _, tc := range []struct {
+		header []string
+		code   int
+	}{
+		{[]string{"Impersonate-User", "joe"}, 403},
+		{[]string{"Impersonate-User", "joe", "Impersonate-Group", "system:masters"}, 200},
+		{[]string{"Impersonate-User", "system:serviceaccount:default:default"}, 403},
+		{[]string{"Impersonate-User", "joe", "Impersonate-Uid", "1", "Impersonate-Extra-Scopes", "x"}, 403},
+		{nil, 200},
+	} {
+		rec := w.do("GET", cms, "", "", tc.header...)
+		if rec.Code != tc.code || rec.Code == 403 && !strings.Contains(rec.Body.String(), `User \"`+tc.header[1]+`\" cannot list`) {
+			t.Errorf("%v: %d %s", tc.header, rec.Code, rec.Body)
+		}
+	}
+}

@@ -1,5 +1,7 @@
 package apiserver_test
 
+//lint:file-ignore SA1019 Endpoints are deprecated, and served.
+
 import (
 	"bytes"
 	"context"
@@ -8,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +33,7 @@ type world struct {
 	server  *apiserver.Server
 	handler http.Handler
 	store   *memory.Store
+	stop    func() // ends the server; the test's end does, too
 }
 
 // asAdmin lets everybody in as an administrator, or as the user a header names.
@@ -66,13 +70,14 @@ func start(t testing.TB, change ...func(*apiserver.Config)) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() {
+	w := &world{TB: t, server: server, handler: server.Handler(), store: store}
+	w.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("the server ended with %v", err)
 		}
 	})
-	w := &world{TB: t, server: server, handler: server.Handler(), store: store}
+	t.Cleanup(w.stop)
 	for w.do("GET", "/readyz", "", "").Code != http.StatusOK {
 		time.Sleep(time.Millisecond) // outside a bubble there is nothing to wait on
 	}
