@@ -109,14 +109,19 @@ func (c *cluster) client(t testing.TB) *client.Client {
 
 var socketLine = regexp.MustCompile(`(?m)^  address = "(.*)"$`)
 
+// socket is where the cluster's containerd listens.
+func (c *cluster) socket() string {
+	text, err := os.ReadFile(filepath.Join(c.dir, "containerd.toml"))
+	if err != nil {
+		return ""
+	}
+	return socketLine.FindStringSubmatch(string(text))[1]
+}
+
 // runtime speaks to the cluster's containerd.
 func (c *cluster) runtime(t testing.TB) cri.RuntimeServiceClient {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.dir, "containerd.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := grpc.NewClient("unix://"+socketLine.FindStringSubmatch(string(text))[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+c.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,8 @@ func outer() int {
 		// The node's address, and a default route: without one the kernel
 		// refuses a Service's address before any rule can turn it.
 		{"ip", "-n", name, "link", "add", "uplink", "type", "veth", "peer", "name", "nowhere"},
+		{"ip", "-n", name, "link", "set", "uplink", "addrgenmode", "none"},
+		{"ip", "-n", name, "link", "set", "nowhere", "addrgenmode", "none"},
 		{"ip", "-n", name, "addr", "add", nodeIP + "/24", "dev", "uplink"},
 		{"ip", "-n", name, "link", "set", "uplink", "up"},
 		{"ip", "-n", name, "link", "set", "nowhere", "up"},
@@ -90,17 +92,31 @@ func withCluster(tests func() int) (code int, err error) {
 		return 1, err
 	}
 	the = &cluster{root: root, dir: filepath.Join(dir, "cluster")}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
+	network, err := networkState()
+	if err != nil {
+		return 1, err
+	}
 	defer func() {
 		if code != 0 || err != nil {
 			the.keepLogs()
 		}
-		end := the.delete(context.Background())
-		err = errors.Join(err, end, os.RemoveAll(dir))
+		err = errors.Join(err, the.end(network), os.RemoveAll(dir))
 	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
 	if err := the.create(ctx); err != nil {
 		return 1, err
 	}
 	return tests(), nil
+}
+
+// end deletes the cluster and says what it has left behind.
+func (c *cluster) end(network []string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	traces, err := c.traces(ctx, network)
+	if end := c.delete(ctx); end != nil || err != nil {
+		return errors.Join(err, end)
+	}
+	return traces.left()
 }

@@ -109,7 +109,7 @@ spec: {containers: [{name: box, image: "localhost/podium/absent:v1", imagePullPo
 apiVersion: v1
 kind: Pod
 metadata: {name: invalid}
-spec: {containers: [{name: box, image: "UPPER/case:v1"}]}
+spec: {containers: [{name: box, image: "Upper:v1"}]}
 `)
 	s.pod("absent", "backs off", waits("ImagePullBackOff"))
 	s.said("absent", "Failed", `Failed to pull image "localhost/podium/absent:v1"`)

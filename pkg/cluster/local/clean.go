@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -46,6 +48,54 @@ func removeSandboxes(ctx context.Context, socket string) error {
 	return all.Wait()
 }
 
+// endShims ends the shims that speak to a socket nobody listens on any more. A
+// containerd that was killed while it started one does not know it afterwards.
+func endShims(ctx context.Context, socket string) error {
+	for i, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} { // on the first it removes its own socket
+		wait, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := poll(wait, 20*time.Millisecond, func(context.Context) error {
+			pids, err := shims(socket)
+			if err != nil || len(pids) == 0 {
+				return err
+			}
+			for _, pid := range pids {
+				if err := unix.Kill(pid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
+					return fmt.Errorf("end shim %d: %w", pid, err)
+				}
+			}
+			return fmt.Errorf("the shims %v do not end", pids)
+		})
+		cancel()
+		if err == nil || i == 1 {
+			return err
+		}
+	}
+	return nil
+}
+
+// shims are the live shims that containerd at the socket has started.
+func shims(socket string) (pids []int, err error) {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		args := strings.Split(string(line), "\x00")
+		if !strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") || !slices.Contains(args, socket) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if _, ended := startTime(pid); err == nil && ended == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
 // unmountBelow detaches every mount under dir, the deepest first.
 func unmountBelow(dir string) error {
 	file, err := os.Open("/proc/self/mountinfo")
@@ -73,8 +123,9 @@ func unmountBelow(dir string) error {
 // unescape undoes the kernel's escapes in mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// removeCgroups removes the tree of that name from every hierarchy.
-func removeCgroups(name string) error {
+// removeCgroups removes the tree of that name from every hierarchy. A process
+// that still is in it has lost everyone who would end it, and is killed.
+func removeCgroups(ctx context.Context, name string) error {
 	roots, err := filepath.Glob("/sys/fs/cgroup/*/" + name)
 	if err != nil {
 		return err
@@ -95,10 +146,29 @@ func removeCgroups(name string) error {
 		}
 		slices.Reverse(dirs)
 		for _, dir := range dirs {
-			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("remove cgroup %s: %w", dir, err)
+			if err := removeCgroup(ctx, dir); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// removeCgroup removes one that has no cgroups below it.
+func removeCgroup(ctx context.Context, dir string) error {
+	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return poll(wait, 20*time.Millisecond, func(context.Context) error {
+		err := unix.Rmdir(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for _, pid := range strings.Fields(string(procs)) {
+			if n, err := strconv.Atoi(pid); err == nil && n > 1 {
+				_ = unix.Kill(n, unix.SIGKILL) // gone is as good
+			}
+		}
+		return fmt.Errorf("remove cgroup %s: %w", dir, err)
+	})
 }

@@ -35,6 +35,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = {{.RestrictOOM}}
+  netns_mounts_under_state_dir = true
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = ["{{.CNIBin}}"]
     conf_dir = "{{.CNIConf}}"
@@ -46,6 +47,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{{.Sandbox}}"
   restrict_oom_score_adj = {{.RestrictOOM}}
+  netns_mounts_under_state_dir = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".cni]

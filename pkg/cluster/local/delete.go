@@ -33,7 +33,7 @@ func Delete(ctx context.Context, cfg Config) error {
 	}{
 		{"daemons stopped", cfg.stopDaemons},
 		{"pods removed", cfg.removePods},
-		{"containerd stopped", func(ctx context.Context) error { return cfg.stop(ctx, "containerd") }},
+		{"containerd stopped", cfg.stopContainerd},
 		{"network removed", cfg.removeNetwork},
 		{"mounts, cgroups and files removed", cfg.removeFiles},
 	} {
@@ -78,6 +78,10 @@ func (c *Config) removePods(ctx context.Context) error {
 	return removeSandboxes(ctx, c.containerdSocket())
 }
 
+func (c *Config) stopContainerd(ctx context.Context) error {
+	return errors.Join(c.stop(ctx, "containerd"), endShims(ctx, c.containerdSocket()))
+}
+
 // removeNetwork has kube-proxy take away its rules, the bridge and the CNI
 // configuration.
 func (c *Config) removeNetwork(ctx context.Context) error {
@@ -94,13 +98,13 @@ func (c *Config) removeNetwork(ctx context.Context) error {
 
 // removeFiles unmounts what is mounted in our folders, removes our cgroups and
 // then the folders.
-func (c *Config) removeFiles(context.Context) error {
+func (c *Config) removeFiles(ctx context.Context) error {
 	for _, dir := range []string{c.Dir, c.runDir()} {
 		if err := unmountBelow(dir); err != nil {
 			return err
 		}
 	}
-	if err := removeCgroups(c.id()); err != nil {
+	if err := removeCgroups(ctx, c.id()); err != nil {
 		return err
 	}
 	return errors.Join(os.RemoveAll(c.Dir), os.RemoveAll(c.runDir()))
