@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,7 +43,7 @@ func New() *Scheme {
 	}
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme,
-		policyv1.AddToScheme, autoscalingv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
+		policyv1.AddToScheme, networkingv1.AddToScheme, autoscalingv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 		metav1.AddMetaToScheme,
 	} {
 		utilruntime.Must(add(s.Scheme)) // only fails when two Go types claim one kind
