@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -188,20 +189,24 @@ func (w *worker) keepMounts(ctx context.Context) {
 			return
 		}
 		w.retries.ok("volumes")
-		w.mounts, w.refreshed = mounts, now
+		w.mounts, w.refreshed, w.shown = mounts, now, w.pod
 	}
 }
 
-// refreshMounts brings what volumes show up to date, beside the worker.
+// refreshMounts brings what volumes show up to date, beside the worker: now and
+// then, and when the pod's labels or annotations, which they may show, change.
 func (w *worker) refreshMounts(now time.Time) {
 	if !refreshable(w.pod) || w.state != running {
 		return
 	}
-	if due := w.refreshed.Add(w.m.cfg.RefreshPeriod); now.Before(due) {
+	if due := w.refreshed.Add(w.m.cfg.RefreshPeriod); now.Before(due) && !relabelled(w.shown, w.pod) {
 		w.again(due)
 		return
 	}
-	w.refreshed = now
+	if _, busy := w.jobs["refresh"]; busy {
+		return // its end wakes us
+	}
+	w.refreshed, w.shown = now, w.pod
 	pod, known := w.pod, w.mounts != nil
 	w.job(w.startCtx, "refresh", func(ctx context.Context) func() {
 		if known {
@@ -218,6 +223,11 @@ func (w *worker) refreshMounts(now time.Time) {
 		}
 	})
 	w.again(now.Add(w.m.cfg.RefreshPeriod))
+}
+
+// relabelled says that the pod's labels or annotations are not those of before.
+func relabelled(before, now *corev1.Pod) bool {
+	return before != nil && (!maps.Equal(before.Labels, now.Labels) || !maps.Equal(before.Annotations, now.Annotations))
 }
 
 func (w *worker) refreshFailed(ctx context.Context, err error) {

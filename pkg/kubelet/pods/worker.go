@@ -68,9 +68,10 @@ type worker struct {
 	working     sync.WaitGroup
 	next        time.Time // when to step again without being woken; zero: never
 	everReady   bool
-	told        string    // the sandbox whose death is in the events
-	refreshed   time.Time // when volumes' contents were last brought up to date
-	measured    time.Time // when the sizes of volumes were last looked at
+	told        string      // the sandbox whose death is in the events
+	refreshed   time.Time   // when volumes' contents were last brought up to date
+	shown       *corev1.Pod // as it was then
+	measured    time.Time   // when the sizes of volumes were last looked at
 	firstSeen   time.Time
 	ranAt       time.Time       // when it was first Running
 	stops       map[string]stop // by container id
