@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -238,4 +240,62 @@ func (c *cluster) containerPID(t *testing.T, pod *corev1.Pod) int {
 		t.Fatalf("containerd says %q, %v, of the container's process", answer.Info["info"], err)
 	}
 	return info.PID
+}
+
+// trusting speaks TLS to servers that this authority vouches for.
+func (v *visitor) trusting(t *testing.T, authority string) *visitor {
+	t.Helper()
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(authority)) {
+		t.Fatalf("no certificates in %q", authority)
+	}
+	v.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
+	return v
+}
+
+// ask gets a page with a bearer token.
+func (v *visitor) ask(t *testing.T, url, token string) (code int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := v.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+// cgroupValue reads a limit of a process from its cgroup: by the file's name
+// on version 1 of the hierarchy, or on version 2, the first word of it.
+func cgroupValue(t *testing.T, pid int, controller, v1, v2 string) string {
+	t.Helper()
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(groups), "\n") {
+		fields := strings.SplitN(line, ":", 3)
+		if len(fields) < 3 {
+			continue
+		}
+		file := "/sys/fs/cgroup" + fields[2] + "/" + v2
+		if slices.Contains(strings.Split(fields[1], ","), controller) {
+			file = "/sys/fs/cgroup/" + controller + fields[2] + "/" + v1
+		}
+		if text, err := os.ReadFile(file); err == nil {
+			return strings.Fields(string(text))[0]
+		}
+	}
+	t.Fatalf("no %s or %s for\n%s", v1, v2, groups)
+	return ""
 }
