@@ -35,6 +35,7 @@ func both(t *testing.T, run func(*process) int, test func(t *testing.T, s *stack
 				s := newStack(t, &memory{}, run)
 				s.noSocket = noSocket
 				test(t, s)
+				time.Sleep(time.Minute) // both ends of a pipe that say goodbye at once would wait for each other
 				s.close()
 				time.Sleep(time.Minute) // what is left after this is left for good
 			})
@@ -239,6 +240,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("container %q of %s: got %v, want %s", tc.container, tc.path, err, tc.want)
 			}
 		}
+		time.Sleep(time.Minute) // the refused connections are closed
 		s.cut(kubeletAddress)
 		s.servers[1].Close()
 		err := remotecommand.Stream(t.Context(), s.client, execPath, in("c", "x"), remotecommand.Streams{Out: io.Discard})
