@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/client"
@@ -143,4 +145,19 @@ func (c *cluster) pid(t testing.TB, daemon string) int {
 		t.Fatal(err)
 	}
 	return pid
+}
+
+// containerPID is the process of a pod's first container.
+func (c *cluster) containerPID(t *testing.T, pod *corev1.Pod) int {
+	t.Helper()
+	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+	answer, err := c.runtime(t).ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info struct{ PID int }
+	if err := json.Unmarshal([]byte(answer.Info["info"]), &info); err != nil || info.PID == 0 {
+		t.Fatalf("containerd says %q, %v, of the container's process", answer.Info["info"], err)
+	}
+	return info.PID
 }

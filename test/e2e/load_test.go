@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +19,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // visitor makes requests from one place: the node, or a pod's network.
@@ -227,21 +225,6 @@ func (all loads) lostNone(t *testing.T) {
 	}
 }
 
-// containerPID is the process of a pod's first container.
-func (c *cluster) containerPID(t *testing.T, pod *corev1.Pod) int {
-	t.Helper()
-	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
-	answer, err := c.runtime(t).ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var info struct{ PID int }
-	if err := json.Unmarshal([]byte(answer.Info["info"]), &info); err != nil || info.PID == 0 {
-		t.Fatalf("containerd says %q, %v, of the container's process", answer.Info["info"], err)
-	}
-	return info.PID
-}
-
 // trusting speaks TLS to servers that this authority vouches for.
 func (v *visitor) trusting(t *testing.T, authority string) *visitor {
 	t.Helper()
@@ -273,29 +256,4 @@ func (v *visitor) ask(t *testing.T, url, token string) (code int, body string) {
 		t.Fatal(err)
 	}
 	return resp.StatusCode, string(data)
-}
-
-// cgroupValue reads a limit of a process from its cgroup: by the file's name
-// on version 1 of the hierarchy, or on version 2, the first word of it.
-func cgroupValue(t *testing.T, pid int, controller, v1, v2 string) string {
-	t.Helper()
-	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range strings.Split(string(groups), "\n") {
-		fields := strings.SplitN(line, ":", 3)
-		if len(fields) < 3 {
-			continue
-		}
-		file := "/sys/fs/cgroup" + fields[2] + "/" + v2
-		if slices.Contains(strings.Split(fields[1], ","), controller) {
-			file = "/sys/fs/cgroup/" + controller + fields[2] + "/" + v1
-		}
-		if text, err := os.ReadFile(file); err == nil {
-			return strings.Fields(string(text))[0]
-		}
-	}
-	t.Fatalf("no %s or %s for\n%s", v1, v2, groups)
-	return ""
 }

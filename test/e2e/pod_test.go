@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -399,4 +401,29 @@ metadata: {name: held, finalizers: [podium.dev/test]}
 		t.Fatal(err)
 	}
 	the.podium(t, "wait", "--for=delete", "namespace/"+name, "--timeout=60s")
+}
+
+// cgroupValue reads a limit of a process from its cgroup: by the file's name
+// on version 1 of the hierarchy, or on version 2, the first word of it.
+func cgroupValue(t *testing.T, pid int, controller, v1, v2 string) string {
+	t.Helper()
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(groups), "\n") {
+		fields := strings.SplitN(line, ":", 3)
+		if len(fields) < 3 {
+			continue
+		}
+		file := "/sys/fs/cgroup" + fields[2] + "/" + v2
+		if slices.Contains(strings.Split(fields[1], ","), controller) {
+			file = "/sys/fs/cgroup/" + controller + fields[2] + "/" + v1
+		}
+		if text, err := os.ReadFile(file); err == nil {
+			return strings.Fields(string(text))[0]
+		}
+	}
+	t.Fatalf("no %s or %s for\n%s", v1, v2, groups)
+	return ""
 }
