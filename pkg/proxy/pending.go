@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/proxy/services"
 )
@@ -31,7 +32,7 @@ type batch struct {
 	services        []name
 	everything      bool        // the rules of all Services must be planned anew
 	slices          uint64      // the newest revision of an EndpointSlice seen so far
-	terminating     bool        // an endpoint began to terminate
+	terminating     bool        // kubelets may wait for word of it
 	queued          time.Time   // when the first change came; zero: none came
 	triggers        []time.Time // when the pods behind the changes changed
 	serviceChanges  int
@@ -77,20 +78,43 @@ func (p *pending) slice(old, new *discoveryv1.EndpointSlice) {
 			p.services[serviceOf(s)] = struct{}{}
 			b.slices = max(b.slices, revision(s))
 		}
+		b.terminating = b.terminating || awaited(old, new)
 		if new == nil {
 			return
 		}
 		if t, err := time.Parse(time.RFC3339Nano, new.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
 			b.triggers = append(b.triggers, t)
 		}
-		var before []string
-		if old != nil {
-			before = services.Terminating(old)
-		}
-		for _, uid := range services.Terminating(new) {
-			b.terminating = b.terminating || !slices.Contains(before, uid)
-		}
 	})
+}
+
+// awaited says that a kubelet may wait for word of this change of a slice: an
+// endpoint is terminating, not only now for the first time, since the kubelet
+// may have looked late and wait for this very revision; or one that was not
+// terminating has left.
+func awaited(old, new *discoveryv1.EndpointSlice) bool {
+	stays := map[types.UID]bool{}
+	if new != nil {
+		if len(services.Terminating(new)) > 0 {
+			return true
+		}
+		for i := range new.Endpoints {
+			if ref := new.Endpoints[i].TargetRef; ref != nil {
+				stays[ref.UID] = true
+			}
+		}
+	}
+	if old == nil {
+		return false
+	}
+	for i := range old.Endpoints {
+		e := &old.Endpoints[i]
+		terminating := e.Conditions.Terminating != nil && *e.Conditions.Terminating
+		if e.TargetRef != nil && !terminating && !stays[e.TargetRef.UID] {
+			return true
+		}
+	}
+	return false
 }
 
 // all asks for everything to be planned anew.

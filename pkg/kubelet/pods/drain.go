@@ -54,6 +54,9 @@ func drain(ctx context.Context, e Endpoints, pod *corev1.Pod) bool {
 			return false
 		}
 		for i, s := range slices {
+			if outOfRotation(s, pod) {
+				continue // the revision that matters is the first that says so
+			}
 			now, err := e.Slice(ctx, s.Namespace, s.Name)
 			if err == nil {
 				slices[i] = now
@@ -68,7 +71,7 @@ func drain(ctx context.Context, e Endpoints, pod *corev1.Pod) bool {
 func drained(ctx context.Context, e Endpoints, pod *corev1.Pod, slices []*discoveryv1.EndpointSlice) bool {
 	var need uint64
 	for _, s := range slices {
-		if end := endpointOf(s, pod); end != nil && (end.Conditions.Terminating == nil || !*end.Conditions.Terminating) {
+		if !outOfRotation(s, pod) {
 			return false
 		}
 		rv, err := strconv.ParseUint(s.ResourceVersion, 10, 64)
@@ -89,6 +92,12 @@ func drained(ctx context.Context, e Endpoints, pod *corev1.Pod, slices []*discov
 		}
 	}
 	return true
+}
+
+// outOfRotation says that nobody who goes by the slice sends the pod anything new.
+func outOfRotation(s *discoveryv1.EndpointSlice, pod *corev1.Pod) bool {
+	end := endpointOf(s, pod)
+	return end == nil || end.Conditions.Terminating != nil && *end.Conditions.Terminating
 }
 
 func endpointOf(s *discoveryv1.EndpointSlice, pod *corev1.Pod) *discoveryv1.Endpoint {
