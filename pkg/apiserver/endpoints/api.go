@@ -105,7 +105,7 @@ func (a *API) namespace(ctx context.Context, name string, fresh bool) (*corev1.N
 	if e == nil {
 		return nil, nil
 	}
-	return e.Object.(*corev1.Namespace), nil
+	return e.Object().(*corev1.Namespace), nil
 }
 
 // ServeHTTP answers a request for a resource. The request's context carries

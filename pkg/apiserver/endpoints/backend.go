@@ -36,7 +36,7 @@ func (a *API) Get(ctx context.Context, gvr schema.GroupVersionResource, namespac
 	if e == nil {
 		return nil, r.notFound(name)
 	}
-	return e.Object.DeepCopyObject().(scheme.Object), nil
+	return e.Object().DeepCopyObject().(scheme.Object), nil
 }
 
 // List is a consistent read of a namespace, or of all. The objects are shared
@@ -52,7 +52,7 @@ func (a *API) List(ctx context.Context, gvr schema.GroupVersionResource, namespa
 	}
 	var out []scheme.Object
 	snap.Ascend(r.scope(namespace), "", func(e *watchcache.Entry) bool {
-		out = append(out, e.Object)
+		out = append(out, e.Object())
 		return true
 	})
 	return out, nil

@@ -43,20 +43,21 @@ func (c *call) query() url.Values {
 // asObject is how a single object can be shown.
 func asObject() wire.Offer { return wire.Offer{As: []string{wire.Table, wire.PartialObjectMetadata}} }
 
-// respond answers with an object of the call's resource.
-func (c *call) respond(code int, f wire.Format, obj scheme.Object, enc wire.Encoded) error {
+// respond answers with an object of the call's resource. obj is asked for only
+// where the encodings do not do.
+func (c *call) respond(code int, f wire.Format, obj func() scheme.Object, enc wire.Encoded) error {
 	if f.As == nil {
 		return wire.WriteObject(c.w, c.r, code, f, c.res.gvk(), enc)
 	}
 	if f.As.Kind == wire.Table {
-		return c.respondTable(code, f, []row{{obj, enc}}, metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()})
+		return c.respondTable(code, f, []row{{obj, enc}}, metav1.ListMeta{ResourceVersion: obj().GetResourceVersion()})
 	}
 	return wire.WriteObject(c.w, c.r, code, f, *f.As, partial{obj, enc})
 }
 
 // respondStored answers with what a write has made.
 func (c *call) respondStored(code int, f wire.Format, s *stored) error {
-	return c.respond(code, f, s.obj, s)
+	return c.respond(code, f, s.object, s)
 }
 
 // writeOptions are the options that all writes share.

@@ -34,7 +34,7 @@ func (c *call) deleteCollection() error {
 	g.SetLimit(deleteWorkers)
 	for _, e := range p.entries {
 		g.Go(func() error {
-			_, _, err := c.res.delete(ctx, e.Object.GetNamespace(), e.Object.GetName(), opts)
+			_, _, err := c.res.delete(ctx, e.Fields["metadata.namespace"], e.Fields["metadata.name"], opts)
 			if apierrors.IsNotFound(err) {
 				return nil
 			}

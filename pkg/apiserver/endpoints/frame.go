@@ -16,7 +16,7 @@ import (
 var statusGVK = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 
 // objectFrame is an event with an object, or with its metadata only.
-func (s *stream) objectFrame(event watch.EventType, obj scheme.Object, enc wire.Encoded) ([]byte, error) {
+func (s *stream) objectFrame(event watch.EventType, obj func() scheme.Object, enc wire.Encoded) ([]byte, error) {
 	if s.f.As != nil {
 		return eventFrame(s.f.Media, event, s.f.As.GroupVersion().WithKind(wire.PartialObjectMetadata), partial{obj, enc})
 	}
@@ -25,7 +25,7 @@ func (s *stream) objectFrame(event watch.EventType, obj scheme.Object, enc wire.
 
 // tableFrame is an event with a table of one row.
 func (s *stream) tableFrame(event watch.EventType, r row) ([]byte, error) {
-	t, err := s.table(s.f, []row{r}, metav1.ListMeta{ResourceVersion: r.obj.GetResourceVersion()}, !s.columns)
+	t, err := s.table(s.f, []row{r}, metav1.ListMeta{ResourceVersion: r.obj().GetResourceVersion()}, !s.columns)
 	if err != nil {
 		return nil, err
 	}

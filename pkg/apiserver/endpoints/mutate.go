@@ -81,7 +81,7 @@ func (r *resource) cached(ctx context.Context, key string) (*present, error) {
 		return nil, err
 	}
 	if e := snap.Get(key); e != nil {
-		return &present{obj: e.Object, revision: e.Revision, entry: e}, nil
+		return &present{obj: e.Object(), revision: e.Revision, entry: e}, nil
 	}
 	return r.read(ctx, key)
 }

@@ -14,12 +14,12 @@ import (
 
 // partial shows only an object's metadata.
 type partial struct {
-	obj scheme.Object
+	obj func() scheme.Object
 	enc wire.Encoded
 }
 
 func (p partial) JSON() ([]byte, error) {
-	data, err := json.Marshal(&metav1.PartialObjectMetadata{ObjectMeta: objectMeta(p.obj)})
+	data, err := json.Marshal(&metav1.PartialObjectMetadata{ObjectMeta: objectMeta(p.obj())})
 	if err != nil {
 		return nil, fmt.Errorf("encode metadata: %w", err)
 	}

@@ -50,7 +50,7 @@ func newResource(a *API, k *registry.Kind) *resource {
 		r.subs[s.Name] = s
 	}
 	r.cache = a.Feed.Cache(watchcache.Config{
-		Kind: k.Kind, Prefix: r.prefix, Decode: r.decode, Fields: r.fields, Indexed: k.Indexed,
+		Kind: k.Kind, Prefix: r.prefix, Decode: r.decode, Revive: r.revive, Fields: r.fields, Indexed: k.Indexed,
 	})
 	return r
 }
@@ -120,6 +120,18 @@ func (r *resource) decode(kv storage.KV) (scheme.Object, error) {
 	return obj, nil
 }
 
+// revive reads an object's message, resourceVersion and all.
+func (r *resource) revive(proto []byte) (scheme.Object, error) {
+	obj := r.New()
+	if err := obj.(protoMessage).Unmarshal(proto); err != nil {
+		return nil, err
+	}
+	if r.Default != nil { // what the message cannot tell: an empty list from none
+		r.Default(obj)
+	}
+	return obj, nil
+}
+
 // protoMessage is what the generated code of every API type has.
 type protoMessage interface {
 	runtime.Object
@@ -153,6 +165,8 @@ type stored struct {
 	obj  scheme.Object // resourceVersion is set
 	bare []byte        // its message without resourceVersion; nil: not at hand
 }
+
+func (s *stored) object() scheme.Object { return s.obj }
 
 func (s *stored) JSON() ([]byte, error) { return scheme.BareJSON(s.obj) }
 

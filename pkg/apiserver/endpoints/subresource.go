@@ -25,7 +25,7 @@ func (c *call) getView() error {
 	if err != nil {
 		return err
 	}
-	view, err := c.sub.View(e.Object)
+	view, err := c.sub.View(e.Object())
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 
 // row is one object of a table.
 type row struct {
-	obj scheme.Object
+	obj func() scheme.Object
 	enc wire.Encoded
 }
 
@@ -57,7 +57,7 @@ func (c *call) table(f wire.Format, rows []row, meta metav1.ListMeta, head bool)
 		if err != nil {
 			return nil, err
 		}
-		t.Rows[i] = metav1.TableRow{Cells: c.res.cells(r.obj, now), Object: runtime.RawExtension{Raw: shown}}
+		t.Rows[i] = metav1.TableRow{Cells: c.res.cells(r.obj(), now), Object: runtime.RawExtension{Raw: shown}}
 	}
 	return t, nil
 }

@@ -217,11 +217,11 @@ func (s *stream) bookmark(e *watchcache.WatchEvent) ([]byte, error) {
 	if e.InitialEnd {
 		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
-	enc := wire.Bare(obj)
+	enc, same := wire.Bare(obj), func() scheme.Object { return obj }
 	if s.f.As != nil && s.f.As.Kind == wire.Table {
-		return s.tableFrame(watch.Bookmark, row{obj, enc})
+		return s.tableFrame(watch.Bookmark, row{same, enc})
 	}
-	return s.objectFrame(watch.Bookmark, obj, enc)
+	return s.objectFrame(watch.Bookmark, same, enc)
 }
 
 // writeError sends an ERROR event with a Status.

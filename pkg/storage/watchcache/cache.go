@@ -15,11 +15,12 @@ import (
 // Config describes one resource to cache.
 type Config struct {
 	Kind    *scheme.Kind
-	Prefix  string                                  // "/registry/pods/"
-	Decode  func(storage.KV) (scheme.Object, error) // sets resourceVersion
-	Fields  func(scheme.Object) fields.Set          // nil: only name and namespace
-	Indexed []string                                // field names watchers and ByField are indexed by, besides namespace and name: "spec.nodeName"
-	History int                                     // changes kept for watches that begin in the past; default 10,000 (more while there is much churn)
+	Prefix  string                                    // "/registry/pods/"
+	Decode  func(storage.KV) (scheme.Object, error)   // sets resourceVersion
+	Revive  func(proto []byte) (scheme.Object, error) // from what Proto of an entry gave; nil: decoded objects are kept for ever
+	Fields  func(scheme.Object) fields.Set            // nil: only name and namespace
+	Indexed []string                                  // field names watchers and ByField are indexed by, besides namespace and name: "spec.nodeName"
+	History int                                       // changes kept for watches that begin in the past; default 10,000 (more while there is much churn)
 }
 
 // Cache is one resource. All methods may be called concurrently; those that
@@ -28,6 +29,7 @@ type Cache struct {
 	cfg  Config
 	feed *Feed
 	age  atomic.Uint32 // counted in sweeps
+	hot  hot
 
 	// frozen is a clone of live, nil when live has changed since.
 	frozen atomic.Pointer[state]
@@ -145,7 +147,9 @@ func (c *Cache) applyLocked(key string, ch *change) bool {
 	default:
 		c.live.put(ch.entry)
 	}
-	ch.prev = old
+	if ch.prev = old; old != nil {
+		old.drop() // few ask for the past
+	}
 	c.revision = ch.revision
 	c.received++
 	return true

@@ -311,6 +311,6 @@ func TestEntriesKnowTheirFields(t *testing.T) {
 		want := map[string]string{"metadata.name": "a", "metadata.namespace": "ns", "spec.nodeName": "n1", "status.phase": ""}
 		same(t, "fields", want, map[string]string(e.Fields))
 		same(t, "labels", "web", e.Labels["app"])
-		same(t, "object", "n1", e.Object.(*corev1.Pod).Spec.NodeName)
+		same(t, "object", "n1", e.Object().(*corev1.Pod).Spec.NodeName)
 	})
 }

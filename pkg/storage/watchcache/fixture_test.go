@@ -54,6 +54,7 @@ func newFixture(t testing.TB, store storage.Store, history int) *fixture {
 		Kind:    scheme.KindOf[*corev1.Pod](f.scheme),
 		Prefix:  podRoot,
 		Decode:  f.decode,
+		Revive:  revive,
 		Fields:  podFields,
 		Indexed: []string{"spec.nodeName"},
 		History: history,
@@ -74,6 +75,11 @@ func (f *fixture) decode(kv storage.KV) (scheme.Object, error) {
 	out := obj.(scheme.Object)
 	out.SetResourceVersion(strconv.FormatInt(kv.Revision, 10))
 	return out, nil
+}
+
+func revive(proto []byte) (scheme.Object, error) {
+	pod := &corev1.Pod{}
+	return pod, pod.Unmarshal(proto)
 }
 
 // run starts the feed; stop ends it and waits.
@@ -196,7 +202,7 @@ func line(ev watchcache.WatchEvent) string {
 		return fmt.Sprintf("BOOKMARK@%d", ev.Revision)
 	}
 	out := fmt.Sprintf("%s %s@%d", ev.Type, ev.Entry.Key[len(podRoot):], ev.Revision)
-	if rv := ev.Entry.Object.GetResourceVersion(); rv != strconv.FormatInt(ev.Revision, 10) {
+	if rv := ev.Entry.Object().GetResourceVersion(); rv != strconv.FormatInt(ev.Revision, 10) {
 		out += " but the object says " + rv
 	}
 	return out
