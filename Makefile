@@ -1,7 +1,6 @@
 # Everything a person or CI does with this repository. `make help` lists it.
 
 BINARIES := kube-apiserver kube-scheduler kube-controller-manager kubelet kube-proxy etcd podium
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 GOFLAGS_BUILD := -trimpath -ldflags "-s -w"
 RUN      ?= _run
 

@@ -14,6 +14,7 @@ import (
 	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
 	"podium/pkg/client"
+	podium "podium/pkg/version"
 )
 
 // apiResourcesOptions are the flags of api-resources.
@@ -135,7 +136,7 @@ type versionOptions struct {
 }
 
 func newVersion(f *Factory, run func(context.Context, *versionOptions) error) *cobra.Command {
-	o := &versionOptions{Factory: f, Own: ownVersion()}
+	o := &versionOptions{Factory: f, Own: podium.Info()}
 	cmd := &cobra.Command{
 		Use: "version", Short: "Show the versions of podium and of the server", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },

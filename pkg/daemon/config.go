@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 
@@ -98,7 +99,7 @@ func kindOf(name string) string {
 func flagsByKey(flags *pflag.FlagSet) map[string]*pflag.Flag {
 	out := map[string]*pflag.Flag{}
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Name != "config" && f.Name != "help" {
+		if !slices.Contains([]string{"config", "help", "version"}, f.Name) {
 			out[strings.ReplaceAll(f.Name, "-", "")] = f
 		}
 	})

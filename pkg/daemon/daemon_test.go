@@ -22,6 +22,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"podium/pkg/version"
 )
 
 // settings are what a daemon of the tests can be told.
@@ -62,6 +64,7 @@ func TestConfigFile(t *testing.T) {
 		{"numbers stay whole", head + "securePort: 1000000000\n", nil, "1000000000 [] map[] 0s false 0 0", nil},
 		{"flags win", head + "securePort: 2\nclusterDNS: [10.0.0.1]\n", []string{"--secure-port=3", "--cluster-dns=10.0.0.9"}, "3 [10.0.0.9] map[] 0s false 0 0", nil},
 		{"an unknown key", head + "securePrt: 2\n", nil, "", []string{"securePrt"}},
+		{"what is no setting", head + "version: true\n", nil, "", []string{"version"}},
 		{"an unknown key below", head + "deep: {limits: 2}\n", nil, "", []string{"limits"}},
 		{"all mistakes at once", head + "securePort: x\nleaderElect: maybe\n", nil, "", []string{"securePort: invalid value", "leaderElect: invalid value"}},
 		{"a key twice", head + "securePort: 1\nsecurePort: 2\n", nil, "", []string{"securePort"}},
@@ -135,6 +138,16 @@ func TestExecute(t *testing.T) {
 				t.Errorf("code %d, %q", code, stderr.String())
 			}
 		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	cmd := command(&settings{}, func(*cobra.Command) error { return errors.New("it ran") })
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"--version"})
+	if code := Execute(t.Context(), cmd, &out); code != 0 || out.String() != "Kubernetes "+version.Podium+"\n" {
+		t.Errorf("code %d, %q", code, &out)
 	}
 }
 

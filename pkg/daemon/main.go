@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"podium/pkg/version"
 )
 
 // Main runs a command to its end and returns the exit code. SIGTERM and SIGINT
@@ -30,6 +32,8 @@ func (e errUsage) Unwrap() error { return e.error }
 // Execute is Main without signals.
 func Execute(ctx context.Context, cmd *cobra.Command, stderr io.Writer) int {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.Version = version.Podium // makes --version
+	cmd.SetVersionTemplate("Kubernetes {{.Version}}\n")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return errUsage{err} })
 	called, err := cmd.ExecuteContextC(ctx)
 	if err == nil {

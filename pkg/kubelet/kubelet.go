@@ -30,9 +30,6 @@ import (
 	"podium/pkg/kubelet/volumes"
 )
 
-// Version is what the node says of its kubelet.
-const Version = "v1.36.6+podium"
-
 // Config is everything a kubelet works with. What it says of defaults is what
 // Run takes for a zero value.
 type Config struct {

@@ -20,6 +20,7 @@ import (
 	"podium/pkg/client/clienttest"
 	"podium/pkg/kubelet/cri/crifake"
 	"podium/pkg/kubelet/volumes"
+	"podium/pkg/version"
 )
 
 // hollow is a kubelet over a fake runtime.
@@ -28,7 +29,7 @@ func hollow(t *testing.T, api *clienttest.Server, name string, runtime *crifake.
 		Client: api.Client(t), Log: slog.New(slog.DiscardHandler), NodeName: name, Register: true,
 		Machine: Machine{
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeHostName, Address: name}},
-			Info:      corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: Version},
+			Info:      corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: version.Podium},
 			Capacity:  corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi")},
 		},
 		Reserved: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")},

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podium/pkg/kubelet/node"
+	"podium/pkg/version"
 )
 
 // The bounds below which a machine is under pressure: upstream's defaults for
@@ -61,7 +62,7 @@ func systemInfo(runtimeVersion string) corev1.NodeSystemInfo {
 	info := corev1.NodeSystemInfo{
 		MachineID: firstLine("/etc/machine-id"), SystemUUID: firstLine("/sys/class/dmi/id/product_uuid"),
 		BootID: firstLine("/proc/sys/kernel/random/boot_id"), KernelVersion: firstLine("/proc/sys/kernel/osrelease"),
-		OSImage: osName("/etc/os-release"), ContainerRuntimeVersion: runtimeVersion, KubeletVersion: Version,
+		OSImage: osName("/etc/os-release"), ContainerRuntimeVersion: runtimeVersion, KubeletVersion: version.Podium,
 		OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 	}
 	if info.SystemUUID == "" {

@@ -36,6 +36,7 @@ import (
 	"podium/pkg/scheduler"
 	"podium/pkg/scheme"
 	"podium/pkg/storage/memory"
+	"podium/pkg/version"
 )
 
 // size is how big a cluster is.
@@ -256,7 +257,7 @@ func (w *world) kubelet(i int, n *node) *daemon {
 				Addresses: []corev1.NodeAddress{
 					{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("198.51.100.%d", i+1)}, {Type: corev1.NodeHostName, Address: n.name},
 				},
-				Info: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: kubelet.Version},
+				Info: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: version.Podium},
 				Capacity: corev1.ResourceList{
 					corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi"),
 					corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"),

@@ -5,50 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"runtime"
-	"runtime/debug"
 	"slices"
 
-	apimachineryversion "k8s.io/apimachinery/pkg/version"
-
 	"podium/pkg/apiserver/wire"
+	"podium/pkg/version"
 )
-
-// The Kubernetes version whose API this is.
-const (
-	apiMajor   = "1"
-	apiMinor   = "36"
-	apiVersion = "v1.36.6"
-)
-
-// Version is what /version says.
-func Version() apimachineryversion.Info {
-	info := apimachineryversion.Info{
-		Major: apiMajor, Minor: apiMinor, GitVersion: apiVersion + "+podium",
-		GitTreeState: "clean", GoVersion: runtime.Version(), Compiler: runtime.Compiler,
-		Platform: runtime.GOOS + "/" + runtime.GOARCH,
-	}
-	build, ok := debug.ReadBuildInfo()
-	if !ok {
-		return info
-	}
-	for _, s := range build.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			info.GitCommit = s.Value
-		case "vcs.time":
-			info.BuildDate = s.Value
-		case "vcs.modified":
-			if s.Value == "true" {
-				info.GitTreeState = "dirty"
-			}
-		}
-	}
-	return info
-}
 
 func serveVersion(w http.ResponseWriter, r *http.Request) {
-	writePlainJSON(w, r, Version())
+	writePlainJSON(w, r, version.Info())
 }
 
 // serveIndex lists the server's pages.
