@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -165,10 +167,40 @@ func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target, val
 		return nil, "", err
 	case before == nil:
 		return after, "created", nil
-	case before.GetResourceVersion() == after.GetResourceVersion() && o.DryRun == "none":
+	case o.DryRun == "none" && (before.GetResourceVersion() == after.GetResourceVersion() || o.changedNothing(t.Object, before, after)):
 		return after, "unchanged", nil
 	}
 	return after, "configured", nil
+}
+
+// changedNothing says that what we apply was there already, as ours. The rest
+// of the object, its status above all, others may have changed meanwhile.
+func (o *applyOptions) changedNothing(applied, before, after *rest.Object) bool {
+	ours := func(obj *rest.Object) []byte {
+		for _, entry := range obj.GetManagedFields() {
+			if entry.Manager == o.Manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "" && entry.FieldsV1 != nil {
+				return entry.FieldsV1.Raw
+			}
+		}
+		return nil
+	}
+	return bytes.Equal(ours(before), ours(after)) && sameWhere(applied.Object, before.Object, after.Object)
+}
+
+// sameWhere says that two values are equal wherever the shape has a value.
+func sameWhere(shape, a, b any) bool {
+	fields, ok := shape.(map[string]any)
+	if !ok {
+		return reflect.DeepEqual(a, b)
+	}
+	fieldsA, _ := a.(map[string]any)
+	fieldsB, _ := b.(map[string]any)
+	for name, value := range fields {
+		if !sameWhere(value, fieldsA[name], fieldsB[name]) {
+			return false
+		}
+	}
+	return true
 }
 
 // serverSideApply sends an object. Fields that podium itself set by other
