@@ -33,17 +33,19 @@ const (
 // keepBootstrapped makes what every cluster has, and makes it again when it is
 // gone, until ctx ends.
 func (s *Server) keepBootstrapped(ctx context.Context) {
-	retry := bootstrapRetry
+	retry, told := bootstrapRetry, ""
 	for {
 		err := s.ensureAll(ctx)
 		wait := bootstrapEvery
-		if err != nil {
+		if err == nil {
+			retry, told = bootstrapRetry, ""
+		} else {
 			wait, retry = retry, min(2*retry, bootstrapMaxRetry)
-			if ctx.Err() == nil && wait == bootstrapMaxRetry {
+			// What lasts is told, once.
+			if ctx.Err() == nil && wait == bootstrapMaxRetry && err.Error() != told {
+				told = err.Error()
 				s.cfg.Log.Warn("make what every cluster has", "err", err)
 			}
-		} else {
-			retry = bootstrapRetry
 		}
 		if old := s.bootstrap.Load(); err == nil || old == nil || *old != nil {
 			s.bootstrap.Store(&err) // once done it stays done: later trouble is not unreadiness

@@ -150,7 +150,7 @@ func (o *options) parse() (cidr netip.Prefix, ports registry.PortRange, err erro
 	if (o.certFile == "") != (o.keyFile == "") {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file belong together"))
 	}
-	if a, err := netip.ParseAddr(o.advertise); o.advertise != "" && (err != nil || a.IsLoopback() || a.IsUnspecified()) {
+	if a, err := netip.ParseAddr(o.advertise); o.advertise != "" && (err != nil || !reachable(a)) {
 		errs = append(errs, fmt.Errorf("--advertise-address=%s is no IP address that other machines could reach", o.advertise))
 	}
 	return cidr, ports, errors.Join(errs...)
@@ -188,12 +188,15 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer listener.Close()
+	advertise, err := o.advertised(listener)
+	if err != nil {
+		return err
+	}
 	store, err := o.store(ctx, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	advertise := o.advertised(listener)
 	s := scheme.New()
 	nodes, err := o.nodeProxy(advertise, log)
 	if err != nil {
@@ -290,22 +293,25 @@ func (o *options) tokens() (*authn.Tokens, error) {
 	return authn.NewTokens(cfg)
 }
 
-// advertised is where others reach this server. It is not valid on a machine
-// without a network: then there is nobody to reach it.
-func (o *options) advertised(l net.Listener) netip.AddrPort {
+// reachable says whether others may be told this address: the endpoints of a
+// Service cannot be loopback.
+func reachable(a netip.Addr) bool { return !a.IsUnspecified() && !a.IsLoopback() }
+
+// advertised is where others reach this server.
+func (o *options) advertised(l net.Listener) (netip.AddrPort, error) {
 	port := uint16(l.Addr().(*net.TCPAddr).Port)
 	for _, text := range []string{o.advertise, o.bindAddress} {
-		if a, err := netip.ParseAddr(text); err == nil && !a.IsUnspecified() && !a.IsLoopback() {
-			return netip.AddrPortFrom(a.Unmap(), port)
+		if a, err := netip.ParseAddr(text); err == nil && reachable(a) {
+			return netip.AddrPortFrom(a.Unmap(), port), nil
 		}
 	}
 	// No packet is sent: the kernel only says which address it would send from.
 	conn, err := net.Dial("udp", "192.0.2.1:9")
 	if err != nil {
-		return netip.AddrPort{}
+		return netip.AddrPort{}, fmt.Errorf("this machine has no default route: say with --advertise-address where others reach this server: %w", err)
 	}
 	defer conn.Close()
-	return netip.AddrPortFrom(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), port)
+	return netip.AddrPortFrom(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), port), nil
 }
 
 // nodeProxy makes the connections to nodes and pods that go through this server.

@@ -1,0 +1,43 @@
+package apiserver_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"podium/pkg/apiserver"
+)
+
+func TestWhatTheCommandRefuses(t *testing.T) {
+	const noAddress = "is no IP address that other machines could reach"
+	for name, tc := range map[string]struct {
+		reason string
+		args   []string
+		want   []string
+	}{
+		"loopback": {
+			reason: "a Service's endpoints cannot be loopback: default/kubernetes could never be made",
+			args:   []string{"--advertise-address=127.0.0.1"}, want: []string{"--advertise-address=127.0.0.1 " + noAddress},
+		},
+		"loopback of IPv6": {args: []string{"--advertise-address=::1"}, want: []string{noAddress}},
+		"unspecified":      {args: []string{"--advertise-address=0.0.0.0"}, want: []string{noAddress}},
+		"a name":           {args: []string{"--advertise-address=localhost"}, want: []string{noAddress}},
+		"everything at once": {
+			args: []string{"--advertise-address=127.0.0.1", "--service-cluster-ip-range=x", "--etcd-servers=http://127.0.0.1:1"},
+			want: []string{noAddress, "--service-cluster-ip-range", "exclude each other"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := apiserver.NewCommand()
+			cmd.SetArgs(append([]string{"--data-dir=" + t.TempDir()}, tc.args...))
+			cmd.SilenceErrors, cmd.SilenceUsage = true, true
+			cmd.SetErr(io.Discard)
+			err := cmd.ExecuteContext(t.Context())
+			for _, text := range tc.want {
+				if err == nil || !strings.Contains(err.Error(), text) {
+					t.Errorf("error %v, want %q; %s", err, text, tc.reason)
+				}
+			}
+		})
+	}
+}
