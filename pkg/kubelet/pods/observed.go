@@ -234,7 +234,19 @@ func (r reader) status(ctx context.Context, id string) (*container, error) {
 	if c.exited() {
 		c.terminationMessage = terminationMessage(s)
 	}
+	if c.killedJustNow(time.Now()) {
+		c.statusRead = false
+	}
 	return c, nil
+}
+
+// oomNews is how long after a container's end the runtime may still learn that
+// it was the kernel's OOM killer: containerd hears of the two separately.
+const oomNews = 5 * time.Second
+
+// killedJustNow says that c ended by SIGKILL and that why may yet come.
+func (c *container) killedJustNow(now time.Time) bool {
+	return c.exited() && c.exitCode == 137 && c.reason == "Error" && now.Sub(c.finished) < oomNews
 }
 
 func nanoTime(ns int64) time.Time {
