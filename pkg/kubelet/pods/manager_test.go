@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	grpccodes "google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -205,6 +207,49 @@ func TestInitContainersRunInOrder(t *testing.T) {
 			t.Errorf("status is %+v", p.Status)
 		}
 	})
+}
+
+// A worker that tried again at once would never let time go by.
+func TestInitContainersThatCannotStartWait(t *testing.T) {
+	refuse := func(op string) func(string) error {
+		n := 0
+		return func(called string) error {
+			if called == op {
+				if n++; n < 4 {
+					return status.Error(grpccodes.Unavailable, "not now")
+				}
+			}
+			return nil
+		}
+	}
+	for name, tc := range map[string]struct {
+		cfg    crifake.Config
+		reason string // of waiting, after 5 s
+		phase  corev1.PodPhase
+	}{
+		"no such image": {
+			cfg:    crifake.Config{Pull: func(string, *runtimeapi.AuthConfig) error { return status.Error(grpccodes.NotFound, "no such image") }},
+			reason: "ErrImagePull", phase: corev1.PodPending,
+		},
+		"not made":    {cfg: crifake.Config{Images: []string{"app:1", "init:1"}, Fault: refuse("CreateContainer")}, phase: corev1.PodRunning},
+		"not started": {cfg: crifake.Config{Images: []string{"app:1", "init:1"}, Fault: refuse("StartContainer")}, phase: corev1.PodRunning},
+	} {
+		tc.cfg.Behave = func(s crifake.Start) crifake.Behaviour { return crifake.Behaviour{Exits: s.Container == "init"} }
+		bubble(t, tc.cfg, func(r *rig) {
+			r.api.create(newPod("a", func(p *corev1.Pod) {
+				p.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "init:1", ImagePullPolicy: corev1.PullIfNotPresent}}
+			}))
+			r.pass(10 * time.Second)
+			st := r.pod("a").Status
+			reason := ""
+			if w := st.InitContainerStatuses[0].State.Waiting; w != nil {
+				reason = w.Reason
+			}
+			if st.Phase != tc.phase || reason != tc.reason {
+				t.Errorf("%s: %s, init container waits for %q", name, st.Phase, reason)
+			}
+		})
+	}
 }
 
 func TestPodsEnd(t *testing.T) {

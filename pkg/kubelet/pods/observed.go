@@ -240,9 +240,14 @@ func (r reader) status(ctx context.Context, id string) (*container, error) {
 	return c, nil
 }
 
+// unsettled says that the end of some container may yet be told differently.
+func (o *observed) unsettled() bool {
+	return slices.ContainsFunc(o.containers, func(c *container) bool { return !c.statusRead })
+}
+
 // oomNews is how long after a container's end the runtime may still learn that
 // it was the kernel's OOM killer: containerd hears of the two separately.
-const oomNews = 5 * time.Second
+const oomNews = 2 * time.Second
 
 // killedJustNow says that c ended by SIGKILL and that why may yet come.
 func (c *container) killedJustNow(now time.Time) bool {

@@ -264,6 +264,9 @@ func (w *worker) startContainers(ctx context.Context) {
 		w.plan.start = w.plan.start[1:]
 		if s.init && len(w.plan.start) == 0 {
 			w.plan = decide(w.pod, w.observed, w.judge, time.Now()) // it may be over already
+			if next := w.plan.start; len(next) > 0 && next[0].spec.Name == s.spec.Name && next[0].attempt == s.attempt {
+				return // it could not be started: its time will come
+			}
 		}
 	}
 }

@@ -230,7 +230,7 @@ func (w *worker) enter(s state) {
 // observe reads the pod from the runtime when something may have changed. While
 // the runtime is away, the worker waits.
 func (w *worker) observe(ctx context.Context, now time.Time) bool {
-	if w.read {
+	if w.read && !w.observed.unsettled() {
 		return true
 	}
 	if !w.retries.due("runtime", now) {
@@ -247,6 +247,9 @@ func (w *worker) observe(ctx context.Context, now time.Time) bool {
 	}
 	w.retries.ok("runtime")
 	w.observed, w.read = o, true
+	if o.unsettled() { // no event will tell
+		w.again(now.Add(100 * time.Millisecond))
+	}
 	return true
 }
 
