@@ -9,7 +9,7 @@ export CGO_ENABLED ?= 0
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: deps
 deps: ## install what is missing from Debian's packages
@@ -23,6 +23,10 @@ build: ## build the binaries into bin/
 .PHONY: images
 images: deps ## build the images of tests and examples into _images/
 	go run ./hack/images -out _images
+
+.PHONY: node-image
+node-image: build images ## build the image of node containers (Docker, no registry)
+	@BINARIES="$(BINARIES)" hack/node-image
 
 .PHONY: up
 up: deps ## bring up a one-node cluster and an app on it
