@@ -12,6 +12,7 @@ import (
 	_ "k8s.io/api/events/v1"
 	_ "k8s.io/api/networking/v1"
 	_ "k8s.io/api/policy/v1"
+	_ "k8s.io/api/rbac/v1"
 	_ "k8s.io/apimachinery/pkg/api/resource"
 	_ "k8s.io/apimachinery/pkg/apis/meta/v1"
 	_ "k8s.io/apimachinery/pkg/runtime"
