@@ -106,6 +106,16 @@ func (s *server) client() kubernetes.Interface {
 	return c
 }
 
+// ownClient is a clientset that shares its connection with no other one.
+func (s *server) ownClient() kubernetes.Interface {
+	s.t.Helper()
+	config := s.config()
+	config.Dial = (&net.Dialer{}).DialContext // client-go keeps one transport a dialer
+	c, err := kubernetes.NewForConfig(config)
+	check(s.t, err)
+	return c
+}
+
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

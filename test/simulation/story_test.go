@@ -230,9 +230,11 @@ func (w *world) killSandboxes(n int) {
 	}
 }
 
-// settle waits until nothing has been written for a while.
+// settle waits until nothing has been written for so long that an address
+// claimed for a Service that was never stored has been given back, too: that
+// takes the servers up to six minutes.
 func (w *world) settle(ctx context.Context) {
-	const quiet, limit = 3 * time.Minute, 2 * time.Hour
+	const quiet, limit = 7 * time.Minute, 2 * time.Hour
 	for end := time.Now().Add(limit); time.Now().Before(end); pause(ctx, 5*time.Second) {
 		if w.journal.since() >= quiet {
 			return
