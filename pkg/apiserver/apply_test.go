@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -84,6 +85,34 @@ func TestApplyToWhatWasNeverApplied(t *testing.T) {
 	without := must[corev1.ConfigMap](w, 200, "PATCH", cms+"/x?fieldManager=m", applyType, "kind: ConfigMap\napiVersion: v1\ndata: {}")
 	if _, still := without.Data["b"]; still {
 		t.Errorf("what its only manager no longer applies stays: %v", without.Data)
+	}
+}
+
+// Who turns from client-side to server-side apply owns what it had applied, not
+// what the server or others have added since.
+func TestApplyAfterClientSideApply(t *testing.T) {
+	w := start(t)
+	const last = `{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"x\"},\"data\":{\"a\":\"1\"}}`
+	must[corev1.ConfigMap](w, 201, "POST", cms, jsonType,
+		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","annotations":{"kubectl.kubernetes.io/last-applied-configuration":"`+last+`"}},"data":{"a":"1","b":"2"}}`)
+	taken := must[corev1.ConfigMap](w, 200, "PATCH", cms+"/x?fieldManager=kubectl", applyType, `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"1"}}`)
+	if got := managers(taken); got != "kubectl:Apply before-first-apply:Update kubectl-client-side-apply:Update" {
+		t.Fatal(got)
+	}
+	fields := map[string]string{}
+	for _, m := range taken.ManagedFields {
+		fields[m.Manager] = string(m.FieldsV1.Raw)
+	}
+	want := map[string]string{
+		"kubectl":                   `{"f:data":{"f:a":{}}}`,
+		"before-first-apply":        `{"f:data":{".":{},"f:b":{}},"f:metadata":{"f:annotations":{}}}`,
+		"kubectl-client-side-apply": `{"f:data":{"f:a":{}},"f:metadata":{"f:annotations":{"f:kubectl.kubernetes.io/last-applied-configuration":{}}}}`,
+	}
+	if diff := cmp.Diff(want, fields); diff != "" {
+		t.Error(diff)
+	}
+	if conflict := must[metav1.Status](w, 409, "PATCH", cms+"/x?fieldManager=kubectl", applyType, `{"kind":"ConfigMap","apiVersion":"v1","data":{"b":"3"}}`); !strings.Contains(conflict.Message, ".data.b") {
+		t.Error(conflict.Message)
 	}
 }
 

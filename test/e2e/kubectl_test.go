@@ -138,7 +138,7 @@ func (k *kubectl) apply() {
 		k.t.Errorf("applying the same again printed\n%s", again)
 	}
 	serverSide := strings.Replace(webManifest, "labels: {app: web}}\nspec:\n  replicas", "labels: {app: web, side: server}}\nspec:\n  replicas", 1)
-	if out := k.feed(serverSide, "apply", "--server-side", "--force-conflicts", "-f", "-"); !strings.Contains(out, "deployment.apps/web serverside-applied") {
+	if out := k.feed(serverSide, "apply", "--server-side", "--force-conflicts", "-f", "-"); !strings.Contains(out, "deployment.apps/web serverside-applied") || strings.Contains(out, "Warning") {
 		k.t.Errorf("server-side apply printed\n%s", out)
 	}
 	k.says("server", "get", "deployment", "web", "-o", "jsonpath={.metadata.labels.side}")

@@ -42,6 +42,11 @@ func (c *call) applier(p patchCall) (func(*present) (scheme.Object, error), erro
 				live.SetNamespace(c.info.Namespace)
 			}
 		}
+		if sub == "" {
+			if err := bookLastApplied(f, live, c.res); err != nil {
+				return nil, apierrors.NewInternalError(err)
+			}
+		}
 		next, err := applyTo(f, live, applied, c.res.gvk(), p)
 		if err != nil {
 			return nil, err
