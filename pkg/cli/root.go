@@ -5,6 +5,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"podium/pkg/cluster/machine"
 )
 
 // IO is where a command reads and writes.
@@ -52,6 +54,8 @@ func newCommand(f *Factory) *cobra.Command {
 	group("cluster", "Clusters:",
 		newCluster(f.IO), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
 		newVersion(f, runVersion), newConfig(f))
+	group("machine", "This machine (systemd):",
+		newInit(f.IO, machine.Init))
 	return root
 }
 

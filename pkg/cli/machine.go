@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"podium/pkg/cluster/machine"
+)
+
+// machineRun is what a command does with this machine.
+type machineRun func(context.Context, machine.Config, machine.Host) error
+
+func newInit(streams IO, run machineRun) *cobra.Command {
+	cfg := machine.Default()
+	cfg.Out = streams.Out
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Make this machine the first of a cluster",
+		Long: `Make this machine, which runs systemd, the first of a cluster: check it, make
+certificates and configuration below /etc/podium, start the units of the
+control plane and of a node, and wait until all is ready. What is done already
+is left alone, so that a run that failed is simply run again.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), cfg, machine.ThisHost{}) },
+	}
+	fs := cmd.Flags()
+	nodeFlags(fs, &cfg)
+	controlPlaneFlags(fs, &cfg)
+	fs.StringVar(&cfg.Cluster, "cluster-name", cfg.Cluster, "name of the cluster in kubeconfigs")
+	fs.StringVar(&cfg.Endpoint, "control-plane-endpoint", "", "HOST:PORT at which all machines find an apiserver (default: this machine's)")
+	fs.StringVar(&cfg.PodCIDR, "pod-network-cidr", cfg.PodCIDR, "range of the pods' addresses")
+	fs.StringVar(&cfg.ServiceCIDR, "service-cidr", cfg.ServiceCIDR, "range of the Services' addresses")
+	fs.StringVar(&cfg.DNSDomain, "service-dns-domain", cfg.DNSDomain, "DNS domain of the Services")
+	return cmd
+}
+
+// nodeFlags say what this machine is as a node.
+func nodeFlags(fs *pflag.FlagSet, cfg *machine.Config) {
+	fs.StringVar(&cfg.Node, "node-name", "", "name of the node (default: the host's name)")
+	fs.StringVar(&cfg.NodeIP, "node-ip", "", "address of the node (default: that of the default route)")
+	fs.StringToStringVar(&cfg.NodeLabels, "node-labels", nil, "labels of the node, as key=value,...")
+	fs.StringSliceVar(&cfg.NodeTaints, "node-taints", nil, "taints of the node, as key=value:effect")
+	fs.StringToStringVar(&cfg.KubeReserved, "kube-reserved", nil, "what the daemons need of the node, as cpu=200m,memory=300Mi")
+	fs.StringToStringVar(&cfg.SystemReserved, "system-reserved", nil, "what the rest of the system needs")
+	fs.StringVar(&cfg.CgroupDriver, "cgroup-driver", cfg.CgroupDriver, "who owns the cgroup tree: systemd or cgroupfs (default: systemd where cgroups have version 2)")
+	fs.StringVar(&cfg.Runtime, "cri-socket", "", "socket of a container runtime that is set up already (default: Debian's containerd, set up by this command)")
+	fs.StringSliceVar(&cfg.IgnorePreflight, "ignore-preflight-errors", nil, "preflight checks that shall only warn; all: each of them")
+	fs.DurationVar(&cfg.Wait, "wait", cfg.Wait, "how long to wait for each of: the apiserver, the node")
+}
+
+// controlPlaneFlags say what it is as part of the control plane.
+func controlPlaneFlags(fs *pflag.FlagSet, cfg *machine.Config) {
+	fs.IntVar(&cfg.Port, "apiserver-bind-port", cfg.Port, "port of this machine's apiserver")
+	fs.StringSliceVar(&cfg.CertSANs, "apiserver-cert-extra-sans", nil, "more names and addresses under which clients reach the apiserver")
+	fs.StringVar((*string)(&cfg.ControlPlane), "control-plane-placement", string(cfg.ControlPlane), "dedicated: only pods that tolerate it run here; shared: all may")
+}

@@ -1,0 +1,219 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Where things are on every machine.
+const (
+	configDir    = "/etc/podium"
+	pkiDir       = "/etc/podium/pki"
+	etcdPKI      = "etcd" // below pkiDir
+	adminConf    = "/etc/podium/admin.conf"
+	dataDir      = "/var/lib/podium"
+	etcdData     = "/var/lib/podium/etcd"
+	imagesDir    = "/usr/share/podium/images"
+	manifestsDir = "/usr/share/podium/manifests"
+	sandboxImage = "localhost/podium/pause:v1"
+)
+
+// Ports that are not asked for.
+const (
+	etcdClientPort = 2379
+	etcdPeerPort   = 2380
+)
+
+// Config says what the cluster is like and what this machine is in it. Flags
+// fill it; Default has what they do not say.
+type Config struct {
+	Root string // put before every path that is read or written; tests use a folder. Default: none
+
+	Cluster      string   // name of the cluster in kubeconfigs; default "podium"
+	Endpoint     string   // HOST:PORT at which every machine finds an apiserver; default: this machine's address and Port
+	PodCIDR      string   // range of the pods' addresses; default 10.244.0.0/16
+	ServiceCIDR  string   // range of the Services' addresses; default 10.96.0.0/16
+	DNSDomain    string   // default cluster.local
+	CertSANs     []string // more names and addresses of the apiserver
+	Port         int      // of this machine's apiserver; default 6443
+	ControlPlane Placement
+
+	Node           string            // name of the node; default: the host's name in lower case
+	NodeIP         string            // its address; default: that of the default route
+	NodeLabels     map[string]string // labels the kubelet registers with
+	NodeTaints     []string          // taints the kubelet registers with, key=value:effect
+	KubeReserved   map[string]string // kept for the daemons, as cpu=200m,memory=300Mi
+	SystemReserved map[string]string // kept for the rest of the system
+	CgroupDriver   string            // systemd or cgroupfs; default: systemd where cgroups have version 2
+	Runtime        string            // socket of a CRI runtime that is set up already; default: Debian's containerd, set up by us
+
+	IgnorePreflight []string      // names of preflight checks that only warn; "all": each of them
+	Wait            time.Duration // how long to wait for daemons and the node; default 4 minutes
+	Out             io.Writer     // progress
+	Now             func() time.Time
+}
+
+// Placement says whether a control plane's machine runs ordinary pods.
+type Placement string
+
+// The values of Placement.
+const (
+	Dedicated Placement = "dedicated" // tainted node-role.kubernetes.io/control-plane:NoSchedule
+	Shared    Placement = "shared"
+)
+
+// Default is what a cluster is like when nobody says otherwise.
+func Default() Config {
+	return Config{
+		Cluster: "podium", PodCIDR: "10.244.0.0/16", ServiceCIDR: "10.96.0.0/16", DNSDomain: "cluster.local",
+		Port: 6443, ControlPlane: Dedicated, Wait: 4 * time.Minute,
+		Out: io.Discard, Now: time.Now,
+	}
+}
+
+// complete fills in what this machine says about itself.
+func (c *Config) complete(host Host) error {
+	var errs []error
+	if c.Node == "" {
+		name, err := host.Name()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read the host's name: %w", err))
+		}
+		c.Node = strings.ToLower(name)
+	}
+	if c.NodeIP == "" {
+		ip, err := host.Address()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("find this machine's address (has it a default route? else give --node-ip): %w", err))
+		}
+		c.NodeIP = ip
+	}
+	if c.CgroupDriver == "" {
+		c.CgroupDriver = "cgroupfs"
+		if _, err := os.Stat(c.at("/sys/fs/cgroup/cgroup.controllers")); err == nil {
+			c.CgroupDriver = "systemd" // version 2 wants one owner of the tree
+		}
+	}
+	if c.Endpoint == "" {
+		c.Endpoint = net.JoinHostPort(c.NodeIP, strconv.Itoa(c.Port))
+	}
+	return errors.Join(errs...)
+}
+
+var clusterName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+
+// Validate reports everything that is wrong at once. Call it on a completed Config.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !clusterName.MatchString(c.Cluster) {
+		bad("--cluster-name %q: use lower case letters, digits, '-' and '.'", c.Cluster)
+	}
+	for _, problem := range validation.IsDNS1123Subdomain(c.Node) {
+		bad("--node-name %q: %s", c.Node, problem)
+	}
+	if ip, err := netip.ParseAddr(c.NodeIP); err != nil || !ip.Is4() || ip.IsLoopback() || ip.IsUnspecified() {
+		bad("--node-ip %q is not an IPv4 address that other machines could reach", c.NodeIP)
+	}
+	if host, port, err := net.SplitHostPort(c.Endpoint); err != nil || host == "" || !isPort(port) {
+		bad("--control-plane-endpoint %q is not HOST:PORT", c.Endpoint)
+	}
+	if c.Port < 1 || c.Port > 65535 {
+		bad("--apiserver-bind-port %d is not a port", c.Port)
+	}
+	errs = append(errs, c.validateRanges()...)
+	for _, problem := range validation.IsDNS1123Subdomain(c.DNSDomain) {
+		bad("--service-dns-domain %q: %s", c.DNSDomain, problem)
+	}
+	if c.ControlPlane != Dedicated && c.ControlPlane != Shared {
+		bad("--control-plane-placement %q: use %s or %s", c.ControlPlane, Dedicated, Shared)
+	}
+	if c.CgroupDriver != "systemd" && c.CgroupDriver != "cgroupfs" {
+		bad("--cgroup-driver %q: use systemd or cgroupfs", c.CgroupDriver)
+	}
+	for _, name := range c.IgnorePreflight {
+		if !knownCheck(name) {
+			bad("--ignore-preflight-errors: there is no check %q (there are %s)", name, strings.Join(checkNames(), ", "))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateRanges() (errs []error) {
+	var ranges []netip.Prefix
+	for _, r := range []struct {
+		flag, text string
+		minBits    int
+		maxBits    int
+	}{{"--pod-network-cidr", c.PodCIDR, 8, 24}, {"--service-cidr", c.ServiceCIDR, 12, 24}} {
+		p, err := netip.ParsePrefix(r.text)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: %w", r.flag, err))
+			continue
+		case !p.Addr().Is4():
+			errs = append(errs, fmt.Errorf("%s %s: use an IPv4 range", r.flag, r.text))
+		case p != p.Masked():
+			errs = append(errs, fmt.Errorf("%s %s has bits set behind its length: did you mean %s?", r.flag, r.text, p.Masked()))
+		case p.Bits() < r.minBits || p.Bits() > r.maxBits:
+			errs = append(errs, fmt.Errorf("%s %s: use a range from /%d to /%d", r.flag, r.text, r.minBits, r.maxBits))
+		}
+		ranges = append(ranges, p)
+	}
+	if len(ranges) == 2 && ranges[0].Overlaps(ranges[1]) {
+		errs = append(errs, fmt.Errorf("--pod-network-cidr %s and --service-cidr %s overlap", c.PodCIDR, c.ServiceCIDR))
+	}
+	if node, err := netip.ParseAddr(c.NodeIP); err == nil {
+		for _, r := range ranges {
+			if r.Contains(node) {
+				errs = append(errs, fmt.Errorf("the range %s holds this machine's own address %s: choose another", r, node))
+			}
+		}
+	}
+	return errs
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
+}
+
+// at is where a path of the machine is for this process.
+func (c *Config) at(path ...string) string {
+	return filepath.Join(append([]string{"/", c.Root}, path...)...)
+}
+
+// server is the address of the cluster's apiserver.
+func (c *Config) server() string { return "https://" + c.Endpoint }
+
+// nth is the n-th address of the Services' range: 1 is the API's, 10 the name server's.
+func (c *Config) nth(n int) string {
+	p, err := netip.ParsePrefix(c.ServiceCIDR)
+	if err != nil {
+		return ""
+	}
+	a := p.Masked().Addr()
+	for range n {
+		a = a.Next()
+	}
+	return a.String()
+}
+
+// runtimeSocket is the CRI endpoint in the form the kubelet wants.
+func (c *Config) runtimeSocket() string {
+	if c.Runtime == "" {
+		return "unix:///run/containerd/containerd.sock"
+	}
+	return c.Runtime
+}

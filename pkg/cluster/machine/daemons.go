@@ -1,0 +1,140 @@
+package machine
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+
+	"podium/pkg/daemon"
+)
+
+// config begins the file of a daemon.
+func config(kind string, content settings) settings {
+	out := settings{"apiVersion": daemon.ConfigAPIVersion, "kind": kind}
+	maps.Copy(out, content)
+	return out
+}
+
+func pkiFile(name string) string { return pkiDir + "/" + name }
+
+// controlPlane are the units of a machine that is part of the control plane.
+func (m *machine) controlPlane() []unit {
+	return []unit{m.etcd(), m.apiserver(), m.controllerManager(), m.scheduler()}
+}
+
+// node are the units of every machine.
+func (m *machine) node() []unit { return []unit{m.kubelet(), m.proxy()} }
+
+// etcd's file is etcd's own; its format is its flags in kebab-case.
+func (m *machine) etcd() unit {
+	peer := m.peerURL(m.NodeIP)
+	security := func(name string) settings {
+		return settings{
+			"cert-file": pkiFile("etcd/" + name + ".crt"), "key-file": pkiFile("etcd/" + name + ".key"),
+			"trusted-ca-file": pkiFile("etcd/ca.crt"), "client-cert-auth": true,
+		}
+	}
+	members, state := m.Node+"="+peer, "new"
+	if m.etcdMembers != "" {
+		members, state = m.etcdMembers, "existing"
+	}
+	return unit{name: "etcd", file: "etcd.yaml", conf: settings{
+		"name":                        m.Node,
+		"data-dir":                    etcdData,
+		"listen-client-urls":          clientURL("127.0.0.1") + "," + clientURL(m.NodeIP),
+		"advertise-client-urls":       clientURL(m.NodeIP),
+		"listen-peer-urls":            peer,
+		"initial-advertise-peer-urls": peer,
+		"initial-cluster":             members,
+		"initial-cluster-state":       state,
+		"initial-cluster-token":       m.Cluster,
+		"client-transport-security":   security("server"),
+		"peer-transport-security":     security("peer"),
+		"listen-metrics-urls":         "http://127.0.0.1:2381",
+		"quota-backend-bytes":         int64(8 << 30),
+		"log-level":                   "warn",
+		"tls-min-version":             "TLS1.2",
+	}}
+}
+
+func clientURL(host string) string {
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(etcdClientPort))
+}
+
+func (m *machine) peerURL(host string) string {
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(etcdPeerPort))
+}
+
+func (m *machine) apiserver() unit {
+	return unit{name: "kube-apiserver", file: "kube-apiserver.yaml", conf: config("KubeApiserverConfiguration", settings{
+		"etcdServers":                  []string{clientURL("127.0.0.1")},
+		"etcdCafile":                   pkiFile("etcd/ca.crt"),
+		"etcdCertfile":                 pkiFile("apiserver-etcd-client.crt"),
+		"etcdKeyfile":                  pkiFile("apiserver-etcd-client.key"),
+		"securePort":                   m.Port,
+		"advertiseAddress":             m.NodeIP,
+		"hostnameOverride":             m.Node,
+		"clientCaFile":                 pkiFile("ca.crt"),
+		"tlsCertFile":                  pkiFile("apiserver.crt"),
+		"tlsPrivateKeyFile":            pkiFile("apiserver.key"),
+		"kubeletCertificateAuthority":  pkiFile("ca.crt"),
+		"kubeletClientCertificate":     pkiFile("apiserver-kubelet-client.crt"),
+		"kubeletClientKey":             pkiFile("apiserver-kubelet-client.key"),
+		"serviceAccountIssuer":         "https://kubernetes.default.svc." + m.DNSDomain,
+		"serviceAccountSigningKeyFile": pkiFile("sa.key"),
+		"serviceAccountKeyFile":        []string{pkiFile("sa.pub")},
+		"serviceClusterIpRange":        m.ServiceCIDR,
+	})}
+}
+
+func (m *machine) controllerManager() unit {
+	return unit{name: "kube-controller-manager", file: "kube-controller-manager.yaml", conf: config("KubeControllerManagerConfiguration", settings{
+		"kubeconfig":   configDir + "/kube-controller-manager.conf",
+		"clientCaFile": pkiFile("ca.crt"),
+		"rootCaFile":   pkiFile("ca.crt"),
+		"clusterCidr":  []string{m.PodCIDR},
+		"leaderElect":  true,
+	})}
+}
+
+func (m *machine) scheduler() unit {
+	return unit{name: "kube-scheduler", file: "kube-scheduler.yaml", conf: config("KubeSchedulerConfiguration", settings{
+		"kubeconfig":   configDir + "/kube-scheduler.conf",
+		"clientCaFile": pkiFile("ca.crt"),
+		"leaderElect":  true,
+	})}
+}
+
+func (m *machine) kubelet() unit {
+	conf := settings{
+		"kubeconfig":               configDir + "/kubelet.conf",
+		"hostnameOverride":         m.Node,
+		"nodeIp":                   []string{m.NodeIP},
+		"containerRuntimeEndpoint": m.runtimeSocket(),
+		"podInfraContainerImage":   sandboxImage,
+		"cgroupDriver":             m.CgroupDriver,
+		"clusterDns":               []string{m.nth(10)},
+		"clusterDomain":            m.DNSDomain,
+		"clientCaFile":             pkiFile("ca.crt"),
+		"tlsCertFile":              pkiFile("kubelet-serving.crt"),
+		"tlsPrivateKeyFile":        pkiFile("kubelet-serving.key"),
+	}
+	for key, value := range map[string]map[string]string{"nodeLabels": m.NodeLabels, "kubeReserved": m.KubeReserved, "systemReserved": m.SystemReserved} {
+		if len(value) > 0 {
+			conf[key] = value
+		}
+	}
+	if len(m.NodeTaints) > 0 {
+		conf["registerWithTaints"] = slices.Clone(m.NodeTaints)
+	}
+	return unit{name: "kubelet", file: "kubelet.yaml", conf: config("KubeletConfiguration", conf)}
+}
+
+func (m *machine) proxy() unit {
+	return unit{name: "kube-proxy", file: "kube-proxy.yaml", conf: config("KubeProxyConfiguration", settings{
+		"kubeconfig":       configDir + "/kube-proxy.conf",
+		"hostnameOverride": m.Node,
+		"clusterCidr":      m.PodCIDR,
+	})}
+}

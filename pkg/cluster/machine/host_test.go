@@ -1,0 +1,85 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fakeHost is a machine whose files are in a folder.
+type fakeHost struct {
+	name, address string
+	notRoot       bool
+	missing       []string // programs and units that are not installed
+	taken         []int    // ports
+	active        []string // units
+	free          uint64
+	ran           []string // command lines
+}
+
+func (h *fakeHost) Name() (string, error)       { return h.name, nil }
+func (h *fakeHost) Address() (string, error)    { return h.address, nil }
+func (h *fakeHost) IsRoot() bool                { return !h.notRoot }
+func (h *fakeHost) Program(name string) bool    { return !slices.Contains(h.missing, name) }
+func (h *fakeHost) Free(string) (uint64, error) { return h.free, nil }
+func (h *fakeHost) PortFree(port int) error {
+	if slices.Contains(h.taken, port) {
+		return fmt.Errorf("listen tcp :%d: bind: address already in use", port)
+	}
+	return nil
+}
+
+func (h *fakeHost) Run(_ context.Context, program string, args ...string) (string, error) {
+	line := program + " " + strings.Join(args, " ")
+	h.ran = append(h.ran, line)
+	switch {
+	case strings.HasPrefix(line, "systemctl cat "):
+		if slices.Contains(h.missing, args[1]) {
+			return "", errors.New("No files found")
+		}
+	case strings.HasPrefix(line, "systemctl is-active "):
+		if slices.Contains(h.active, args[1]) {
+			return "active\n", nil
+		}
+		return "inactive\n", errors.New("exit status 3")
+	case line == "containerd --version":
+		return "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1\n", nil
+	}
+	return "", nil
+}
+
+// newHost is a machine on which all is well.
+func newHost(t *testing.T) (*fakeHost, Config) {
+	t.Helper()
+	cfg := Default()
+	cfg.Root = t.TempDir()
+	cfg.Out = t.Output()
+	cfg.Now = func() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+	for path, content := range map[string]string{
+		"/run/systemd/system/.keep":         "",
+		"/proc/sys/net/ipv4/ip_forward":     "1\n",
+		"/proc/filesystems":                 "nodev\tproc\nnodev\toverlay\n",
+		"/proc/swaps":                       "Filename Type Size Used Priority\n",
+		"/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
+		"/usr/lib/cni/bridge":               "",
+	} {
+		write(t, cfg.at(path), content)
+	}
+	return &fakeHost{name: "Alpha", address: "192.0.2.10", free: 50 << 30}, cfg
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

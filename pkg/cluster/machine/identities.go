@@ -1,0 +1,158 @@
+package machine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	"podium/pkg/client"
+	"podium/pkg/client/kubeconfig"
+	"podium/pkg/cluster/pki"
+	"podium/pkg/scheme"
+)
+
+// certificate is one of the machine's: its file below pkiDir without ending,
+// the authority that signs it, whom it is for, and the kubeconfig in configDir
+// that shows it, if any.
+type certificate struct {
+	name       string
+	authority  string
+	id         pki.Identity
+	kubeconfig string
+}
+
+// The authorities, by their files below pkiDir.
+const (
+	clusterCA = "ca"
+	etcdCA    = "etcd/ca"
+)
+
+// controlPlaneCertificates are those that a machine with the authorities'
+// keys makes for itself.
+func (c *Config) controlPlaneCertificates() []certificate {
+	local := []string{"localhost", "127.0.0.1", c.Node, c.NodeIP}
+	return []certificate{
+		{name: "etcd/server", authority: etcdCA, id: pki.Identity{Name: c.Node, Hosts: local}},
+		{name: "etcd/peer", authority: etcdCA, id: pki.Identity{Name: c.Node, Hosts: local}},
+		{name: "apiserver-etcd-client", authority: etcdCA, id: pki.Identity{Name: "kube-apiserver-etcd-client"}},
+		{name: "apiserver", authority: clusterCA, id: pki.Identity{Name: "kube-apiserver", Hosts: c.apiserverHosts()}},
+		{name: "apiserver-kubelet-client", authority: clusterCA, id: pki.Identity{Name: "kube-apiserver-kubelet-client", Groups: []string{"system:masters"}}},
+		{name: "admin", authority: clusterCA, kubeconfig: "admin.conf", id: pki.Identity{Name: "kubernetes-admin", Groups: []string{"system:masters"}}},
+		{name: "kube-controller-manager", authority: clusterCA, kubeconfig: "kube-controller-manager.conf", id: pki.Identity{Name: "system:kube-controller-manager"}},
+		{name: "kube-scheduler", authority: clusterCA, kubeconfig: "kube-scheduler.conf", id: pki.Identity{Name: "system:kube-scheduler"}},
+		{name: "kubelet", authority: clusterCA, kubeconfig: "kubelet.conf", id: pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}}},
+		{name: "kubelet-serving", authority: clusterCA, id: pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}, Hosts: []string{c.Node, c.NodeIP}}},
+		{name: "kube-proxy", authority: clusterCA, kubeconfig: "kube-proxy.conf", id: pki.Identity{Name: "system:kube-proxy"}},
+	}
+}
+
+// apiserverHosts are all the names under which clients ask for an apiserver.
+func (c *Config) apiserverHosts() []string {
+	hosts := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + c.DNSDomain,
+		"localhost", "127.0.0.1", c.nth(1), c.NodeIP, c.Node}
+	if host, _, err := net.SplitHostPort(c.Endpoint); err == nil {
+		hosts = append(hosts, host)
+	}
+	return append(hosts, c.CertSANs...)
+}
+
+// identities makes the authorities if there are none, and every certificate
+// and kubeconfig that is not there, does not fit or nears its end.
+func (m *machine) identities() error {
+	dir := m.at(pkiDir)
+	if err := os.MkdirAll(filepath.Join(dir, etcdPKI), 0o700); err != nil {
+		return err
+	}
+	if err := pki.SigningKey(dir, "sa"); err != nil {
+		return err
+	}
+	for _, c := range m.controlPlaneCertificates() {
+		ca, err := m.authority(c.authority)
+		if err != nil {
+			return err
+		}
+		if err := ca.Issue(dir, c.name, c.id); err != nil {
+			return err
+		}
+		if c.kubeconfig == "" {
+			continue
+		}
+		if err := m.writeKubeconfig(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *machine) authority(name string) (*pki.Authority, error) {
+	return pki.OpenAuthority(m.at(pkiDir, filepath.Dir(name)), filepath.Base(name), m.Now)
+}
+
+// writeKubeconfig writes a certificate's kubeconfig. A daemon's names the
+// files, which are read again when they are renewed; the administrator's holds
+// copies, since it is taken elsewhere.
+func (m *machine) writeKubeconfig(c certificate) error {
+	ca, err := os.ReadFile(m.at(pkiDir, "ca.crt"))
+	if err != nil {
+		return err
+	}
+	certFile, keyFile := pki.Files(pkiDir, c.name)
+	user := kubeconfig.User{ClientCertificate: certFile, ClientKey: keyFile}
+	if c.kubeconfig == filepath.Base(adminConf) {
+		cert, errCert := os.ReadFile(m.at(certFile))
+		key, errKey := os.ReadFile(m.at(keyFile))
+		if err := errors.Join(errCert, errKey); err != nil {
+			return err
+		}
+		user = kubeconfig.User{ClientCertificateData: cert, ClientKeyData: key}
+	}
+	return m.saveKubeconfig(c.kubeconfig, m.cluster(ca), user)
+}
+
+// cluster says where the apiservers are: the endpoint first, then all that are known.
+func (m *machine) cluster(ca []byte) kubeconfig.Cluster {
+	out := kubeconfig.Cluster{Server: m.server(), CertificateAuthorityData: ca}
+	if len(m.servers) == 0 {
+		return out
+	}
+	list, err := json.Marshal(map[string][]string{"servers": m.servers})
+	if err == nil { // strings always encode
+		out.Extensions = []kubeconfig.Extension{{Name: kubeconfig.ServersExtension, Extension: list}}
+	}
+	return out
+}
+
+// saveKubeconfig writes a kubeconfig. Daemons that run have read the old one:
+// the change is remembered for when they are started.
+func (m *machine) saveKubeconfig(file string, cluster kubeconfig.Cluster, user kubeconfig.User) error {
+	path := m.at(configDir, file)
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := kubeconfig.New(m.Cluster, cluster, user).Write(path, 0o600); err != nil {
+		return err
+	}
+	now, err := os.ReadFile(path)
+	m.renewed = m.renewed || !bytes.Equal(now, old) && file != filepath.Base(adminConf)
+	return err
+}
+
+// admin speaks to the cluster as its administrator.
+func (m *machine) admin() (*client.Client, error) {
+	config, err := kubeconfig.Load(m.at(adminConf))
+	if err != nil {
+		return nil, fmt.Errorf("read the administrator's kubeconfig (this is done on a control plane's machine): %w", err)
+	}
+	cfg, _, err := config.Client("")
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent = "podium"
+	return client.New(scheme.New(), cfg)
+}

@@ -1,0 +1,139 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/client"
+	"podium/pkg/cluster/progress"
+)
+
+// machine is a Config at work on a host.
+type machine struct {
+	Config
+	host Host
+
+	servers     []string // apiservers besides the endpoint
+	etcdMembers string   // NAME=PEER-URL,... of the etcd cluster to join; empty: found one
+	renewed     bool     // a kubeconfig has changed under units that may run
+}
+
+// step is one of those that a person sees.
+type step struct {
+	name string
+	run  func(ctx context.Context, waiting func(string)) error
+}
+
+func plain(f func(context.Context) error) func(context.Context, func(string)) error {
+	return func(ctx context.Context, _ func(string)) error { return f(ctx) }
+}
+
+func newMachine(cfg Config, host Host) (*machine, error) {
+	if err := cfg.complete(host); err != nil {
+		return nil, err
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &machine{Config: cfg, host: host}, nil
+}
+
+func (m *machine) do(ctx context.Context, done string, steps ...step) error {
+	shown := progress.Start(m.Out)
+	for _, s := range steps {
+		if err := shown.Do(ctx, s.name, s.run); err != nil {
+			return err
+		}
+	}
+	shown.Total(done)
+	return nil
+}
+
+// Init makes this machine the first of a cluster. It may be called again at
+// any time: it then does what is missing.
+func Init(ctx context.Context, cfg Config, host Host) error {
+	m, err := newMachine(cfg, host)
+	if err != nil {
+		return err
+	}
+	return m.do(ctx, "the control plane is up",
+		step{"preflight checks", plain(func(ctx context.Context) error { return m.preflight(ctx, controlPlaneChecks(m.Port)) })},
+		step{"certificates and kubeconfigs", plain(func(context.Context) error { return m.identities() })},
+		step{"containerd set up", plain(m.runtime)},
+		step{"units started", plain(func(ctx context.Context) error { return m.start(ctx, append(m.controlPlane(), m.node()...)) })},
+		step{"images loaded", m.images},
+		step{"kube-apiserver ready", m.apiserverReady},
+		step{"marked as control plane", m.markControlPlane},
+		step{"node " + m.Node + " Ready", m.nodeReady},
+	)
+}
+
+func (m *machine) apiserverReady(ctx context.Context, waiting func(string)) error {
+	cl, err := m.admin()
+	if err != nil {
+		return err
+	}
+	return m.wait(ctx, waiting, func(ctx context.Context) error {
+		_, _, err := cl.Do(ctx, client.Request{Path: "/readyz"})
+		return err
+	}, "etcd", "kube-apiserver")
+}
+
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// markControlPlane labels the node, and taints it unless ordinary pods are welcome.
+func (m *machine) markControlPlane(ctx context.Context, waiting func(string)) error {
+	cl, err := m.admin()
+	if err != nil {
+		return err
+	}
+	nodes := client.For[*corev1.Node](cl)
+	return m.wait(ctx, waiting, func(ctx context.Context) error {
+		node, err := nodes.Get(ctx, m.Node)
+		if apierrors.IsNotFound(err) {
+			return fmt.Errorf("the kubelet has not registered yet")
+		}
+		if err != nil {
+			return err
+		}
+		patch := `{"metadata":{"labels":{"` + controlPlaneLabel + `":""}}}`
+		if _, tainted := node.Labels[controlPlaneLabel]; m.ControlPlane == Dedicated && !tainted {
+			patch = strings.TrimSuffix(patch, "}") + `,"spec":{"taints":[{"key":"` + controlPlaneLabel + `","effect":"NoSchedule"}]}}`
+		}
+		_, err = nodes.Patch(ctx, m.Node, types.StrategicMergePatchType, []byte(patch))
+		return err
+	}, "kube-apiserver", "kubelet")
+}
+
+func (m *machine) nodeReady(ctx context.Context, waiting func(string)) error {
+	cl, err := m.admin()
+	if err != nil {
+		return err
+	}
+	nodes := client.For[*corev1.Node](cl)
+	return m.wait(ctx, waiting, func(ctx context.Context) error {
+		node, err := nodes.Get(ctx, m.Node)
+		if err != nil {
+			return err
+		}
+		return ready(node)
+	}, "kube-apiserver", "kubelet", "kube-proxy", "kube-controller-manager")
+}
+
+func ready(node *corev1.Node) error {
+	for _, cond := range node.Status.Conditions {
+		if cond.Type != corev1.NodeReady {
+			continue
+		}
+		if cond.Status == corev1.ConditionTrue {
+			return nil
+		}
+		return fmt.Errorf("%s: %s", cond.Reason, cond.Message)
+	}
+	return fmt.Errorf("the kubelet has not reported yet")
+}

@@ -1,0 +1,65 @@
+package machine
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+)
+
+const systemdDir = "../../../deploy/systemd"
+
+// TestUnits has systemd itself read the unit files, and prints how much each
+// daemon could do to its machine: 0 nothing, 10 anything.
+func TestUnits(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("systemd-analyze is not installed (Debian: apt-get install systemd)")
+	}
+	// A root with our units and stand-ins for the programs they start.
+	root := t.TempDir()
+	files, err := filepath.Glob(systemdDir + "/*.service")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("units: %v, %v", files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(root, "usr/lib/systemd/system", filepath.Base(file)), string(data))
+	}
+	for _, name := range allUnits() {
+		program := filepath.Join(root, "usr/bin", name)
+		write(t, program, "#!/bin/true\n")
+		if err := os.Chmod(program, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, target := range []string{"multi-user", "network-online", "sysinit", "basic", "shutdown", "local-fs", "network"} {
+		write(t, filepath.Join(root, "usr/lib/systemd/system", target+".target"), "[Unit]\nDescription="+target+"\n")
+	}
+	// The most that each may score; what must be root of the machine scores high.
+	most := map[string]float64{"etcd": 2, "kube-apiserver": 2, "kube-controller-manager": 2, "kube-scheduler": 2, "kube-proxy": 3.5, "kubelet": 9}
+	score := regexp.MustCompile(`exposure level for \S+: ([0-9.]+)`)
+	for _, name := range allUnits() {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(root, "usr/lib/systemd/system", name+".service")
+			out, err := exec.Command("systemd-analyze", "verify", "--root="+root, "--man=no", "--recursive-errors=no", file).CombinedOutput()
+			if err != nil || len(out) > 0 {
+				t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+			}
+			out, err = exec.Command("systemd-analyze", "security", "--offline=yes", "--no-pager", file).CombinedOutput()
+			m := score.FindSubmatch(out)
+			if err != nil || m == nil {
+				t.Fatalf("systemd-analyze security: %v\n%s", err, out)
+			}
+			got, err := strconv.ParseFloat(string(m[1]), 64)
+			t.Logf("%s: exposure %.1f of 10", name, got)
+			if err != nil || got > most[name] {
+				t.Errorf("exposure %.1f, want at most %.1f", got, most[name])
+			}
+		})
+	}
+}
