@@ -130,6 +130,9 @@ func (r resource) paths() map[string]spec.PathItem {
 		base += "/namespaces/{namespace}"
 	}
 	list := base + "/" + r.Resource
+	if !r.Stored() {
+		return map[string]spec.PathItem{list: r.item(false, spec.PathItemProps{Post: r.create()})}
+	}
 	one := list + "/{name}"
 	out := map[string]spec.PathItem{
 		list: r.item(false, spec.PathItemProps{Get: r.list(""), Post: r.create(), Delete: r.deleteCollection()}),

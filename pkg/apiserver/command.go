@@ -204,7 +204,7 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer nodes.Close()
 	forKinds := registry.Config{
-		Store: store, ServiceCIDR: cidr, NodePorts: ports, Tokens: tokens, TokenAudiences: tokens.Audiences(),
+		Store: store, ServiceCIDR: cidr, NodePorts: ports, Tokens: tokens, TokenAudiences: tokens.Audiences(), Identify: tokens,
 		Now: time.Now, Streams: nodes.Streams(), Disabled: disabled,
 	}
 	server, err := New(Config{

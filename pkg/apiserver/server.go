@@ -165,7 +165,7 @@ func (s *Server) completeAccess() {
 	if s.cfg.Authenticator == nil {
 		known := []authn.Authenticator{authn.Certificates()}
 		if s.cfg.Tokens != nil {
-			known = append(known, s.cfg.Tokens.Authenticator(s.api))
+			known = append(known, authn.Bearer(s.cfg.Tokens, s.api, s.cfg.Tokens.Audiences()))
 		}
 		if s.cfg.Anonymous {
 			known = append(known, authn.Anonymous())

@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -13,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Object is what every stored kind is: a pointer to a struct with type and
+// Object is what every kind is: a pointer to a struct with type and
 // object metadata.
 type Object interface {
 	runtime.Object
@@ -31,8 +32,12 @@ type Kind struct {
 	Namespaced bool
 
 	New     func() Object         // an empty object
-	NewList func() runtime.Object // an empty list
+	NewList func() runtime.Object // an empty list; nil: the kind is asked, not stored
 }
+
+// Stored says whether there are objects of the kind. Without, there is only the
+// question that a create asks, and its answer.
+func (k *Kind) Stored() bool { return k.NewList != nil }
 
 // GVR is the kind's group, version and resource.
 func (k *Kind) GVR() schema.GroupVersionResource {
@@ -53,6 +58,8 @@ func kinds() []*Kind {
 		of[corev1.Service, corev1.ServiceList](corev1.SchemeGroupVersion, "services", namespaced, short("svc"), all),
 		of[appsv1.Deployment, appsv1.DeploymentList](appsv1.SchemeGroupVersion, "deployments", namespaced, short("deploy"), all),
 		of[appsv1.ReplicaSet, appsv1.ReplicaSetList](appsv1.SchemeGroupVersion, "replicasets", namespaced, short("rs"), all),
+		asked[authenticationv1.SelfSubjectReview](authenticationv1.SchemeGroupVersion, "selfsubjectreviews"),
+		asked[authenticationv1.TokenReview](authenticationv1.SchemeGroupVersion, "tokenreviews"),
 		of[coordinationv1.Lease, coordinationv1.LeaseList](coordinationv1.SchemeGroupVersion, "leases", namespaced),
 		of[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](discoveryv1.SchemeGroupVersion, "endpointslices", namespaced),
 		of[rbacv1.ClusterRoleBinding, rbacv1.ClusterRoleBindingList](rbacv1.SchemeGroupVersion, "clusterrolebindings"),
@@ -77,13 +84,22 @@ func of[T, L any, P interface {
 	*L
 	runtime.Object
 }](gv schema.GroupVersion, resource string, options ...option) *Kind {
-	name := reflect.TypeFor[T]().Name()
+	k := asked[T, P](gv, resource, options...)
+	k.NewList = func() runtime.Object { return PL(new(L)) }
+	return k
+}
+
+// asked describes the kind whose Go type is T and which is not stored: what is
+// created is a question, and the answer to it comes back.
+func asked[T any, P interface {
+	*T
+	Object
+}](gv schema.GroupVersion, resource string, options ...option) *Kind {
 	k := &Kind{
-		GroupVersionKind: gv.WithKind(name),
+		GroupVersionKind: gv.WithKind(reflect.TypeFor[T]().Name()),
 		Resource:         resource,
 		Singular:         resource[:len(resource)-1],
 		New:              func() Object { return P(new(T)) },
-		NewList:          func() runtime.Object { return PL(new(L)) },
 	}
 	for _, o := range options {
 		o(k)

@@ -179,7 +179,7 @@ func (w *world) apiserver(i int) *daemon {
 		store := &storeGate{Store: w.store, w: w, life: l}
 		kinds := registry.Config{
 			Store: store, ServiceCIDR: serviceCIDR, NodePorts: registry.PortRange{First: 30000, Last: 32767},
-			Tokens: w.tokens, TokenAudiences: w.tokens.Audiences(), Now: time.Now,
+			Tokens: w.tokens, TokenAudiences: w.tokens.Audiences(), Identify: w.tokens, Now: time.Now,
 		}
 		server, err := apiserver.New(apiserver.Config{
 			Scheme: w.scheme, Store: store, Kinds: registry.Kinds(w.scheme, kinds), Log: w.log(name), Listener: listener,

@@ -15,7 +15,8 @@ import (
 type Namespaces func(ctx context.Context, name string, fresh bool) (*corev1.Namespace, error)
 
 // NamespaceLifecycle keeps objects out of namespaces that do not exist or are
-// going away, and keeps the system's own namespaces from being deleted.
+// going away, and keeps the system's own namespaces from being deleted. A
+// review is answered in any namespace: else it would tell which ones exist.
 func NamespaceLifecycle(find Namespaces) Func {
 	return func(ctx context.Context, a *Attributes) error {
 		if a.Kind.Kind.Kind == "Namespace" && a.Kind.Group == "" {
@@ -24,7 +25,7 @@ func NamespaceLifecycle(find Namespaces) Func {
 			}
 			return nil
 		}
-		if a.Operation != Create || a.Namespace == "" || a.Subresource != "" {
+		if a.Operation != Create || a.Namespace == "" || a.Subresource != "" || a.Kind.Review != nil {
 			return nil
 		}
 		ns, err := find(ctx, a.Namespace, false)

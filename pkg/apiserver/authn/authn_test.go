@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/apiserver/authn"
-	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
 )
@@ -67,9 +66,9 @@ func TestTokens(t *testing.T) {
 		"pods/ns/ends":          &corev1.Pod{ObjectMeta: meta("ends", "3", 30*time.Second)},
 		"pods/ns/ended":         &corev1.Pod{ObjectMeta: meta("ended", "4", 2*time.Minute)},
 	}
-	claims := func(change func(*registry.TokenClaims)) registry.TokenClaims {
-		c := registry.TokenClaims{
-			ID: "id", Namespace: "ns", ServiceAccount: registry.Ref{Name: "sa", UID: "1"},
+	claims := func(change func(*authn.Claims)) authn.Claims {
+		c := authn.Claims{
+			ID: "id", Namespace: "ns", ServiceAccount: authn.Ref{Name: "sa", UID: "1"},
 			Audiences: []string{"https://us"}, IssuedAt: now.Add(-time.Minute), Expires: now.Add(time.Hour),
 		}
 		if change != nil {
@@ -77,14 +76,14 @@ func TestTokens(t *testing.T) {
 		}
 		return c
 	}
-	pod := func(name, uid string) func(*registry.TokenClaims) {
-		return func(c *registry.TokenClaims) { c.Pod = &registry.Ref{Name: name, UID: types.UID(uid)} }
+	pod := func(name, uid string) func(*authn.Claims) {
+		return func(c *authn.Claims) { c.Pod = &authn.Ref{Name: name, UID: types.UID(uid)} }
 	}
 	signer := newTokens(t, "https://us", key, now)
 	for _, tc := range []struct {
 		name   string
 		by     *authn.Tokens
-		change func(*registry.TokenClaims)
+		change func(*authn.Claims)
 		ok     bool
 	}{
 		{"good", signer, nil, true},
@@ -93,10 +92,10 @@ func TestTokens(t *testing.T) {
 		{"bound to a pod that went", signer, pod("ended", "4"), false},
 		{"bound to no pod", signer, pod("absent", "5"), false},
 		{"bound to a pod of that name before", signer, pod("lives", "9"), false},
-		{"expired", signer, func(c *registry.TokenClaims) { c.Expires = now.Add(-time.Second) }, false},
-		{"not yet", signer, func(c *registry.TokenClaims) { c.IssuedAt = now.Add(time.Hour) }, false},
-		{"for others", signer, func(c *registry.TokenClaims) { c.Audiences = []string{"vault"} }, false},
-		{"of an account deleted and made again", signer, func(c *registry.TokenClaims) { c.ServiceAccount.UID = "0" }, false},
+		{"expired", signer, func(c *authn.Claims) { c.Expires = now.Add(-time.Second) }, false},
+		{"not yet", signer, func(c *authn.Claims) { c.IssuedAt = now.Add(time.Hour) }, false},
+		{"for others", signer, func(c *authn.Claims) { c.Audiences = []string{"vault"} }, false},
+		{"of an account deleted and made again", signer, func(c *authn.Claims) { c.ServiceAccount.UID = "0" }, false},
 		{"of another issuer", newTokens(t, "https://them", key, now), nil, false},
 		{"of another key", newTokens(t, "https://us", newKey(t), now), nil, false},
 	} {
@@ -107,7 +106,7 @@ func TestTokens(t *testing.T) {
 			}
 			r := httptest.NewRequest("GET", "/", nil)
 			r.Header.Set("Authorization", "Bearer "+token)
-			user, err := signer.Authenticator(have).Authenticate(r)
+			user, err := authn.Bearer(signer, have, signer.Audiences()).Authenticate(r)
 			if (user != nil) != tc.ok || (err == nil) != tc.ok {
 				t.Fatalf("user %+v, error %v", user, err)
 			}
@@ -120,7 +119,7 @@ func TestTokens(t *testing.T) {
 		}
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Authorization", "Bearer "+token)
-		user, err := signer.Authenticator(have).Authenticate(r)
+		user, err := authn.Bearer(signer, have, signer.Audiences()).Authenticate(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,13 +164,13 @@ func TestKeysFromPEM(t *testing.T) {
 func FuzzToken(f *testing.F) {
 	now := time.Now()
 	tokens := newTokens(f, "https://us", newKey(f), now)
-	good, err := tokens.SignToken(context.Background(), registry.TokenClaims{Namespace: "a", ServiceAccount: registry.Ref{Name: "b"}, Audiences: []string{"https://us"}, IssuedAt: now, Expires: now.Add(time.Hour)})
+	good, err := tokens.SignToken(context.Background(), authn.Claims{Namespace: "a", ServiceAccount: authn.Ref{Name: "b"}, Audiences: []string{"https://us"}, IssuedAt: now, Expires: now.Add(time.Hour)})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(good)
 	f.Add("a.b.c")
-	check := tokens.Authenticator(objects{"serviceaccounts/a/b": &corev1.ServiceAccount{}})
+	check := authn.Bearer(tokens, objects{"serviceaccounts/a/b": &corev1.ServiceAccount{}}, tokens.Audiences())
 	f.Fuzz(func(t *testing.T, token string) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Authorization", "Bearer "+token)

@@ -5,19 +5,15 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
-	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
-	"podium/pkg/scheme"
 )
 
 // TokenConfig is what service account tokens are made and checked with.
@@ -27,11 +23,6 @@ type TokenConfig struct {
 	SigningKey crypto.Signer      // nil: no tokens are handed out
 	PublicKeys []crypto.PublicKey // accepted besides the signing key's
 	Now        func() time.Time
-}
-
-// Objects finds what a token is bound to. Errors are *apierrors.StatusError.
-type Objects interface {
-	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error)
 }
 
 // Tokens signs and verifies service account tokens.
@@ -88,21 +79,40 @@ func NewTokens(cfg TokenConfig) (*Tokens, error) {
 // Audiences are the server's own names: a token without others is for them.
 func (t *Tokens) Audiences() []string { return t.cfg.Audiences }
 
+// Claims is what a service account token says.
+type Claims struct {
+	ID             string // unique
+	Namespace      string
+	ServiceAccount Ref
+	Pod            *Ref // what the token is bound to; it dies with it
+	Secret         *Ref
+	Node           *Ref // the bound pod's node, or the bound node
+	Audiences      []string
+	IssuedAt       time.Time // also not valid before
+	Expires        time.Time
+}
+
+// Ref names one object in time.
+type Ref struct {
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid,omitempty"`
+}
+
 // private are the claims of Kubernetes' own.
 type private struct {
 	Kubernetes bound `json:"kubernetes.io"`
 }
 
 type bound struct {
-	Namespace      string        `json:"namespace,omitempty"`
-	Node           *registry.Ref `json:"node,omitempty"`
-	Pod            *registry.Ref `json:"pod,omitempty"`
-	Secret         *registry.Ref `json:"secret,omitempty"`
-	ServiceAccount registry.Ref  `json:"serviceaccount"`
+	Namespace      string `json:"namespace,omitempty"`
+	Node           *Ref   `json:"node,omitempty"`
+	Pod            *Ref   `json:"pod,omitempty"`
+	Secret         *Ref   `json:"secret,omitempty"`
+	ServiceAccount Ref    `json:"serviceaccount"`
 }
 
 // SignToken makes a token that says c.
-func (t *Tokens) SignToken(_ context.Context, c registry.TokenClaims) (string, error) {
+func (t *Tokens) SignToken(_ context.Context, c Claims) (string, error) {
 	if t.signer == nil {
 		return "", errors.New("the server has no key to sign service account tokens with")
 	}
@@ -125,35 +135,17 @@ func (t *Tokens) SignToken(_ context.Context, c registry.TokenClaims) (string, e
 
 const subjectPrefix = "system:serviceaccount:"
 
-// Authenticator knows users by the tokens in their requests.
-func (t *Tokens) Authenticator(objects Objects) Authenticator {
-	return Func(func(r *http.Request) (*request.User, error) {
-		token := bearer(r)
-		if token == "" {
-			return nil, nil
-		}
-		return t.verify(r.Context(), objects, token)
-	})
+// AuthenticateToken knows the tokens that are signed with one of the keys.
+func (t *Tokens) AuthenticateToken(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
+	return t.verify(ctx, objects, p)
 }
-
-// bearer is the token of a request, also of a WebSocket one, whose client
-// cannot set headers.
-func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
-}
-
-var errToken = errors.New("invalid bearer token")
 
 // verify checks a token from the signature down to the objects it is bound to.
-func (t *Tokens) verify(ctx context.Context, objects Objects, token string) (*request.User, error) {
+func (t *Tokens) verify(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
 	if len(t.allowed) == 0 {
 		return nil, errToken
 	}
-	parsed, err := jwt.ParseSigned(token, t.allowed)
+	parsed, err := jwt.ParseSigned(p.Token, t.allowed)
 	if err != nil {
 		return nil, errToken
 	}
@@ -168,8 +160,9 @@ func (t *Tokens) verify(ctx context.Context, objects Objects, token string) (*re
 	if err := public.ValidateWithLeeway(jwt.Expected{Time: t.cfg.Now()}, 0); err != nil {
 		return nil, fmt.Errorf("service account token: %w", err)
 	}
-	if !slices.ContainsFunc(t.cfg.Audiences, func(a string) bool { return public.Audience.Contains(a) }) {
-		return nil, fmt.Errorf("service account token is for the audiences %q", []string(public.Audience))
+	audiences := slices.DeleteFunc(slices.Clone(p.Audiences), func(a string) bool { return !public.Audience.Contains(a) })
+	if len(audiences) == 0 {
+		return nil, fmt.Errorf("token audiences %q is invalid for the target audiences %q", []string(public.Audience), p.Audiences)
 	}
 	k := own.Kubernetes
 	if public.Subject != subjectPrefix+k.Namespace+":"+k.ServiceAccount.Name {
@@ -178,7 +171,7 @@ func (t *Tokens) verify(ctx context.Context, objects Objects, token string) (*re
 	if err := t.checkBound(ctx, objects, k); err != nil {
 		return nil, err
 	}
-	return userOf(public, k), nil
+	return &Identity{User: userOf(public, k), Audiences: audiences}, nil
 }
 
 // claims verifies the signature with the key the token names, or else with any.
@@ -207,7 +200,7 @@ func (t *Tokens) checkBound(ctx context.Context, objects Objects, k bound) error
 	core := corev1.SchemeGroupVersion
 	checks := []struct {
 		resource, namespace string
-		ref                 *registry.Ref
+		ref                 *Ref
 	}{
 		{"serviceaccounts", k.Namespace, &k.ServiceAccount},
 		{"secrets", k.Namespace, k.Secret},
@@ -216,7 +209,7 @@ func (t *Tokens) checkBound(ctx context.Context, objects Objects, k bound) error
 	if k.Pod == nil {
 		checks = append(checks, struct {
 			resource, namespace string
-			ref                 *registry.Ref
+			ref                 *Ref
 		}{"nodes", "", k.Node})
 	}
 	for _, c := range checks {
@@ -248,7 +241,7 @@ func userOf(public jwt.Claims, k bound) *request.User {
 	if public.ID != "" {
 		u.Extra["authentication.kubernetes.io/credential-id"] = []string{"JTI=" + public.ID}
 	}
-	for name, ref := range map[string]*registry.Ref{"pod": k.Pod, "node": k.Node} {
+	for name, ref := range map[string]*Ref{"pod": k.Pod, "node": k.Node} {
 		if ref != nil {
 			u.Extra["authentication.kubernetes.io/"+name+"-name"] = []string{ref.Name}
 			u.Extra["authentication.kubernetes.io/"+name+"-uid"] = []string{string(ref.UID)}

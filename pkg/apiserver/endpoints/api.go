@@ -163,6 +163,8 @@ type handler func(*call) error
 // one of the four sorts of subresources.
 func (c *call) verbs() map[string]handler {
 	switch {
+	case c.res.Review != nil:
+		return reviewVerbs
 	case c.sub == nil && c.info.Name != "" && c.info.Verb != "list" && c.info.Verb != "watch" && c.info.Verb != "deletecollection":
 		return objectVerbs
 	case c.sub == nil && c.res.Namespaced && c.info.Namespace == "":
@@ -186,6 +188,7 @@ var (
 	collectionVerbs          = map[string]handler{"list": (*call).list, "watch": (*call).watch, "create": (*call).create, "deletecollection": (*call).deleteCollection}
 	collectionButDeleteVerbs = map[string]handler{"list": (*call).list, "watch": (*call).watch, "create": (*call).create}
 	everywhereVerbs          = map[string]handler{"list": (*call).list, "watch": (*call).watch}
+	reviewVerbs              = map[string]handler{"create": (*call).review}
 	partVerbs                = map[string]handler{"get": (*call).get, "update": (*call).update, "patch": (*call).patch}
 	viewVerbs                = map[string]handler{"get": (*call).getView, "update": (*call).updateView, "patch": (*call).patchView}
 	actVerbs                 = map[string]handler{"create": (*call).act}
@@ -193,6 +196,9 @@ var (
 
 // Verbs are what clients may do with a kind, in discovery's order.
 func Verbs(k *registry.Kind) []string {
+	if k.Review != nil {
+		return []string{"create"}
+	}
 	if k.NoDeleteCollection {
 		return []string{"create", "delete", "get", "list", "patch", "update", "watch"}
 	}

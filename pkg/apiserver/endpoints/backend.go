@@ -16,8 +16,8 @@ import (
 
 func (a *API) backed(gvr schema.GroupVersionResource) (*resource, error) {
 	r := a.resources[gvr]
-	if r == nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("%v is not served", gvr))
+	if r == nil || r.cache == nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("%v is not stored", gvr))
 	}
 	return r, nil
 }

@@ -20,8 +20,8 @@ import (
 type resource struct {
 	*registry.Kind
 	api        *API
-	cache      *watchcache.Cache
-	prefix     string // of its keys
+	cache      *watchcache.Cache // nil: the kind is asked, not stored
+	prefix     string            // of its keys
 	listGVK    schema.GroupVersionKind
 	selectable map[string]bool // field selectors it knows
 	subs       map[string]*registry.Subresource
@@ -48,6 +48,9 @@ func newResource(a *API, k *registry.Kind) *resource {
 	}
 	for _, s := range k.Subresources {
 		r.subs[s.Name] = s
+	}
+	if !k.Stored() {
+		return r
 	}
 	r.cache = a.Feed.Cache(watchcache.Config{
 		Kind: k.Kind, Prefix: r.prefix, Decode: r.decode, Revive: r.revive, Fields: r.fields, Indexed: k.Indexed,

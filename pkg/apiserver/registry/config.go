@@ -5,8 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
+	"podium/pkg/apiserver/authn"
 	"podium/pkg/storage"
 )
 
@@ -18,7 +17,9 @@ type Config struct {
 	NodePorts   PortRange    // where node ports come from
 
 	Tokens         TokenSigner // signs what serviceaccounts/token hands out
-	TokenAudiences []string    // of a token that asks for none
+	TokenAudiences []string    // of a token that asks for none, and of a review that asks for none
+
+	Identify authn.TokenAuthenticator // answers TokenReviews; nil: knows nobody
 
 	Now func() time.Time
 
@@ -39,24 +40,5 @@ type Streams struct {
 
 // TokenSigner makes service account tokens.
 type TokenSigner interface {
-	SignToken(ctx context.Context, c TokenClaims) (string, error)
-}
-
-// TokenClaims is what a service account token says.
-type TokenClaims struct {
-	ID             string // unique
-	Namespace      string
-	ServiceAccount Ref
-	Pod            *Ref // what the token is bound to; it dies with it
-	Secret         *Ref
-	Node           *Ref // the bound pod's node, or the bound node
-	Audiences      []string
-	IssuedAt       time.Time // also not valid before
-	Expires        time.Time
-}
-
-// Ref names one object in time.
-type Ref struct {
-	Name string    `json:"name"`
-	UID  types.UID `json:"uid,omitempty"`
+	SignToken(ctx context.Context, c authn.Claims) (string, error)
 }

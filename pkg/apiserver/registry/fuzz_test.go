@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver/registry"
+	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
 	"podium/pkg/storage/memory"
 )
@@ -73,6 +74,10 @@ func FuzzKinds(f *testing.F) {
 		}
 		if k.Fields != nil {
 			k.Fields(obj)
+		}
+		if k.Review != nil {
+			_, _ = k.Review(t.Context(), b, &request.User{Name: "somebody"}, obj)
+			return
 		}
 		if cells := k.Row(obj, today); len(cells) != len(k.Columns) {
 			t.Fatalf("%d cells, %d columns", len(cells), len(k.Columns))

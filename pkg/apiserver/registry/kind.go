@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
 )
 
@@ -46,6 +47,11 @@ type Kind struct {
 	Validate     func(new, old scheme.Object) field.ErrorList
 	ValidateName func(name string, prefix bool) []string // nil: DNS-1123 subdomain
 	Warnings     func(new, old scheme.Object) []string
+
+	// Review answers a question: a kind with it serves only create, and what is
+	// created is not stored but answered. Defaults, and the rules of admission,
+	// come before it. user is who asks.
+	Review func(ctx context.Context, b Backend, user *request.User, obj scheme.Object) (scheme.Object, error)
 
 	// Columns and Row are the Table form: what `kubectl get` prints.
 	Columns []metav1.TableColumnDefinition
@@ -126,6 +132,7 @@ type Of[T scheme.Object] struct {
 	Validate     func(new, old T) field.ErrorList
 	ValidateName func(name string, prefix bool) []string
 	Warnings     func(new, old T) []string
+	Review       func(ctx context.Context, b Backend, user *request.User, obj T) (T, error)
 	Columns      []metav1.TableColumnDefinition
 	Row          func(obj T, now time.Time) []any
 	Fields       func(obj T) fields.Set
@@ -151,6 +158,7 @@ func (o Of[T]) Kind(k *scheme.Kind) *Kind {
 		Validate:                 erase2(o.Validate),
 		ValidateName:             o.ValidateName,
 		Warnings:                 erase2(o.Warnings),
+		Review:                   eraseReview(o.Review),
 		Columns:                  o.Columns,
 		Row:                      eraseRow(o.Row),
 		Fields:                   eraseFields(o.Fields),
@@ -211,6 +219,19 @@ func eraseRelease[T scheme.Object](f func(context.Context, T, T)) func(context.C
 		return nil
 	}
 	return func(ctx context.Context, new, old scheme.Object) { f(ctx, typed[T](new), typed[T](old)) }
+}
+
+func eraseReview[T scheme.Object](f func(context.Context, Backend, *request.User, T) (T, error)) func(context.Context, Backend, *request.User, scheme.Object) (scheme.Object, error) {
+	if f == nil {
+		return nil
+	}
+	return func(ctx context.Context, b Backend, user *request.User, obj scheme.Object) (scheme.Object, error) {
+		out, err := f(ctx, b, user, typed[T](obj))
+		if err != nil {
+			return nil, err
+		}
+		return out, nil
+	}
 }
 
 func eraseRow[T scheme.Object](f func(T, time.Time) []any) func(scheme.Object, time.Time) []any {

@@ -10,23 +10,29 @@ import (
 // its line here; one without is a mistake in the program.
 func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 	makers := map[string]func(*scheme.Kind, Config) *Kind{
+		"configmaps":      configMaps,
+		"endpoints":       endpoints,
+		"events":          events,
+		"namespaces":      namespaces,
+		"nodes":           nodes,
+		"pods":            pods,
+		"secrets":         secrets,
+		"serviceaccounts": serviceAccounts,
+		"services":        func(k *scheme.Kind, cfg Config) *Kind { return services(k, s, cfg) },
+
+		"deployments.apps": deployments,
+		"replicasets.apps": replicaSets,
+
+		"selfsubjectreviews.authentication.k8s.io": selfSubjectReviews,
+		"tokenreviews.authentication.k8s.io":       tokenReviews,
+
+		"endpointslices.discovery.k8s.io": endpointSlices,
+		"leases.coordination.k8s.io":      leases,
+
 		"clusterrolebindings.rbac.authorization.k8s.io": clusterRoleBindings,
 		"clusterroles.rbac.authorization.k8s.io":        clusterRoles,
-		"configmaps":                                    configMaps,
-		"deployments.apps":                              deployments,
-		"endpoints":                                     endpoints,
-		"endpointslices.discovery.k8s.io":               endpointSlices,
-		"events":                                        events,
-		"leases.coordination.k8s.io":                    leases,
-		"namespaces":                                    namespaces,
-		"nodes":                                         nodes,
-		"pods":                                          pods,
-		"replicasets.apps":                              replicaSets,
 		"rolebindings.rbac.authorization.k8s.io":        roleBindings,
 		"roles.rbac.authorization.k8s.io":               roles,
-		"secrets":                                       secrets,
-		"serviceaccounts":                               serviceAccounts,
-		"services":                                      func(k *scheme.Kind, cfg Config) *Kind { return services(k, s, cfg) },
 	}
 	var kinds []*Kind
 	for _, k := range s.Kinds() {

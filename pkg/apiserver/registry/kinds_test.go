@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/scheme"
 )
@@ -28,6 +29,9 @@ func TestEveryKindBearsAnEmptyObject(t *testing.T) {
 	r := newRig(t, "10.0.0.0/24", somePorts)
 	b := holding(map[string][]scheme.Object{"serviceaccounts": {&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}})
 	for _, k := range r.kinds {
+		if !k.Stored() {
+			continue
+		}
 		obj := k.New()
 		if k.Default != nil {
 			k.Default(obj)
@@ -326,9 +330,9 @@ func TestNodeUpdate(t *testing.T) {
 	}
 }
 
-type signer struct{ claims registry.TokenClaims }
+type signer struct{ claims authn.Claims }
 
-func (s *signer) SignToken(_ context.Context, c registry.TokenClaims) (string, error) {
+func (s *signer) SignToken(_ context.Context, c authn.Claims) (string, error) {
 	s.claims = c
 	return "signed", nil
 }
@@ -359,9 +363,9 @@ func TestTokenRequest(t *testing.T) {
 	if err != nil || got.Status.Token != "signed" || !got.Status.ExpirationTimestamp.Time.Equal(today.Add(10*time.Minute)) {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	want := registry.TokenClaims{
-		ID: s.claims.ID, Namespace: "ns", ServiceAccount: registry.Ref{Name: "robot", UID: "uid-of-robot"},
-		Pod: &registry.Ref{Name: "p", UID: "u"}, Node: &registry.Ref{Name: "n", UID: "node-uid"},
+	want := authn.Claims{
+		ID: s.claims.ID, Namespace: "ns", ServiceAccount: authn.Ref{Name: "robot", UID: "uid-of-robot"},
+		Pod: &authn.Ref{Name: "p", UID: "u"}, Node: &authn.Ref{Name: "n", UID: "node-uid"},
 		Audiences: []string{"api"}, IssuedAt: today, Expires: today.Add(10 * time.Minute),
 	}
 	if diff := cmp.Diff(want, s.claims); diff != "" || s.claims.ID == "" {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"podium/pkg/apiserver/authn"
 	"podium/pkg/scheme"
 )
 
@@ -60,9 +61,9 @@ func requestToken(ctx context.Context, b Backend, cfg Config, namespace, name st
 		return nil, err
 	}
 	now := cfg.Now().Truncate(time.Second)
-	claims := TokenClaims{
+	claims := authn.Claims{
 		ID: uuid.NewString(), Namespace: namespace,
-		ServiceAccount: Ref{Name: account.GetName(), UID: account.GetUID()},
+		ServiceAccount: authn.Ref{Name: account.GetName(), UID: account.GetUID()},
 		Audiences:      req.Spec.Audiences,
 		IssuedAt:       now, Expires: now.Add(time.Duration(seconds) * time.Second),
 	}
@@ -92,7 +93,7 @@ func validateTokenSeconds(seconds int64) field.ErrorList {
 }
 
 // bindToken looks up what the token is to be bound to.
-func bindToken(ctx context.Context, b Backend, claims *TokenClaims, ref *authenticationv1.BoundObjectReference) error {
+func bindToken(ctx context.Context, b Backend, claims *authn.Claims, ref *authenticationv1.BoundObjectReference) error {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	resource := map[schema.GroupVersionKind]string{
 		corev1.SchemeGroupVersion.WithKind("Pod"):    "pods",
@@ -114,7 +115,7 @@ func bindToken(ctx context.Context, b Backend, claims *TokenClaims, ref *authent
 		return apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name,
 			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
 	}
-	bound := &Ref{Name: obj.GetName(), UID: obj.GetUID()}
+	bound := &authn.Ref{Name: obj.GetName(), UID: obj.GetUID()}
 	switch o := obj.(type) {
 	case *corev1.Secret:
 		claims.Secret = bound
@@ -126,7 +127,7 @@ func bindToken(ctx context.Context, b Backend, claims *TokenClaims, ref *authent
 		}
 		claims.Pod = bound
 		if o.Spec.NodeName != "" {
-			claims.Node = &Ref{Name: o.Spec.NodeName, UID: nodeUID(ctx, b, o.Spec.NodeName)}
+			claims.Node = &authn.Ref{Name: o.Spec.NodeName, UID: nodeUID(ctx, b, o.Spec.NodeName)}
 		}
 	}
 	return nil

@@ -54,8 +54,8 @@ func (c *Controller) feeds() []loop.Syncer {
 	}
 	var synced []loop.Syncer
 	for _, sk := range c.cfg.Client.Scheme().Kinds() {
-		if sk.Resource == "events" {
-			continue // they come and go by themselves
+		if sk.Resource == "events" || !sk.Stored() {
+			continue // they come and go by themselves, or never are
 		}
 		k := metadata.Of(c.cfg.Client, sk)
 		c.kinds = append(c.kinds, k)

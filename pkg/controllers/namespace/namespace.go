@@ -39,6 +39,7 @@ func New(cfg kit.Kit) *Controller {
 	c := &Controller{cfg: cfg, namespaces: client.For[*corev1.Namespace](cfg.Client)}
 	for _, k := range cfg.Client.Scheme().Kinds() {
 		switch {
+		case !k.Stored():
 		case k.Resource == "pods" && k.Group == "":
 			c.pods = metadata.Of(cfg.Client, k)
 		case k.Namespaced:

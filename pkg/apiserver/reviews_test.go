@@ -1,0 +1,125 @@
+package apiserver_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/apiserver"
+	"podium/pkg/apiserver/authn"
+	"podium/pkg/apiserver/registry"
+)
+
+const reviews = "/apis/authentication.k8s.io/v1/"
+
+func TestSelfSubjectReview(t *testing.T) {
+	w := start(t)
+	got := must[authenticationv1.SelfSubjectReview](w, 201, "POST", reviews+"selfsubjectreviews", jsonType, `{}`)
+	want := authenticationv1.UserInfo{Username: "admin", Groups: []string{"system:masters", "system:authenticated"}}
+	if diff := cmp.Diff(want, got.Status.UserInfo); diff != "" {
+		t.Error(diff)
+	}
+	if got.CreationTimestamp.IsZero() || got.Kind != "SelfSubjectReview" {
+		t.Errorf("answered %+v", got)
+	}
+}
+
+// withTokens gives a server the tokens of service accounts.
+func withTokens(t *testing.T, tokens *authn.Tokens) func(*apiserver.Config) {
+	t.Helper()
+	return func(c *apiserver.Config) {
+		c.Tokens = tokens
+		c.Kinds = registry.Kinds(c.Scheme, registry.Config{
+			Store: c.Store, ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"), NodePorts: registry.PortRange{First: 30000, Last: 32767},
+			Now: time.Now, Tokens: tokens, TokenAudiences: tokens.Audiences(), Identify: tokens,
+		})
+	}
+}
+
+func TestTokenReview(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := authn.NewTokens(authn.TokenConfig{Issuer: "https://us", SigningKey: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, withTokens(t, tokens))
+	account := must[metav1.PartialObjectMetadata](w, 201, "POST", "/api/v1/namespaces/default/serviceaccounts", jsonType,
+		`{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"robot"}}`)
+	token := func(audience string) string {
+		body := `{"spec":{"audiences":["` + audience + `"]}}`
+		return must[authenticationv1.TokenRequest](w, 201, "POST", "/api/v1/namespaces/default/serviceaccounts/robot/token", jsonType, body).Status.Token
+	}
+	ask := func(token, audiences string) authenticationv1.TokenReviewStatus {
+		return must[authenticationv1.TokenReview](w, 201, "POST", reviews+"tokenreviews", jsonType,
+			`{"spec":{"token":"`+token+`","audiences":[`+audiences+`]}}`).Status
+	}
+	ours := token("https://us")
+	for _, tc := range []struct {
+		name, token, audiences string
+		ok                     bool
+		want                   []string
+	}{
+		{"ours, for us", ours, ``, true, []string{"https://us"}},
+		{"ours, for us among others", ours, `"them","https://us"`, true, []string{"https://us"}},
+		{"ours, for others", ours, `"them"`, false, nil},
+		{"theirs, for us", token("them"), ``, false, nil},
+		{"theirs, for them", token("them"), `"them"`, true, []string{"them"}},
+		{"none of ours", "x.y.z", ``, false, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := ask(tc.token, tc.audiences)
+			if got.Authenticated != tc.ok || (got.Error == "") != tc.ok {
+				t.Fatalf("answered %+v", got)
+			}
+			if strings.Contains(got.Error, tc.token) {
+				t.Errorf("the error tells the token: %s", got.Error)
+			}
+			if !tc.ok {
+				return
+			}
+			if got.User.Username != "system:serviceaccount:default:robot" || got.User.UID != string(account.UID) {
+				t.Errorf("is %+v", got.User)
+			}
+			if diff := cmp.Diff(tc.want, got.Audiences); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if rec := w.do("POST", reviews+"tokenreviews", jsonType, `{}`); rec.Code != http.StatusBadRequest {
+		t.Errorf("without a token: %d %s", rec.Code, rec.Body)
+	}
+}
+
+// What is only asked can be neither read nor changed, and is shown so.
+func TestReviewsAreOnlyCreated(t *testing.T) {
+	w := start(t)
+	for _, method := range []string{"GET", "PUT", "PATCH", "DELETE"} {
+		for _, path := range []string{"tokenreviews", "tokenreviews/x"} {
+			rec := w.do(method, reviews+path, mergeType, `{}`)
+			if rec.Code != http.StatusMethodNotAllowed || rec.Header().Get("Allow") != "POST" {
+				t.Errorf("%s %s: %d, Allow: %s", method, path, rec.Code, rec.Header().Get("Allow"))
+			}
+		}
+	}
+	list := must[metav1.APIResourceList](w, 200, "GET", strings.TrimSuffix(reviews, "/"), "", "")
+	for _, r := range list.APIResources {
+		if diff := cmp.Diff(metav1.Verbs{"create"}, r.Verbs); diff != "" {
+			t.Errorf("%s: %s", r.Name, diff)
+		}
+	}
+	if len(list.APIResources) != 2 {
+		t.Errorf("resources: %+v", list.APIResources)
+	}
+}
