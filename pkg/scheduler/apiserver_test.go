@@ -67,7 +67,8 @@ func realWorld(t testing.TB) *client.Client {
 	cidr := netip.MustParsePrefix("10.96.0.0/16")
 	server, err := apiserver.New(apiserver.Config{
 		Scheme: s, Store: store, Log: slog.New(slog.DiscardHandler), Listener: network, ServiceCIDR: cidr,
-		Kinds: registry.Kinds(s, registry.Config{Store: store, ServiceCIDR: cidr, NodePorts: registry.PortRange{First: 30000, Last: 32767}, Now: time.Now}),
+		Kinds: registry.Kinds(s, registry.Config{Store: store, ServiceCIDR: cidr, NodePorts: registry.PortRange{First: 30000, Last: 32767}, Now: time.Now,
+			Disabled: registry.PluginSet{registry.TaintNodesByCondition}}), // nobody here would take the taint away
 		Authenticator: authn.Func(func(*http.Request) (*request.User, error) {
 			return &request.User{Name: "test", Groups: []string{"system:masters", "system:authenticated"}}, nil
 		}),

@@ -21,7 +21,7 @@ import (
 func nodes(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*corev1.Node]{
 		Default:  defaultNode,
-		Prepare:  prepareNode,
+		Prepare:  prepareNode(cfg.Disabled),
 		Validate: validateNode,
 		Columns:  nodeColumns(),
 		Row:      nodeRow,
@@ -50,11 +50,24 @@ func defaultNode(n *corev1.Node) {
 
 // prepareNode: a kubelet registers with its status; later that is the status
 // subresource's.
-func prepareNode(_ context.Context, _ Backend, new, old *corev1.Node) error {
-	if old != nil {
-		new.Status = old.Status
+func prepareNode(off PluginSet) func(context.Context, Backend, *corev1.Node, *corev1.Node) error {
+	return func(_ context.Context, _ Backend, new, old *corev1.Node) error {
+		if old != nil {
+			new.Status = old.Status
+		} else if !off.Has(TaintNodesByCondition) {
+			taintNewNode(new)
+		}
+		return nil
 	}
-	return nil
+}
+
+// taintNewNode keeps pods off until the node lifecycle controller has seen the
+// node to be ready: it takes the taint away then.
+func taintNewNode(n *corev1.Node) {
+	taint := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+	if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) }) {
+		n.Spec.Taints = append(n.Spec.Taints, taint)
+	}
 }
 
 func validateNode(new, old *corev1.Node) field.ErrorList {

@@ -17,10 +17,11 @@ const (
 	ServiceAccount           Plugin = "ServiceAccount"
 	DefaultTolerationSeconds Plugin = "DefaultTolerationSeconds"
 	Priority                 Plugin = "Priority"
+	TaintNodesByCondition    Plugin = "TaintNodesByCondition"
 )
 
 func plugins() []Plugin {
-	return []Plugin{NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority}
+	return []Plugin{NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority, TaintNodesByCondition}
 }
 
 // PluginSet is some of the plugins.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,9 +38,9 @@ var dial = Checker{Dial: (&net.Dialer{}).DialContext}
 func podAt() *corev1.Pod { return &corev1.Pod{Status: corev1.PodStatus{PodIP: "127.0.0.1"}} }
 
 func TestHTTPProbe(t *testing.T) {
-	var got *http.Request
+	var got atomic.Pointer[http.Request] // each connection has a goroutine of its own
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = r
+		got.Store(r.Clone(context.Background()))
 		switch r.URL.Path {
 		case "/ok":
 			w.Write([]byte("fine"))
@@ -83,8 +84,8 @@ func TestHTTPProbe(t *testing.T) {
 		if res.Outcome != c.want || !strings.Contains(res.Output, c.output) {
 			t.Errorf("%s: %+v, want %v %q", c.path, res, c.want, c.output)
 		}
-		if c.check != nil && !c.check(got) {
-			t.Errorf("%s: request was %+v", c.path, got)
+		if c.check != nil && !c.check(got.Load()) {
+			t.Errorf("%s: request was %+v", c.path, got.Load())
 		}
 	}
 }
