@@ -6,6 +6,7 @@ import (
 	_ "k8s.io/api/authentication/v1"
 	_ "k8s.io/api/authorization/v1"
 	_ "k8s.io/api/autoscaling/v1"
+	_ "k8s.io/api/certificates/v1"
 	_ "k8s.io/api/coordination/v1"
 	_ "k8s.io/api/core/v1"
 	_ "k8s.io/api/discovery/v1"

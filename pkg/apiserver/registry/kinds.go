@@ -29,10 +29,11 @@ func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 		"endpointslices.discovery.k8s.io": endpointSlices,
 		"leases.coordination.k8s.io":      leases,
 
-		"clusterrolebindings.rbac.authorization.k8s.io": clusterRoleBindings,
-		"clusterroles.rbac.authorization.k8s.io":        clusterRoles,
-		"rolebindings.rbac.authorization.k8s.io":        roleBindings,
-		"roles.rbac.authorization.k8s.io":               roles,
+		"certificatesigningrequests.certificates.k8s.io": certificateSigningRequests,
+		"clusterrolebindings.rbac.authorization.k8s.io":  clusterRoleBindings,
+		"clusterroles.rbac.authorization.k8s.io":         clusterRoles,
+		"rolebindings.rbac.authorization.k8s.io":         roleBindings,
+		"roles.rbac.authorization.k8s.io":                roles,
 	}
 	var kinds []*Kind
 	for _, k := range s.Kinds() {
