@@ -60,6 +60,7 @@ type options struct {
 	anonymous    bool
 	enable       []string
 	disable      []string
+	admission    admissionOptions
 	profiling    bool
 	maxReads     int
 	maxWrites    int
@@ -124,6 +125,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.anonymous, "anonymous-auth", true, "let clients without credentials ask for health and version")
 	f.StringSliceVar(&o.enable, "enable-admission-plugins", nil, "admission plugins to have on; all that exist are, unless disabled")
 	f.StringSliceVar(&o.disable, "disable-admission-plugins", nil, "admission plugins to have off")
+	o.admission.flags(f)
 	f.BoolVar(&o.profiling, "profiling", true, "serve profiles of this process at /debug/pprof to those who may read them (system:masters)")
 	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many reading requests are worked on at a time; 0: no limit")
 	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many changing requests are worked on at a time; 0: no limit")
@@ -175,6 +177,10 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	podSecurity, err := o.admission.podSecurity()
+	if err != nil {
+		return err
+	}
 	tokens, err := o.tokens()
 	if err != nil {
 		return err
@@ -211,7 +217,7 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
 		Listener: listener, TLS: tlsConfig, Registry: daemon.Metrics(),
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
-		Tokens:  tokens, Anonymous: o.anonymous, Disabled: disabled, Profiling: o.profiling,
+		Tokens:  tokens, Anonymous: o.anonymous, Disabled: disabled, PodSecurity: podSecurity, Profiling: o.profiling,
 		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
 		CompactEvery: o.keepPast(), EventTTL: o.eventTTL, ShutdownDelay: o.delay,
 		Advertise: advertise, ServiceCIDR: cidr, Identity: o.identity,

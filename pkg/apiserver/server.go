@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/podsecurity"
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/discovery"
@@ -52,6 +53,7 @@ type Config struct {
 	Authorizer    authz.Authorizer
 	Admission     admission.Chain
 	Disabled      registry.PluginSet // rules of admission that are off
+	PodSecurity   podsecurity.Config // what pods are held to beside their namespaces' labels
 	Audit         Auditor            // optional
 	Profiling     bool               // serve /debug/pprof
 
@@ -121,7 +123,7 @@ func New(cfg Config) (*Server, error) {
 	store := s.metrics.timed(cfg.Store)
 	s.feed = watchcache.NewFeed(store, "/registry/", cfg.Log)
 	s.api = endpoints.New(endpoints.Config{
-		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Admission: cfg.Admission, Disabled: cfg.Disabled,
+		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Admission: s.admission(), Disabled: cfg.Disabled,
 		OpenAPI: cfg.v3(), Now: cfg.Now, Random: cfg.Random, Log: cfg.Log, Closing: s.closing, Observe: s.metrics,
 	})
 	cfg.Registry.MustRegister(s.feed)

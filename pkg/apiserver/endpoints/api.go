@@ -77,7 +77,7 @@ func New(cfg Config) *API {
 		a.resources[k.GVR()] = newResource(a, k)
 	}
 	if !cfg.Disabled.Has(registry.NamespaceLifecycle) {
-		a.Admission.Mutate = append([]admission.Func{admission.NamespaceLifecycle(a.namespace)}, cfg.Admission.Mutate...)
+		a.Admission.Mutate = append([]admission.Func{admission.NamespaceLifecycle(a.Namespace)}, cfg.Admission.Mutate...)
 	}
 	return a
 }
@@ -87,8 +87,8 @@ type nobody struct{}
 func (nobody) WatchEvent(schema.GroupVersionKind, int)           {}
 func (nobody) WatchStarted(schema.GroupVersionKind) (end func()) { return func() {} }
 
-// namespace finds a namespace for the admission chain.
-func (a *API) namespace(ctx context.Context, name string, fresh bool) (*corev1.Namespace, error) {
+// Namespace finds a namespace for the admission chain.
+func (a *API) Namespace(ctx context.Context, name string, fresh bool) (*corev1.Namespace, error) {
 	r := a.resources[corev1.SchemeGroupVersion.WithResource("namespaces")]
 	if r == nil {
 		return &corev1.Namespace{}, nil
@@ -106,6 +106,25 @@ func (a *API) namespace(ctx context.Context, name string, fresh bool) (*corev1.N
 		return nil, nil
 	}
 	return e.Object().(*corev1.Namespace), nil
+}
+
+// Pods lists a namespace's pods for the admission chain; the list may be
+// slightly old, and its pods are not to be modified.
+func (a *API) Pods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
+	r := a.resources[corev1.SchemeGroupVersion.WithResource("pods")]
+	if r == nil {
+		return nil, nil
+	}
+	snap, err := r.cache.AtLeast(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	var pods []*corev1.Pod
+	snap.Ascend(r.scope(namespace), "", func(e *watchcache.Entry) bool {
+		pods = append(pods, e.Object().(*corev1.Pod))
+		return true
+	})
+	return pods, nil
 }
 
 // ServeHTTP answers a request for a resource. The request's context carries

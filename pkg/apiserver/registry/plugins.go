@@ -18,10 +18,15 @@ const (
 	DefaultTolerationSeconds Plugin = "DefaultTolerationSeconds"
 	Priority                 Plugin = "Priority"
 	TaintNodesByCondition    Plugin = "TaintNodesByCondition"
+	PodSecurity              Plugin = "PodSecurity"
 )
 
 func plugins() []Plugin {
-	return []Plugin{NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority, TaintNodesByCondition}
+	return []Plugin{
+		NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority,
+		TaintNodesByCondition,
+		PodSecurity,
+	}
 }
 
 // PluginSet is some of the plugins.

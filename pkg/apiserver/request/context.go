@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -21,15 +22,16 @@ type User struct {
 func (u *User) In(group string) bool { return slices.Contains(u.Groups, group) }
 
 // Request is the server's record of one request. The chain fills it in before
-// the endpoints run; only warnings are added later.
+// the endpoints run; only warnings and annotations are added later.
 type Request struct {
 	Info
 	User    *User // nil until authenticated
 	AuditID string
 
-	mu       sync.Mutex
-	header   http.Header
-	warnings []string
+	mu          sync.Mutex
+	header      http.Header
+	warnings    []string
+	annotations map[string]string
 }
 
 // New makes the record of a request whose response headers are header.
@@ -49,6 +51,23 @@ func (r *Request) Warn(text string) {
 	if h, err := net.NewWarningHeader(299, "-", text); err == nil {
 		r.header.Add("Warning", h)
 	}
+}
+
+// Annotate notes for the audit log what was decided about the request.
+func (r *Request) Annotate(key, value string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.annotations == nil {
+		r.annotations = map[string]string{}
+	}
+	r.annotations[key] = value
+}
+
+// Annotations are the notes so far.
+func (r *Request) Annotations() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.annotations)
 }
 
 type contextKey struct{}
@@ -77,5 +96,13 @@ func UserFrom(ctx context.Context) *User {
 func Warn(ctx context.Context, text string) {
 	if r := From(ctx); r != nil {
 		r.Warn(text)
+	}
+}
+
+// Annotate notes something of the request ctx belongs to, if any, for the
+// audit log.
+func Annotate(ctx context.Context, key, value string) {
+	if r := From(ctx); r != nil {
+		r.Annotate(key, value)
 	}
 }

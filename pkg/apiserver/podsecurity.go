@@ -1,0 +1,62 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/podsecurity"
+	"podium/pkg/apiserver/registry"
+)
+
+// admissionOptions are the flags of what admission plugins read.
+type admissionOptions struct {
+	configFile string
+}
+
+func (o *admissionOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.configFile, "admission-control-config-file", "", "file with an AdmissionConfiguration: what admission plugins read (PodSecurity: defaults and exemptions)")
+}
+
+// podSecurity is the plugin's configuration: that of the file, if there is one.
+func (o *admissionOptions) podSecurity() (podsecurity.Config, error) {
+	var c podsecurity.Config
+	if o.configFile == "" {
+		return c, nil
+	}
+	plugins, err := admission.LoadConfig(o.configFile)
+	if err != nil {
+		return c, fmt.Errorf("--admission-control-config-file: %w", err)
+	}
+	for name, data := range plugins {
+		if name != string(registry.PodSecurity) {
+			return c, fmt.Errorf("--admission-control-config-file: plugin %q reads no configuration", name)
+		}
+		if c, err = podsecurity.ParseConfig(data); err != nil {
+			return c, fmt.Errorf("--admission-control-config-file: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// admission is the chain with the rules that need this server's objects.
+func (s *Server) admission() admission.Chain {
+	chain := s.cfg.Admission
+	if s.cfg.Disabled.Has(registry.PodSecurity) {
+		return chain
+	}
+	// The API that the rule asks is made with the rule: it is there once requests come.
+	cluster := podsecurity.Cluster{
+		Namespace: func(ctx context.Context, name string, fresh bool) (*corev1.Namespace, error) {
+			return s.api.Namespace(ctx, name, fresh)
+		},
+		Pods: func(ctx context.Context, namespace string) ([]*corev1.Pod, error) { return s.api.Pods(ctx, namespace) },
+	}
+	rule := podsecurity.New(s.cfg.PodSecurity, cluster, podsecurity.NewMetrics(s.cfg.Registry))
+	chain.Validate = append(slices.Clone(chain.Validate), rule.Validate)
+	return chain
+}
