@@ -1,0 +1,11 @@
+// Command cluster-dns is the cluster's name server.
+package main
+
+import (
+	"os"
+
+	"podium/pkg/daemon"
+	"podium/pkg/dns"
+)
+
+func main() { os.Exit(daemon.Main(dns.NewCommand())) }

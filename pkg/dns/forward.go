@@ -1,0 +1,239 @@
+package dns
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sync/singleflight"
+)
+
+// Exchange asks one name server one question; network is "udp" or "tcp".
+type Exchange func(ctx context.Context, network, server string, msg *dns.Msg) (*dns.Msg, error)
+
+// Limits of what other name servers may cost.
+const (
+	attemptTimeout = 2 * time.Second // of one server
+	forwardTimeout = 5 * time.Second // of all of them; clients give up after that
+	restAfterError = 5 * time.Second // how long a server that failed is asked last
+	probeEvery     = 30 * time.Second
+	udpSize        = 1232 // fits every path without fragments (DNS flag day 2020)
+)
+
+const probeSuffix = ".loop.cluster-dns.invalid."
+
+var (
+	errBusy   = errors.New("too many questions wait for other name servers")
+	errLoop   = errors.New("the questions sent to other name servers come back here")
+	errNoPeer = errors.New("there are no other name servers to ask")
+)
+
+// forwarder asks other name servers, and remembers what they said.
+type forwarder struct {
+	servers  []string // host:port, asked in this order
+	exchange Exchange
+	cache    *cache
+	log      *slog.Logger
+	metrics  *metrics
+
+	slots  chan struct{} // one for each question that may wait
+	flight singleflight.Group
+	loop   atomic.Bool
+	probe  string // a name nobody else asks for: seeing it means a loop
+
+	mu     sync.Mutex
+	failed map[string]time.Time
+}
+
+func newForwarder(cfg Config, m *metrics) *forwarder {
+	return &forwarder{
+		servers: cfg.Upstream, exchange: cfg.Exchange, log: cfg.Log, metrics: m,
+		cache:  newCache(cfg.CacheBytes, cfg.CacheTTL),
+		slots:  make(chan struct{}, cfg.MaxForwards),
+		probe:  strings.ToLower(rand.Text()) + probeSuffix,
+		failed: map[string]time.Time{},
+	}
+}
+
+// ask answers a question from the cache or by another server. overTCP: the
+// client can take a long answer.
+func (f *forwarder) ask(ctx context.Context, r *dns.Msg, overTCP bool) (*dns.Msg, error) {
+	key := keyOf(r)
+	if msg, ok := f.cache.get(key); ok {
+		f.metrics.cacheHits.Inc()
+		return msg, nil
+	}
+	f.metrics.cacheMisses.Inc()
+	switch {
+	case len(f.servers) == 0:
+		return nil, errNoPeer
+	case f.loop.Load():
+		return nil, errLoop
+	}
+	// Those who ask the same at the same time get the same answer. A probe on
+	// its way round must not wait for itself.
+	same := fmt.Sprint(key, overTCP)
+	if strings.HasSuffix(key.name, probeSuffix) {
+		same = rand.Text()
+	}
+	got := f.flight.DoChan(same, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardTimeout)
+		defer cancel()
+		return f.forward(ctx, key, overTCP)
+	})
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case result := <-got:
+		if result.Err != nil {
+			return nil, result.Err
+		}
+		return result.Val.(*dns.Msg).Copy(), nil
+	}
+}
+
+func keyOf(r *dns.Msg) question {
+	opt := r.IsEdns0()
+	return question{
+		name: strings.ToLower(r.Question[0].Name), kind: r.Question[0].Qtype,
+		secure: opt != nil && opt.Do(), check: r.CheckingDisabled,
+	}
+}
+
+func (f *forwarder) forward(ctx context.Context, key question, overTCP bool) (*dns.Msg, error) {
+	select {
+	case f.slots <- struct{}{}:
+		defer func() { <-f.slots }()
+	default:
+		return nil, errBusy
+	}
+	network := "udp"
+	if overTCP {
+		network = "tcp"
+	}
+	var errs []error
+	for _, server := range f.inOrder() {
+		answer, err := f.try(ctx, network, server, key)
+		if err == nil {
+			f.cache.put(key, answer)
+			return answer, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", server, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (f *forwarder) try(ctx context.Context, network, server string, key question) (*dns.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	began := time.Now()
+	answer, err := f.exchange(ctx, network, server, key.message())
+	f.metrics.forward.WithLabelValues(server).Observe(time.Since(began).Seconds())
+	if err == nil {
+		err = credible(answer, key)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		f.failed[server] = time.Now()
+		f.metrics.forwardErrors.WithLabelValues(server).Inc()
+		return nil, err
+	}
+	delete(f.failed, server)
+	return answer, nil
+}
+
+// message is the question as it is sent: nothing of the client's own goes out.
+func (key question) message() *dns.Msg {
+	m := &dns.Msg{}
+	m.SetQuestion(key.name, key.kind)
+	m.CheckingDisabled = key.check
+	m.SetEdns0(udpSize, key.secure)
+	return m
+}
+
+// credible refuses answers to something else, and those that say that the
+// server itself is in trouble: another may know.
+func credible(answer *dns.Msg, key question) error {
+	switch {
+	case answer == nil || !answer.Response || len(answer.Question) != 1:
+		return errors.New("what came is not an answer")
+	case !strings.EqualFold(answer.Question[0].Name, key.name) || answer.Question[0].Qtype != key.kind:
+		return errors.New("the answer is to another question")
+	case answer.Rcode == dns.RcodeServerFailure || answer.Rcode == dns.RcodeRefused || answer.Rcode == dns.RcodeNotImplemented || answer.Rcode == dns.RcodeFormatError:
+		return fmt.Errorf("the server says %s", dns.RcodeToString[answer.Rcode])
+	}
+	return nil
+}
+
+// inOrder are the servers, those last that failed a moment ago.
+func (f *forwarder) inOrder() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var well, ill []string
+	for _, s := range f.servers {
+		if at, bad := f.failed[s]; bad && time.Since(at) < restAfterError {
+			ill = append(ill, s)
+		} else {
+			well = append(well, s)
+		}
+	}
+	return append(well, ill...)
+}
+
+// watchLoop sends a name that nobody else asks for to each server, again and
+// again: if it arrives here, forwarding would go round in circles. While it
+// does, nothing is forwarded.
+func (f *forwarder) watchLoop(ctx context.Context) error {
+	t := time.NewTicker(probeEvery)
+	defer t.Stop()
+	for {
+		before := f.metrics.probes.Load()
+		for _, server := range f.servers {
+			attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+			_, _ = f.exchange(attempt, "udp", server, question{name: f.probe, kind: dns.TypeHINFO}.message()) // any answer will do
+			cancel()
+		}
+		looping := f.metrics.probes.Load() != before
+		if f.loop.Swap(looping) != looping && looping {
+			f.log.Error("no question is sent to other name servers: they send it back here. Name others with --upstream, or in the file of --resolv-conf", "upstream", f.servers)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// NetExchange is Exchange over this machine's network.
+func NetExchange(ctx context.Context, network, server string, msg *dns.Msg) (*dns.Msg, error) {
+	c := dns.Client{Net: network, UDPSize: udpSize}
+	answer, _, err := c.ExchangeContext(ctx, msg, server)
+	return answer, err
+}
+
+// serverAddress completes a name server's address with the port, and refuses
+// what is none.
+func serverAddress(text string) (string, error) {
+	if ap, err := netip.ParseAddrPort(text); err == nil && ap.Port() != 0 {
+		return ap.String(), nil
+	}
+	ip, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	if err != nil {
+		return "", fmt.Errorf("%q is neither an IP address nor one with a port", text)
+	}
+	return net.JoinHostPort(ip.String(), "53"), nil
+}
