@@ -1,6 +1,6 @@
 # Everything a person or CI does with this repository. `make help` lists it.
 
-BINARIES := kube-apiserver kube-scheduler kube-controller-manager kubelet kube-proxy etcd podium
+BINARIES := kube-apiserver kube-scheduler kube-controller-manager kubelet kube-proxy cluster-dns etcd podium
 GOFLAGS_BUILD := -trimpath -ldflags "-s -w"
 RUN      ?= _run
 
@@ -21,7 +21,7 @@ build: ## build the binaries into bin/
 	go build $(GOFLAGS_BUILD) -o bin/ $(addprefix ./cmd/,$(BINARIES))
 
 .PHONY: images
-images: deps ## build the images of tests and examples into _images/
+images: deps ## build the images of clusters, tests and examples into _images/
 	go run ./hack/images -out _images
 
 .PHONY: node-image

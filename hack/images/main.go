@@ -1,4 +1,4 @@
-// Command images builds the container images that tests and examples use,
+// Command images builds the container images that clusters, tests and examples use,
 // without a registry and without a container engine: each is one layer of
 // static binaries, written as an archive that `ctr images import` and
 // `docker load` read.
@@ -35,9 +35,10 @@ func run(out, busybox string) error {
 	}
 	defer os.RemoveAll(work)
 
-	for _, name := range []string{"pause", "web"} {
+	for _, source := range []string{"./deploy/images/pause", "./deploy/images/web", "./cmd/cluster-dns"} {
+		name := filepath.Base(source)
 		binary := filepath.Join(work, name)
-		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./deploy/images/"+name)
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, source)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if text, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", name, err, text)

@@ -19,7 +19,7 @@ type Config struct {
 	Name   string        // of the cluster and of its kubeconfig context; default "podium"
 	Dir    string        // everything of the cluster is in here; default "_run"
 	Bin    string        // folder of the daemons' binaries; default: that of the running program
-	Images []string      // image archives to load; the one named pause.tar is needed
+	Images []string      // image archives to load; those named pause.tar and cluster-dns.tar are needed
 	Node   string        // name of the node; default the host's name in lower case
 	NodeIP string        // default: the address of the default route
 	Port   int           // of the apiserver; default 6443
