@@ -56,3 +56,42 @@ func controlPlaneFlags(fs *pflag.FlagSet, cfg *machine.Config) {
 	fs.StringSliceVar(&cfg.CertSANs, "apiserver-cert-extra-sans", nil, "more names and addresses under which clients reach the apiserver")
 	fs.StringVar((*string)(&cfg.ControlPlane), "control-plane-placement", string(cfg.ControlPlane), "dedicated: only pods that tolerate it run here; shared: all may")
 }
+
+func newReset(streams IO, run machineRun) *cobra.Command {
+	cfg := machine.Default()
+	cfg.Out = streams.Out
+	return &cobra.Command{
+		Use:   "reset",
+		Short: "Take this machine out of its cluster",
+		Long: `Take this machine out of its cluster: end its pods and the units, and remove
+what they have written, the store's data on a control plane included. What an
+operator wrote in /etc/default stays. The node object is deleted on a control
+plane's machine: podium delete node NAME.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), cfg, machine.ThisHost{}) },
+	}
+}
+
+func newCerts(streams IO, check, renew machineRun) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "certs",
+		Short: "Check and renew this machine's certificates",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, sub := range []struct {
+		use, short string
+		run        machineRun
+	}{
+		{"check", "Say until when each certificate is good; fail when one has ended", check},
+		{"renew", "Make all certificates anew but the authorities'; the daemons turn to them by themselves", renew},
+	} {
+		cfg := machine.Default()
+		cfg.Out = streams.Out
+		cmd.AddCommand(&cobra.Command{
+			Use: sub.use, Short: sub.short, Args: noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return sub.run(cmd.Context(), cfg, machine.ThisHost{}) },
+		})
+	}
+	return cmd
+}

@@ -55,7 +55,8 @@ func newCommand(f *Factory) *cobra.Command {
 		newCluster(f.IO), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
 		newVersion(f, runVersion), newConfig(f))
 	group("machine", "This machine (systemd):",
-		newInit(f.IO, machine.Init))
+		newInit(f.IO, machine.Init), newReset(f.IO, machine.Reset),
+		newCerts(f.IO, machine.CheckCertificates, machine.RenewCertificates))
 	return root
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/cluster/poll"
 	"podium/pkg/cluster/progress"
 	"podium/pkg/scheme"
 )
@@ -56,7 +57,7 @@ func (c *Config) startAll(ctx context.Context) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	return poll(wait, 20*time.Millisecond, c.containerdAnswers)
+	return poll.Until(wait, 20*time.Millisecond, c.containerdAnswers)
 }
 
 // client speaks to the cluster as its administrator.
@@ -92,7 +93,7 @@ func (c *Config) wait(ctx context.Context, waiting func(string), check func(cont
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
 	ended := error(nil)
-	err := poll(ctx, 20*time.Millisecond, func(ctx context.Context) error {
+	err := poll.Until(ctx, 20*time.Millisecond, func(ctx context.Context) error {
 		if ended = c.alive(needs...); ended != nil {
 			return nil
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"podium/pkg/cluster/leftovers"
+	"podium/pkg/cluster/poll"
 	"podium/pkg/cluster/progress"
 )
 
@@ -72,14 +74,14 @@ func (c *Config) removePods(ctx context.Context) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	if err := poll(wait, 50*time.Millisecond, c.containerdAnswers); err != nil {
+	if err := poll.Until(wait, 50*time.Millisecond, c.containerdAnswers); err != nil {
 		return err
 	}
-	return removeSandboxes(ctx, c.containerdSocket())
+	return leftovers.RemovePods(ctx, c.containerdSocket())
 }
 
 func (c *Config) stopContainerd(ctx context.Context) error {
-	return errors.Join(c.stop(ctx, "containerd"), endShims(ctx, c.containerdSocket()))
+	return errors.Join(c.stop(ctx, "containerd"), leftovers.EndShims(ctx, c.containerdSocket()))
 }
 
 // removeNetwork has kube-proxy take away its rules, the bridge and the CNI
@@ -100,11 +102,11 @@ func (c *Config) removeNetwork(ctx context.Context) error {
 // then the folders.
 func (c *Config) removeFiles(ctx context.Context) error {
 	for _, dir := range []string{c.Dir, c.runDir()} {
-		if err := unmountBelow(dir); err != nil {
+		if err := leftovers.UnmountBelow(dir); err != nil {
 			return err
 		}
 	}
-	if err := removeCgroups(ctx, c.id()); err != nil {
+	if err := leftovers.RemoveCgroups(ctx, c.id()); err != nil {
 		return err
 	}
 	return errors.Join(os.RemoveAll(c.Dir), os.RemoveAll(c.runDir()))

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"podium/pkg/cluster/poll"
 )
 
 // process is one long-running program of the cluster.
@@ -108,7 +110,7 @@ func (c *Config) stop(ctx context.Context, name string) error {
 			return fmt.Errorf("stop %s (pid %d): %w", name, r.PID, err)
 		}
 		wait, cancel := context.WithTimeout(ctx, patience)
-		err := poll(wait, 10*time.Millisecond, func(context.Context) error {
+		err := poll.Until(wait, 10*time.Millisecond, func(context.Context) error {
 			if started, err := startTime(r.PID); err != nil || started != r.Started {
 				return nil
 			}
@@ -144,28 +146,6 @@ func fingerprint(file string) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("%d %d %d", info.Sys().(*syscall.Stat_t).Ino, info.Size(), info.ModTime().UnixNano()), nil
-}
-
-// poll calls check until it returns nil, or ctx ends: then with check's last
-// complaint.
-func poll(ctx context.Context, every time.Duration, check func(context.Context) error) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	var last error
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err // what failed because time ran out says nothing new
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("gave up: %w", last)
-		case <-tick.C:
-		}
-	}
 }
 
 func writeJSON(file string, v any) error {

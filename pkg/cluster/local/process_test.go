@@ -2,11 +2,9 @@ package local
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 )
 
 func sleeper(t *testing.T) (*Config, process) {
@@ -87,21 +85,6 @@ func TestCreateRefusesAFolderThatIsNotItsOwn(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "thesis.txt")); err != nil {
 		t.Errorf("delete removed someone's files: %v", err)
-	}
-}
-
-func TestPollGivesTheLastComplaint(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	complaint := errors.New("the door is shut")
-	err := poll(ctx, time.Millisecond, func(ctx context.Context) error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return complaint
-	})
-	if !errors.Is(err, complaint) {
-		t.Errorf("got %v, want what was last complained of", err)
 	}
 }
 

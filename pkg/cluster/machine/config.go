@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
 )
 
 // Where things are on every machine.
@@ -24,6 +26,7 @@ const (
 	adminConf    = "/etc/podium/admin.conf"
 	dataDir      = "/var/lib/podium"
 	etcdData     = "/var/lib/podium/etcd"
+	machineFile  = "/etc/podium/machine.yaml" // the Config that init and join worked with
 	imagesDir    = "/usr/share/podium/images"
 	manifestsDir = "/usr/share/podium/manifests"
 	sandboxImage = "localhost/podium/pause:v1"
@@ -38,30 +41,30 @@ const (
 // Config says what the cluster is like and what this machine is in it. Flags
 // fill it; Default has what they do not say.
 type Config struct {
-	Root string // put before every path that is read or written; tests use a folder. Default: none
+	Root string `json:"-"` // put before every path that is read or written; tests use a folder. Default: none
 
-	Cluster      string   // name of the cluster in kubeconfigs; default "podium"
-	Endpoint     string   // HOST:PORT at which every machine finds an apiserver; default: this machine's address and Port
-	PodCIDR      string   // range of the pods' addresses; default 10.244.0.0/16
-	ServiceCIDR  string   // range of the Services' addresses; default 10.96.0.0/16
-	DNSDomain    string   // default cluster.local
-	CertSANs     []string // more names and addresses of the apiserver
-	Port         int      // of this machine's apiserver; default 6443
-	ControlPlane Placement
+	Cluster      string    `json:"clusterName"`          // name of the cluster in kubeconfigs; default "podium"
+	Endpoint     string    `json:"controlPlaneEndpoint"` // HOST:PORT at which every machine finds an apiserver; default: this machine's address and Port
+	PodCIDR      string    `json:"podSubnet"`            // range of the pods' addresses; default 10.244.0.0/16
+	ServiceCIDR  string    `json:"serviceSubnet"`        // range of the Services' addresses; default 10.96.0.0/16
+	DNSDomain    string    `json:"dnsDomain"`            // default cluster.local
+	CertSANs     []string  `json:"certSANs,omitempty"`   // more names and addresses of the apiserver
+	Port         int       `json:"bindPort"`             // of this machine's apiserver; default 6443
+	ControlPlane Placement `json:"controlPlanePlacement"`
 
-	Node           string            // name of the node; default: the host's name in lower case
-	NodeIP         string            // its address; default: that of the default route
-	NodeLabels     map[string]string // labels the kubelet registers with
-	NodeTaints     []string          // taints the kubelet registers with, key=value:effect
-	KubeReserved   map[string]string // kept for the daemons, as cpu=200m,memory=300Mi
-	SystemReserved map[string]string // kept for the rest of the system
-	CgroupDriver   string            // systemd or cgroupfs; default: systemd where cgroups have version 2
-	Runtime        string            // socket of a CRI runtime that is set up already; default: Debian's containerd, set up by us
+	Node           string            `json:"nodeName"`                 // name of the node; default: the host's name in lower case
+	NodeIP         string            `json:"nodeIP"`                   // its address; default: that of the default route
+	NodeLabels     map[string]string `json:"nodeLabels,omitempty"`     // labels the kubelet registers with
+	NodeTaints     []string          `json:"nodeTaints,omitempty"`     // taints the kubelet registers with, key=value:effect
+	KubeReserved   map[string]string `json:"kubeReserved,omitempty"`   // kept for the daemons, as cpu=200m,memory=300Mi
+	SystemReserved map[string]string `json:"systemReserved,omitempty"` // kept for the rest of the system
+	CgroupDriver   string            `json:"cgroupDriver"`             // systemd or cgroupfs; default: systemd where cgroups have version 2
+	Runtime        string            `json:"criSocket,omitempty"`      // socket of a CRI runtime that is set up already; default: Debian's containerd, set up by us
 
-	IgnorePreflight []string      // names of preflight checks that only warn; "all": each of them
-	Wait            time.Duration // how long to wait for daemons and the node; default 4 minutes
-	Out             io.Writer     // progress
-	Now             func() time.Time
+	IgnorePreflight []string         `json:"-"` // names of preflight checks that only warn; "all": each of them
+	Wait            time.Duration    `json:"-"` // how long to wait for daemons and the node; default 4 minutes
+	Out             io.Writer        `json:"-"` // progress
+	Now             func() time.Time `json:"-"`
 }
 
 // Placement says whether a control plane's machine runs ordinary pods.
@@ -216,4 +219,29 @@ func (c *Config) runtimeSocket() string {
 		return "unix:///run/containerd/containerd.sock"
 	}
 	return c.Runtime
+}
+
+// remember keeps the settings for the commands that come later.
+func (m *machine) remember() error {
+	data, err := yaml.Marshal(m.Config)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", machineFile, err)
+	}
+	_, err = writeFile(m.at(machineFile), data, 0o600)
+	return err
+}
+
+// recall is the machine as init or join have made it.
+func recall(cfg Config, host Host) (*machine, error) {
+	data, err := os.ReadFile(cfg.at(machineFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no %s: this machine is in no cluster (podium init, podium join)", machineFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
+		return nil, fmt.Errorf("%s: %w", machineFile, err)
+	}
+	return newMachine(cfg, host)
 }

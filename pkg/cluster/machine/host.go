@@ -11,8 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"podium/pkg/cluster/leftovers"
 )
 
 // Host is what cannot be seen or done through files. Tests bring one of their own.
@@ -23,6 +26,12 @@ type Host interface {
 	Program(name string) bool // is it in the PATH
 	PortFree(port int) error  // nil, or why nobody can listen at it
 	Free(dir string) (uint64, error)
+	// RemovePods ends every pod of the runtime at a socket (unix://PATH).
+	RemovePods(ctx context.Context, socket string) error
+	// RemoveCgroups ends what is in the cgroups of that name and removes them.
+	RemoveCgroups(ctx context.Context, name string) error
+	// Unmount detaches every mount below a folder.
+	Unmount(dir string) error
 	// Run runs a program to its end and returns what it printed, with an
 	// error that holds what it complained about.
 	Run(ctx context.Context, program string, args ...string) (string, error)
@@ -86,6 +95,21 @@ func (ThisHost) Free(dir string) (uint64, error) {
 		return s.Bavail * uint64(s.Bsize), nil
 	}
 }
+
+// RemovePods implements Host.
+func (ThisHost) RemovePods(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return leftovers.RemovePods(ctx, strings.TrimPrefix(socket, "unix://"))
+}
+
+// RemoveCgroups implements Host.
+func (ThisHost) RemoveCgroups(ctx context.Context, name string) error {
+	return leftovers.RemoveCgroups(ctx, name)
+}
+
+// Unmount implements Host.
+func (ThisHost) Unmount(dir string) error { return leftovers.UnmountBelow(dir) }
 
 // Run implements Host.
 func (ThisHost) Run(ctx context.Context, program string, args ...string) (string, error) {

@@ -35,6 +35,21 @@ func (h *fakeHost) PortFree(port int) error {
 	return nil
 }
 
+func (h *fakeHost) RemovePods(_ context.Context, socket string) error {
+	h.ran = append(h.ran, "remove pods of "+socket)
+	return nil
+}
+
+func (h *fakeHost) RemoveCgroups(_ context.Context, name string) error {
+	h.ran = append(h.ran, "remove cgroups "+name)
+	return nil
+}
+
+func (h *fakeHost) Unmount(dir string) error {
+	h.ran = append(h.ran, "unmount below "+filepath.Base(dir))
+	return nil
+}
+
 func (h *fakeHost) Run(_ context.Context, program string, args ...string) (string, error) {
 	line := program + " " + strings.Join(args, " ")
 	h.ran = append(h.ran, line)

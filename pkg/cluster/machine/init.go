@@ -2,7 +2,9 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
+	"podium/pkg/cluster/addons"
 	"podium/pkg/cluster/progress"
 )
 
@@ -63,14 +66,29 @@ func Init(ctx context.Context, cfg Config, host Host) error {
 	}
 	return m.do(ctx, "the control plane is up",
 		step{"preflight checks", plain(func(ctx context.Context) error { return m.preflight(ctx, controlPlaneChecks(m.Port)) })},
-		step{"certificates and kubeconfigs", plain(func(context.Context) error { return m.identities() })},
+		step{"certificates and kubeconfigs", plain(func(context.Context) error { return errors.Join(m.remember(), m.identities()) })},
 		step{"containerd set up", plain(m.runtime)},
 		step{"units started", plain(func(ctx context.Context) error { return m.start(ctx, append(m.controlPlane(), m.node()...)) })},
 		step{"images loaded", m.images},
 		step{"kube-apiserver ready", m.apiserverReady},
 		step{"marked as control plane", m.markControlPlane},
+		step{"settings for other machines", plain(m.upload)},
+		step{"cluster-dns applied", plain(m.applyDNS)},
 		step{"node " + m.Node + " Ready", m.nodeReady},
 	)
+}
+
+// applyDNS brings the name servers up, on nodes that take them.
+func (m *machine) applyDNS(ctx context.Context) error {
+	cl, err := m.admin()
+	if err != nil {
+		return err
+	}
+	address, err := netip.ParseAddr(m.nth(10))
+	if err != nil {
+		return err
+	}
+	return addons.ApplyDNS(ctx, cl, addons.DNS{Address: address, Domain: m.DNSDomain})
 }
 
 func (m *machine) apiserverReady(ctx context.Context, waiting func(string)) error {

@@ -85,6 +85,12 @@ func (a *Authority) Issue(dir, name string, id Identity) error {
 	if cert, _, err := readPair(certFile, keyFile); err == nil && a.fits(cert, id) {
 		return nil
 	}
+	return a.Renew(dir, name, id)
+}
+
+// Renew is Issue for a pair that is to be replaced even if it fits.
+func (a *Authority) Renew(dir, name string, id Identity) error {
+	certFile, keyFile := Files(dir, name)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make key of %s: %w", name, err)

@@ -1,4 +1,4 @@
-package local
+package leftovers
 
 import (
 	"os"
@@ -29,7 +29,7 @@ func TestEndShims(t *testing.T) {
 	lost, other := start(mine), start(others)
 	go lost.Wait()
 
-	if err := endShims(t.Context(), mine); err != nil {
+	if err := EndShims(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := shims(mine); err != nil || len(left) > 0 {

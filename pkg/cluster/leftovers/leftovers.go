@@ -1,4 +1,6 @@
-package local
+// Package leftovers removes what pods leave on a machine when their kubelet is
+// gone: sandboxes, shims, mounts, cgroups.
+package leftovers
 
 import (
 	"bufio"
@@ -18,10 +20,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/cluster/poll"
 )
 
-// removeSandboxes stops and removes every pod of the runtime at a socket.
-func removeSandboxes(ctx context.Context, socket string) error {
+// RemovePods stops and removes every pod of the runtime at a socket.
+func RemovePods(ctx context.Context, socket string) error {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", socket, err)
@@ -48,12 +52,12 @@ func removeSandboxes(ctx context.Context, socket string) error {
 	return all.Wait()
 }
 
-// endShims ends the shims that speak to a socket nobody listens on any more. A
+// EndShims ends the shims that speak to a socket nobody listens on any more. A
 // containerd that was killed while it started one does not know it afterwards.
-func endShims(ctx context.Context, socket string) error {
+func EndShims(ctx context.Context, socket string) error {
 	for i, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} { // on the first it removes its own socket
 		wait, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := poll(wait, 20*time.Millisecond, func(context.Context) error {
+		err := poll.Until(wait, 20*time.Millisecond, func(context.Context) error {
 			pids, err := shims(socket)
 			if err != nil || len(pids) == 0 {
 				return err
@@ -89,15 +93,27 @@ func shims(socket string) (pids []int, err error) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if _, ended := startTime(pid); err == nil && ended == nil {
+		if err == nil && !ended(pid) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
 }
 
-// unmountBelow detaches every mount under dir, the deepest first.
-func unmountBelow(dir string) error {
+// ended says whether a process is no more, or only waits for its parent to
+// notice.
+func ended(pid int) bool {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return true
+	}
+	// The state stands behind the name, which is in parentheses and may hold any.
+	_, rest, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')')+1:]), " ")
+	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
+}
+
+// UnmountBelow detaches every mount under dir, the deepest first.
+func UnmountBelow(dir string) error {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return err
@@ -123,9 +139,9 @@ func unmountBelow(dir string) error {
 // unescape undoes the kernel's escapes in mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// removeCgroups removes the tree of that name from every hierarchy. A process
+// RemoveCgroups removes the tree of that name from every hierarchy. A process
 // that still is in it has lost everyone who would end it, and is killed.
-func removeCgroups(ctx context.Context, name string) error {
+func RemoveCgroups(ctx context.Context, name string) error {
 	roots, err := filepath.Glob("/sys/fs/cgroup/*/" + name)
 	if err != nil {
 		return err
@@ -158,7 +174,7 @@ func removeCgroups(ctx context.Context, name string) error {
 func removeCgroup(ctx context.Context, dir string) error {
 	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return poll(wait, 20*time.Millisecond, func(context.Context) error {
+	return poll.Until(wait, 20*time.Millisecond, func(context.Context) error {
 		err := unix.Rmdir(dir)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
