@@ -1,16 +1,31 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"path/filepath"
+	"io"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"podium/pkg/cluster/docker"
 	"podium/pkg/cluster/local"
 )
 
-func newCluster(streams IO) *cobra.Command {
+// defaultCluster is the name of a cluster that got none.
+const defaultCluster = "podium"
+
+// The providers of clusters.
+const (
+	providerDocker = "docker"
+	providerLocal  = "local"
+)
+
+func newCluster(f *Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
 		Short: "Create, delete and list clusters on this machine",
@@ -18,106 +33,144 @@ func newCluster(streams IO) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		newClusterCreate(streams, local.Create),
-		newClusterDelete(streams, local.Delete),
-		newClusterList(streams, local.List),
+		newClusterCreate(f, docker.Create, local.Create),
+		newClusterDelete(f, docker.Delete, local.Delete),
+		newClusterList(f.IO, (&docker.Engine{}).List, local.List),
+		newClusterKubeconfig(f.IO),
+		newClusterLoad(f.IO),
+		newClusterLogs(f.IO),
+		newClusterNode(f.IO),
 	)
 	return cmd
 }
 
-// clusterRun is what create and delete do with their options.
-type clusterRun func(context.Context, local.Config) error
-
-func newClusterCreate(streams IO, run clusterRun) *cobra.Command {
-	cfg := local.Config{Out: streams.Out}
-	provider := ""
-	images := ""
-	cmd := &cobra.Command{
-		Use:   "create [NAME]",
-		Short: "Bring a cluster up, or back to what its flags say",
-		Long: `Bring a cluster up, or back to what its flags say: what runs and fits is left
-alone, what is missing or has died is started. With --provider local, the
-default, the daemons and a containerd of their own run as processes of this
-machine, as root, with all they need in one folder.`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := onlyLocal(provider); err != nil {
-				return err
-			}
-			if len(args) == 1 {
-				cfg.Name = args[0]
-			}
-			if cfg.Images, err = filepath.Glob(filepath.Join(images, "*.tar")); err != nil {
-				return fmt.Errorf("--images %q: %w", images, err)
-			}
-			return run(cmd.Context(), cfg)
-		},
-	}
-	clusterFlags(cmd, &cfg, &provider)
-	cmd.Flags().StringVar(&images, "images", "_images", "folder of image archives (*.tar) to load")
-	cmd.Flags().StringVar(&cfg.Node, "node-name", "", "name of the node (default: the host's name)")
-	cmd.Flags().StringVar(&cfg.NodeIP, "node-ip", "", "address of the node (default: that of the default route)")
-	cmd.Flags().IntVar(&cfg.Port, "port", 6443, "port of the apiserver")
-	cmd.Flags().DurationVar(&cfg.Wait, "wait", 0, "how long to wait for the node to be Ready (default 1m)")
-	return cmd
+// providerFlags holds which provider is asked for, and which flags are only one's.
+type providerFlags struct {
+	provider string
+	only     map[string]string // flag → provider
 }
 
-func newClusterDelete(streams IO, run clusterRun) *cobra.Command {
-	cfg := local.Config{Out: streams.Out}
-	provider := ""
+func (p *providerFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&p.provider, "provider", providerDocker, "what the nodes are: docker (containers), or local (one node: processes of this machine)")
+}
+
+// of adds flags that only one provider has.
+func (p *providerFlags) of(provider string, fs *pflag.FlagSet, add func(*pflag.FlagSet)) {
+	if p.only == nil {
+		p.only = map[string]string{}
+	}
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	add(own)
+	own.VisitAll(func(f *pflag.Flag) { p.only[f.Name] = provider })
+	fs.AddFlagSet(own)
+}
+
+// check refuses a provider that does not exist, and flags of another.
+func (p *providerFlags) check(fs *pflag.FlagSet) error {
+	if p.provider != providerDocker && p.provider != providerLocal {
+		return fmt.Errorf("--provider %q: use %s or %s", p.provider, providerDocker, providerLocal)
+	}
+	var wrong []string
+	fs.Visit(func(f *pflag.Flag) {
+		if of := p.only[f.Name]; of != "" && of != p.provider {
+			wrong = append(wrong, fmt.Sprintf("--%s is for --provider %s", f.Name, of))
+		}
+	})
+	if len(wrong) > 0 {
+		return fmt.Errorf("%s", strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// localFlags say where a local cluster is.
+func localFlags(cfg *local.Config) func(*pflag.FlagSet) {
+	return func(fs *pflag.FlagSet) {
+		fs.StringVar(&cfg.Dir, "dir", "_run", "local: folder of the cluster")
+		fs.StringVar(&cfg.Bin, "bin", "", "local: folder of the daemons' binaries (default: that of podium)")
+	}
+}
+
+func nameOf(args []string) string {
+	if len(args) == 0 {
+		return defaultCluster
+	}
+	return args[0]
+}
+
+// dockerDelete and localDelete are what delete does.
+type (
+	dockerDelete func(ctx context.Context, engine docker.Engine, cluster, kubeconfig string, out io.Writer) error
+	localDelete  func(context.Context, local.Config) error
+)
+
+func newClusterDelete(f *Factory, inDocker dockerDelete, here localDelete) *cobra.Command {
+	cfg := local.Config{Out: f.Out}
+	var provider providerFlags
 	cmd := &cobra.Command{
 		Use:   "delete [NAME]",
 		Short: "End a cluster and remove all it left on this machine",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := onlyLocal(provider); err != nil {
+			if err := provider.check(cmd.Flags()); err != nil {
 				return err
+			}
+			if provider.provider == providerDocker {
+				return inDocker(cmd.Context(), docker.Engine{}, nameOf(args), f.conn.kubeconfig, f.Out)
 			}
 			if len(args) == 1 {
 				cfg.Name = args[0]
 			}
-			return run(cmd.Context(), cfg)
+			return here(cmd.Context(), cfg)
 		},
 	}
-	clusterFlags(cmd, &cfg, &provider)
+	provider.add(cmd.Flags())
+	provider.of(providerLocal, cmd.Flags(), localFlags(&cfg))
 	return cmd
 }
 
-func newClusterList(streams IO, list func(dir string) ([]local.Found, error)) *cobra.Command {
+// listing is a row of list.
+type listing struct{ name, provider, running, context string }
+
+func newClusterList(streams IO, inDocker func(context.Context) ([]docker.Found, error), here func(dir string) ([]local.Found, error)) *cobra.Command {
 	dir := ""
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the clusters of this machine",
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			found, err := list(dir)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+			defer cancel()
+			var rows []listing
+			// Without an engine there are no clusters in it: said only where
+			// nothing else is.
+			containers, noEngine := inDocker(ctx)
+			for _, c := range containers {
+				rows = append(rows, listing{c.Name, providerDocker, fmt.Sprintf("%d/%d", c.Running(), len(c.Nodes)), docker.ContextName(c.Name)})
+			}
+			processes, err := here(dir)
 			if err != nil {
 				return err
 			}
-			if len(found) == 0 {
+			for _, c := range processes {
+				rows = append(rows, listing{c.Name, providerLocal, fmt.Sprintf("%d/%d", c.Running, c.Processes), c.Kubeconfig})
+			}
+			if len(rows) == 0 {
 				fmt.Fprintln(streams.Err, "No clusters found. Bring one up with: podium cluster create")
+				if noEngine != nil {
+					fmt.Fprintln(streams.Err, "Docker was not looked at:", noEngine)
+				}
 				return nil
 			}
-			fmt.Fprintf(streams.Out, "%-16s %-10s %-8s %s\n", "NAME", "PROVIDER", "RUNNING", "KUBECONFIG")
-			for _, c := range found {
-				fmt.Fprintf(streams.Out, "%-16s %-10s %-8s %s\n", c.Name, "local", fmt.Sprintf("%d/%d", c.Running, c.Processes), c.Kubeconfig)
+			slices.SortStableFunc(rows, func(a, b listing) int {
+				return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.provider, b.provider))
+			})
+			fmt.Fprintf(streams.Out, "%-16s %-10s %-8s %s\n", "NAME", "PROVIDER", "RUNNING", "CONTEXT OR KUBECONFIG")
+			for _, r := range rows {
+				fmt.Fprintf(streams.Out, "%-16s %-10s %-8s %s\n", r.name, r.provider, r.running, r.context)
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "_run", "folder to look in, besides those of running clusters")
+	cmd.Flags().StringVar(&dir, "dir", "_run", "folder to look in for a local cluster, besides those that run")
 	return cmd
-}
-
-func clusterFlags(cmd *cobra.Command, cfg *local.Config, provider *string) {
-	cmd.Flags().StringVar(provider, "provider", "local", "what the nodes are: local (processes of this machine)")
-	cmd.Flags().StringVar(&cfg.Dir, "dir", "_run", "folder of the cluster")
-	cmd.Flags().StringVar(&cfg.Bin, "bin", "", "folder of the daemons' binaries (default: that of podium)")
-}
-
-func onlyLocal(provider string) error {
-	if provider != "local" {
-		return fmt.Errorf("provider %q is unknown: use --provider local", provider)
-	}
-	return nil
 }

@@ -52,7 +52,7 @@ func newCommand(f *Factory) *cobra.Command {
 		newScale(f, runScale), newRollout(f), newLogs(f, runLogs), newExec(f, runExec), newAttach(f, runAttach),
 		newPortForward(f, runPortForward), newCopy(f, runCopy))
 	group("cluster", "Clusters:",
-		newCluster(f.IO), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
+		newCluster(f), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
 		newVersion(f, runVersion), newConfig(f))
 	group("machine", "This machine (systemd):",
 		newInit(f.IO, machine.Init), newReset(f.IO, machine.Reset),

@@ -1,0 +1,95 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/client"
+	"podium/pkg/client/kubeconfig"
+	"podium/pkg/scheme"
+)
+
+// client speaks to the cluster as its administrator, from the host.
+func (c *creation) client() (*client.Client, error) {
+	config, err := kubeconfig.Load(c.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	cfg, _, err := config.Client(ContextName(c.Cluster.Metadata.Name))
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent = "podium"
+	return client.New(scheme.New(), cfg)
+}
+
+// nodesReady waits until every node is.
+func (c *creation) nodesReady(ctx context.Context, waiting func(string)) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	nodes := client.For[*corev1.Node](cl)
+	return c.poll(ctx, waiting, func(ctx context.Context) error {
+		list, err := nodes.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		state := map[string]error{}
+		for _, n := range list.Items {
+			state[n.Name] = ready(n)
+		}
+		for _, n := range c.nodes {
+			err, registered := state[n.name]
+			if !registered {
+				return fmt.Errorf("node %s has not registered yet", n.name)
+			}
+			if err != nil {
+				return fmt.Errorf("node %s: %w", n.name, err)
+			}
+		}
+		return nil
+	})
+}
+
+func ready(n *corev1.Node) error {
+	for _, cond := range n.Status.Conditions {
+		if cond.Type != corev1.NodeReady {
+			continue
+		}
+		if cond.Status == corev1.ConditionTrue {
+			return nil
+		}
+		return fmt.Errorf("%s: %s", cond.Reason, cond.Message)
+	}
+	return fmt.Errorf("the kubelet has not reported yet")
+}
+
+// poll asks until check passes, or the configured patience ends: then with
+// check's last complaint.
+func (c *creation) poll(ctx context.Context, waiting func(string), check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	var last error
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+			waiting(err.Error())
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("gave up after %s (--wait): %w", c.Wait, last)
+		case <-tick.C:
+		}
+	}
+}
