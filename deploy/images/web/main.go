@@ -6,6 +6,9 @@
 //	POST /exit     the process ends with code 1
 //
 // On SIGTERM it finishes the requests it has, then ends.
+//
+// As `web fetch PATH` it asks the cluster's API for a path instead, as its
+// service account, and prints the answer.
 package main
 
 import (
@@ -24,7 +27,11 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(ctx); err != nil {
+	do := run
+	if len(os.Args) == 3 && os.Args[1] == "fetch" {
+		do = fetch
+	}
+	if err := do(ctx); err != nil {
 		log.Fatal(err)
 	}
 }
