@@ -155,6 +155,12 @@ func Run(ctx context.Context, cfg Config) error {
 	g.Go(func() error { return recorder.Run(ctx) })
 	g.Go(func() error { return agent.Run(ctx) })
 	g.Go(func() error { return self.Run(ctx) })
+	g.Go(func() error {
+		if self.WaitSynced(ctx) == nil && self.Count("") == 0 {
+			agent.Observe(nil) // deleted between its registration and our first list
+		}
+		return nil
+	})
 	g.Go(func() error { return services.Run(ctx) })
 	g.Go(func() error { return bound.Run(ctx) })
 	g.Go(func() error { return manager.Run(ctx) })

@@ -72,6 +72,7 @@ type Agent struct {
 
 	mu       sync.Mutex
 	node     *corev1.Node // the newest known; nil before registration
+	gone     int          // how often it was seen to be deleted
 	reported time.Time    // when the status was last written
 	wake     chan struct{}
 	runtime  health
@@ -109,10 +110,27 @@ func (a *Agent) Observe(n *corev1.Node) {
 	defer a.mu.Unlock()
 	if n == nil { // somebody deleted it: it is registered again
 		a.node = nil
+		a.gone++
 		a.poke()
 		return
 	}
 	a.node = n
+}
+
+// take remembers the node as an answer has it, unless it was deleted while the
+// answer was on its way: gone is what present had said before the request.
+func (a *Agent) take(n *corev1.Node, gone int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.gone == gone {
+		a.node = n
+	}
+}
+
+func (a *Agent) present() (n *corev1.Node, gone int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.node, a.gone
 }
 
 func (a *Agent) poke() {
@@ -159,11 +177,12 @@ func (a *Agent) report(ctx context.Context) {
 // or was last written long ago.
 func (a *Agent) once(ctx context.Context) (ready bool, err error) {
 	a.runtime = look(ctx, a.cfg.Runtime)
-	base := a.Node()
+	base, gone := a.present()
 	if base == nil {
 		if base, err = a.register(ctx); err != nil {
 			return false, err
 		}
+		a.take(base, gone)
 	}
 	now := time.Now()
 	want := base.DeepCopy()
@@ -180,8 +199,9 @@ func (a *Agent) once(ctx context.Context) (ready bool, err error) {
 	if err != nil {
 		return ready, err
 	}
+	a.take(got, gone)
 	a.mu.Lock()
-	a.node, a.reported = got, now
+	a.reported = now
 	a.mu.Unlock()
 	if isReady(base) != ready {
 		a.tellReady(got, ready)
@@ -217,13 +237,7 @@ func (a *Agent) register(ctx context.Context) (*corev1.Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register node %s: %w", a.cfg.Name, err)
 	}
-	if n, err = a.relabel(ctx, n); err != nil {
-		return nil, err
-	}
-	a.mu.Lock()
-	a.node = n
-	a.mu.Unlock()
-	return n, nil
+	return a.relabel(ctx, n)
 }
 
 // labels are those the kubelet gives its node.
