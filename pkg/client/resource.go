@@ -73,9 +73,14 @@ func (r Resource[T]) Update(ctx context.Context, obj T) (T, error) {
 	return r.one(ctx, http.MethodPut, r.namespaceOf(obj), obj.GetName(), nil, obj)
 }
 
+// UpdatePart replaces what a subresource owns of the object and nothing else.
+func (r Resource[T]) UpdatePart(ctx context.Context, obj T, subresource string) (T, error) {
+	return r.one(ctx, http.MethodPut, r.namespaceOf(obj), obj.GetName(), []string{subresource}, obj)
+}
+
 // UpdateStatus replaces the object's status and nothing else.
 func (r Resource[T]) UpdateStatus(ctx context.Context, obj T) (T, error) {
-	return r.one(ctx, http.MethodPut, r.namespaceOf(obj), obj.GetName(), []string{"status"}, obj)
+	return r.UpdatePart(ctx, obj, "status")
 }
 
 // Patch changes an object, or one of its subresources.
@@ -117,18 +122,23 @@ func (r Resource[T]) Post(ctx context.Context, name, subresource string, in, out
 	if err != nil {
 		return err
 	}
-	data, err := r.client.scheme.Encode(in, scheme.Protobuf)
+	return r.client.Post(ctx, path, in, out)
+}
+
+// Post sends in to a path and decodes the answer into out, which may be nil.
+func (c *Client) Post(ctx context.Context, path string, in, out runtime.Object) error {
+	data, err := c.scheme.Encode(in, scheme.Protobuf)
 	if err != nil {
 		return err
 	}
-	body, header, err := r.client.Do(ctx, Request{
+	body, header, err := c.Do(ctx, Request{
 		Method: http.MethodPost, Path: path, Body: data,
 		Header: http.Header{"Content-Type": {scheme.Protobuf}, "Accept": {acceptObject}},
 	})
 	if err != nil || out == nil {
 		return err
 	}
-	return r.client.decodeInto(body, mediaType(header), out)
+	return c.decodeInto(body, mediaType(header), out)
 }
 
 // one sends obj (or nothing) to one object's path and decodes the answer.

@@ -34,6 +34,7 @@ type options struct {
 	maskSize     int
 	maskSizeIPv4 int
 	maskSizeIPv6 int
+	signing      signingFlags
 	cfg          Config
 }
 
@@ -101,6 +102,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.maskSize, "node-cidr-mask-size", 0, "prefix length of a node's part; default 24, or 64 for IPv6")
 	fs.IntVar(&o.maskSizeIPv4, "node-cidr-mask-size-ipv4", 0, "the same for IPv4 only")
 	fs.IntVar(&o.maskSizeIPv6, "node-cidr-mask-size-ipv6", 0, "the same for IPv6 only")
+	o.signing.add(fs, &c.Signing)
 }
 
 // complete turns flags into the configuration and checks it.
@@ -139,7 +141,7 @@ func (o *options) complete() error {
 			errs = append(errs, fmt.Errorf("--root-ca-file: %w", err))
 		}
 	}
-	return errors.Join(append(errs, checkNames(c))...)
+	return errors.Join(append(errs, o.signing.complete(&c.Signing), checkNames(c))...)
 }
 
 func (o *options) maskFor(p netip.Prefix) int {

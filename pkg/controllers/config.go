@@ -49,6 +49,8 @@ type Config struct {
 	AllocateNodeCIDRs bool
 	ClusterCIDRs      []nodeipam.Range
 	ServiceCIDRs      []netip.Prefix // never handed out to nodes
+
+	Signing Signing
 }
 
 // Default is the configuration of a daemon that is told nothing.
@@ -63,6 +65,7 @@ func Default() Config {
 		PodGCThreshold:       12500,
 		Nodes:                nodelifecycle.Defaults(),
 		AllocateNodeCIDRs:    true,
+		Signing:              Signing{Longest: signingDuration},
 		ClusterCIDRs:         []nodeipam.Range{{CIDR: netip.MustParsePrefix("10.244.0.0/16"), MaskSize: 24}},
 	}
 }

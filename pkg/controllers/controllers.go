@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"podium/pkg/controllers/csrapproving"
+	"podium/pkg/controllers/csrcleaner"
+	"podium/pkg/controllers/csrsigning"
 	"podium/pkg/controllers/deployment"
 	"podium/pkg/controllers/endpoints"
 	"podium/pkg/controllers/endpointslice"
@@ -48,6 +51,9 @@ func list(c *Config) []controller {
 		{"taint-eviction-controller", "taint-eviction-controller", 8, plain(tainteviction.New)},
 		{"pod-garbage-collector-controller", "pod-garbage-collector", 1, c.podGC},
 		{"node-ipam-controller", "cidrAllocator", 5, c.nodeIPAM()},
+		{"certificatesigningrequest-approving-controller", "certificate-controller", 5, plain(csrapproving.New)},
+		{"certificatesigningrequest-signing-controller", "certificate-controller", 5, c.csrSigning()},
+		{"certificatesigningrequest-cleaner-controller", "certificate-controller", 1, plain(csrcleaner.New)},
 	}
 }
 
@@ -84,6 +90,15 @@ func (c *Config) nodeIPAM() func(kit.Kit) (runner, error) {
 	}
 	return func(k kit.Kit) (runner, error) {
 		return nodeipam.New(nodeipam.Config{Kit: k, Ranges: c.ClusterCIDRs, Reserved: c.ServiceCIDRs})
+	}
+}
+
+func (c *Config) csrSigning() func(kit.Kit) (runner, error) {
+	if c.Signing.Authority == nil {
+		return nil
+	}
+	return func(k kit.Kit) (runner, error) {
+		return csrsigning.New(csrsigning.Config{Kit: k, Authority: c.Signing.Authority, Longest: c.Signing.Longest}), nil
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -25,6 +26,7 @@ const (
 	byLabel      = "label"      // namespace/key=value of each label
 	bySelector   = "selector"   // services: namespace/key=value of the selector's first pair
 	byService    = "service"    // endpoint slices: namespace/name of the service
+	byRequester  = "requester"  // certificate signing requests: the user who asks
 )
 
 // Views are the informers. Those of one process are built once, given to the
@@ -41,6 +43,7 @@ type Views struct {
 	ServiceAccounts *informer.Informer[*corev1.ServiceAccount]
 	RootCAs         *informer.Informer[*corev1.ConfigMap] // only those named RootCAName
 	NodeLeases      *informer.Informer[*coordinationv1.Lease]
+	CSRs            *informer.Informer[*certificatesv1.CertificateSigningRequest]
 }
 
 // RootCAName is the ConfigMap in each namespace that holds the cluster's CA.
@@ -62,6 +65,7 @@ func New(c *client.Client, log *slog.Logger) *Views {
 			FieldSelector: "metadata.name=" + RootCAName, Log: log, Transform: strip}),
 		NodeLeases: informer.New(client.For[*coordinationv1.Lease](c).In(corev1.NamespaceNodeLease), informer.Options{
 			Log: log, Transform: strip}),
+		CSRs: all[*certificatesv1.CertificateSigningRequest](c, log),
 	}
 	v.Pods.Index(byController, controllerOf)
 	v.Pods.Index(byNode, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
@@ -73,7 +77,13 @@ func New(c *client.Client, log *slog.Logger) *Views {
 	v.EndpointSlices.Index(byService, func(s *discoveryv1.EndpointSlice) []string {
 		return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}
 	})
+	v.CSRs.Index(byRequester, func(c *certificatesv1.CertificateSigningRequest) []string { return []string{c.Spec.Username} })
 	return v
+}
+
+// CSRsOf lists the certificate signing requests of a user.
+func (v *Views) CSRsOf(user string) []*certificatesv1.CertificateSigningRequest {
+	return v.CSRs.By(byRequester, user)
 }
 
 func all[T scheme.Object](c *client.Client, log *slog.Logger) *informer.Informer[T] {
@@ -92,7 +102,7 @@ type view interface {
 func (v *Views) informers() []view {
 	return []view{
 		v.Pods, v.Services, v.Endpoints, v.EndpointSlices, v.ReplicaSets, v.Deployments,
-		v.Nodes, v.Namespaces, v.ServiceAccounts, v.RootCAs, v.NodeLeases,
+		v.Nodes, v.Namespaces, v.ServiceAccounts, v.RootCAs, v.NodeLeases, v.CSRs,
 	}
 }
 

@@ -1,0 +1,101 @@
+package csrapproving
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/client/csr"
+)
+
+// A way to be approved: a permission that the one who asks must have.
+type way struct {
+	subresource string
+	message     string
+}
+
+// ways are those that a request for a kubelet's client certificate may go.
+func ways(c *certificatesv1.CertificateSigningRequest, r *x509.CertificateRequest) []way {
+	if c.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || csr.CheckSigner(c.Spec.SignerName, r, c.Spec.Usages) != nil {
+		return nil
+	}
+	all := []way{{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."}}
+	if c.Spec.Username == r.Subject.CommonName {
+		all = append([]way{{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."}}, all...)
+	}
+	return all
+}
+
+// question is whether the one who asked has the permission of a way.
+func question(c *certificatesv1.CertificateSigningRequest, w way) authorizationv1.SubjectAccessReviewSpec {
+	extra := map[string]authorizationv1.ExtraValue{}
+	for key, values := range c.Spec.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	return authorizationv1.SubjectAccessReviewSpec{
+		User: c.Spec.Username, UID: c.Spec.UID, Groups: c.Spec.Groups, Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Group: certificatesv1.GroupName, Resource: "certificatesigningrequests", Subresource: w.subresource, Verb: "create",
+		},
+	}
+}
+
+// servingOf is the node that asks for a serving certificate in its own name,
+// "" if that is not what a request is.
+func servingOf(c *certificatesv1.CertificateSigningRequest, r *x509.CertificateRequest) string {
+	if c.Spec.SignerName != certificatesv1.KubeletServingSignerName || csr.CheckSigner(c.Spec.SignerName, r, c.Spec.Usages) != nil {
+		return ""
+	}
+	if c.Spec.Username != r.Subject.CommonName || !slices.Contains(c.Spec.Groups, csr.NodeGroup) {
+		return ""
+	}
+	return strings.TrimPrefix(c.Spec.Username, csr.NodePrefix)
+}
+
+// checkNames says what a serving certificate's names have against the node's.
+func checkNames(r *x509.CertificateRequest, n *corev1.Node) error {
+	names, addresses := namesOf(n)
+	asked := map[string]bool{}
+	for _, name := range r.DNSNames {
+		if asked[strings.ToLower(name)] = true; !names[strings.ToLower(name)] {
+			return fmt.Errorf("DNS name %q is not the node's", name)
+		}
+	}
+	for name := range names {
+		if !asked[name] {
+			return fmt.Errorf("the node's name %q is not asked for", name)
+		}
+	}
+	askedIPs := map[netip.Addr]bool{}
+	for _, ip := range r.IPAddresses {
+		addr, _ := netip.AddrFromSlice(ip)
+		if askedIPs[addr.Unmap()] = true; !addresses[addr.Unmap()] {
+			return fmt.Errorf("IP address %s is not the node's", ip)
+		}
+	}
+	for addr := range addresses {
+		if !askedIPs[addr] {
+			return fmt.Errorf("the node's address %s is not asked for", addr)
+		}
+	}
+	return nil
+}
+
+// namesOf are a node's own name and what its status says of it.
+func namesOf(n *corev1.Node) (names map[string]bool, addresses map[netip.Addr]bool) {
+	names, addresses = map[string]bool{strings.ToLower(n.Name): true}, map[netip.Addr]bool{}
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			addresses[ip.Unmap()] = true
+		} else if a.Address != "" {
+			names[strings.ToLower(a.Address)] = true
+		}
+	}
+	return names, addresses
+}
