@@ -50,13 +50,17 @@ type portmapPlugin struct {
 // conflist is the configuration for this node's pods. Masquerading is not the
 // plugins' work: one rule of ours serves all pods.
 func (c *Config) conflist(podCIDR netip.Prefix, mtu int) ([]byte, error) {
+	everywhere := "0.0.0.0/0"
+	if podCIDR.Addr().Is6() {
+		everywhere = "::/0"
+	}
 	data, err := json.MarshalIndent(conflist{
 		CNIVersion: "0.4.0",
 		Name:       c.Bridge, // host-local keeps its addresses under this name
 		Plugins: []any{
 			bridgePlugin{
 				Type: "bridge", Bridge: c.Bridge, IsGateway: true, HairpinMode: true, MTU: mtu,
-				IPAM: hostLocal{Type: "host-local", DataDir: c.DataDir, Ranges: [][]block{{{podCIDR.Masked().String()}}}, Routes: []route{{"0.0.0.0/0"}}},
+				IPAM: hostLocal{Type: "host-local", DataDir: c.DataDir, Ranges: [][]block{{{podCIDR.Masked().String()}}}, Routes: []route{{everywhere}}},
 			},
 			portmapPlugin{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}},
 		},

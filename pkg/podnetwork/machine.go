@@ -58,10 +58,14 @@ func (Machine) Sysctl(path, value string) error {
 
 // Routes implements Host.
 func (Machine) Routes() ([]Route, error) {
-	found, err := netlink.RouteListFiltered(netlink.FAMILY_V4,
+	found, err := netlink.RouteListFiltered(netlink.FAMILY_ALL,
 		&netlink.Route{Protocol: routeProtocol, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	tunnel := -1
+	if link, err := netlink.LinkByName(tunnelName); err == nil {
+		tunnel = link.Attrs().Index
 	}
 	var out []Route
 	for _, r := range found {
@@ -71,21 +75,41 @@ func (Machine) Routes() ([]Route, error) {
 		ip, _ := netip.AddrFromSlice(r.Dst.IP)
 		via, _ := netip.AddrFromSlice(r.Gw)
 		ones, _ := r.Dst.Mask.Size()
-		out = append(out, Route{netip.PrefixFrom(ip.Unmap(), ones), via.Unmap()})
+		out = append(out, Route{netip.PrefixFrom(ip.Unmap(), ones), via.Unmap(), r.LinkIndex == tunnel})
 	}
 	return out, nil
 }
 
-func (r Route) netlink() *netlink.Route {
-	return &netlink.Route{
-		Dst: &net.IPNet{IP: r.Pods.Addr().AsSlice(), Mask: net.CIDRMask(r.Pods.Bits(), 32)},
+func (r Route) netlink() (*netlink.Route, error) {
+	bits := r.Pods.Addr().BitLen()
+	out := &netlink.Route{
+		Dst: &net.IPNet{IP: r.Pods.Addr().AsSlice(), Mask: net.CIDRMask(r.Pods.Bits(), bits)},
 		Gw:  r.Via.AsSlice(), Protocol: routeProtocol,
 	}
+	if r.Tunnel {
+		link, err := netlink.LinkByName(tunnelName)
+		if err != nil {
+			return nil, err
+		}
+		out.LinkIndex = link.Attrs().Index
+		out.Flags = int(netlink.FLAG_ONLINK) // the other end is in no network of ours
+	}
+	return out, nil
 }
 
 // AddRoute implements Host.
 func (Machine) AddRoute(r Route) error {
-	if err := netlink.RouteReplace(r.netlink()); err != nil {
+	route, err := r.netlink()
+	if err == nil {
+		err = netlink.RouteReplace(route)
+	}
+	if r.Tunnel && errors.Is(err, unix.EINVAL) {
+		// IPv6 refuses a gateway that the route to be replaced leads past.
+		if err = netlink.RouteDel(&netlink.Route{Dst: route.Dst, Protocol: routeProtocol}); err == nil {
+			err = netlink.RouteAdd(route)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("add route to %s via %s: %w", r.Pods, r.Via, err)
 	}
 	return nil
@@ -93,7 +117,11 @@ func (Machine) AddRoute(r Route) error {
 
 // RemoveRoute implements Host.
 func (Machine) RemoveRoute(r Route) error {
-	if err := netlink.RouteDel(r.netlink()); err != nil && !errors.Is(err, unix.ESRCH) {
+	route, err := r.netlink()
+	if err == nil {
+		err = netlink.RouteDel(route)
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("remove route to %s via %s: %w", r.Pods, r.Via, err)
 	}
 	return nil
@@ -120,7 +148,7 @@ func (m Machine) OnLink(a netip.Addr) (Link, error) {
 }
 
 func (Machine) owner(a netip.Addr) (Link, error) {
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return Link{}, err
 	}
@@ -136,8 +164,8 @@ func (Machine) owner(a netip.Addr) (Link, error) {
 	return Link{}, fmt.Errorf("no interface has %s", a)
 }
 
-// Cleanup removes what a pod network leaves on a machine: routes, the CNI
-// configuration, the bridge and host-local's notes. The rules are the proxy's
+// Cleanup removes what a pod network leaves on a machine: routes, the tunnel,
+// the CNI configuration, the bridge and host-local's notes. The rules are the proxy's
 // to remove. To be called when no pod is left.
 func Cleanup(confDir, dataDir, bridge string) error {
 	if confDir == "" {
@@ -160,6 +188,7 @@ func Cleanup(confDir, dataDir, bridge string) error {
 	for _, r := range have {
 		errs = append(errs, m.RemoveRoute(r))
 	}
+	errs = append(errs, m.RemoveTunnel())
 	link, err := netlink.LinkByName(bridge)
 	var notFound netlink.LinkNotFoundError
 	switch {

@@ -57,8 +57,8 @@ func TestMachine(t *testing.T) {
 		}
 	}
 
-	r := Route{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParseAddr("192.0.2.2")}
-	moved := Route{r.Pods, netip.MustParseAddr("192.0.2.3")}
+	r := Route{Pods: netip.MustParsePrefix("10.244.1.0/24"), Via: netip.MustParseAddr("192.0.2.2")}
+	moved := Route{Pods: r.Pods, Via: netip.MustParseAddr("192.0.2.3")}
 	for _, add := range []Route{r, r, moved} {
 		if err := m.AddRoute(add); err != nil {
 			t.Fatal(err)

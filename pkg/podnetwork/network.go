@@ -30,7 +30,8 @@ type Config struct {
 	ConfDir     string       // of CNI configurations. Default /etc/cni/net.d
 	DataDir     string       // of host-local, which notes there what addresses are taken. Default /var/lib/cni/networks
 	Bridge      string       // Default podium0
-	MTU         int          // of pods; 0: that of the link to the other nodes
+	MTU         int          // of pods; 0: what fits the way to the other nodes
+	Tunnel      bool         // reach other nodes' pods by VXLAN; else by routes, which need one link
 	ClusterCIDR netip.Prefix // holds every pod; zero: only this node's pods are known
 	Resync      time.Duration
 }
@@ -47,6 +48,14 @@ type Host interface {
 	Routes() ([]Route, error)
 	AddRoute(Route) error // replaces a route to the same pods
 	RemoveRoute(Route) error
+	// SetTunnel makes the tunnel's device as given, unless it is; RemoveTunnel
+	// removes it with all it knows, if it is there.
+	SetTunnel(Tunnel) (changed bool, err error)
+	RemoveTunnel() error
+	// Entries are what the tunnel's device was told, also in earlier lives.
+	Entries() ([]Entry, error)
+	AddEntry(Entry) error // replaces one for the same address
+	RemoveEntry(Entry) error
 	// OnLink says whether an address is reached without a router, by which
 	// interface, and that interface's MTU.
 	OnLink(netip.Addr) (Link, error)
@@ -65,7 +74,8 @@ const (
 	DefaultDataDir = "/var/lib/cni/networks"
 	DefaultBridge  = "podium0"
 
-	resync = 30 * time.Second
+	resync       = 30 * time.Second
+	cidrPatience = 10 * time.Second // how long a new node may be without a range
 )
 
 // Network is the pod network of one node.
@@ -74,8 +84,8 @@ type Network struct {
 	nodes *informer.Informer[*corev1.Node]
 	wake  chan struct{}
 
-	reported map[netip.Addr]bool // nodes that were said to be unreachable
-	ready    netip.Prefix        // the pod CIDR in force
+	reported map[string]string // what was last told about a node, by its name
+	ready    netip.Prefix      // the pod CIDR in force
 }
 
 // New builds a pod network; Run starts it.
@@ -96,10 +106,10 @@ func New(cfg Config) *Network {
 		cfg:      cfg,
 		nodes:    informer.New(client.For[*corev1.Node](cfg.Client), informer.Options{Log: cfg.Log}),
 		wake:     make(chan struct{}, 1),
-		reported: map[netip.Addr]bool{},
+		reported: map[string]string{},
 	}
 	n.nodes.OnChange(func(old, new *corev1.Node) {
-		if old == nil || new == nil || podCIDR(old) != podCIDR(new) || internalIP(old) != internalIP(new) {
+		if old == nil || new == nil || seenOf(old) != seenOf(new) {
 			select {
 			case n.wake <- struct{}{}:
 			default:
@@ -136,6 +146,11 @@ func (n *Network) loop(ctx context.Context) error {
 	}
 }
 
+// seenOf is what the pod network depends on of a node.
+func seenOf(n *corev1.Node) string {
+	return fmt.Sprint(n.Spec.PodCIDR, n.Spec.PodCIDRs, n.Status.Addresses)
+}
+
 // reconcile brings the machine to what the nodes say now. Everything that can
 // be done is done; the errors come together.
 func (n *Network) reconcile() error {
@@ -144,34 +159,47 @@ func (n *Network) reconcile() error {
 		n.cfg.Log.Info("waiting for this node to be registered", "node", n.cfg.Node)
 		return nil
 	}
-	cidr := podCIDR(self)
-	if !cidr.IsValid() {
-		n.cfg.Log.Info("waiting for this node's pod CIDR", "node", n.cfg.Node)
+	own, bad := podCIDR(self)
+	if !own.IsValid() {
+		n.report([]trouble{*bad})
 		return nil
 	}
-	return errors.Join(n.local(cidr, self), n.routes())
+	peers, troubles := peersOf(n.nodes.List(), n.cfg.Node, own, n.cfg.ClusterCIDR)
+	if bad != nil {
+		troubles = append(troubles, *bad)
+	}
+	address := internalIP(self, own.Addr())
+	errs := []error{n.local(own, address)}
+	if n.cfg.Tunnel {
+		errs = append(errs, n.tunnel(own, address, peers))
+	} else {
+		direct, far, err := n.direct(peers)
+		peers, troubles = direct, append(troubles, far...)
+		errs = append(errs, err, n.cfg.Host.RemoveTunnel())
+	}
+	n.report(troubles)
+	return errors.Join(append(errs, n.routes(routesTo(peers, n.cfg.Tunnel)))...)
 }
 
 // local makes this node ready for pods: forwarding and rules first, the CNI
 // configuration last, because its presence says that pods may come.
-func (n *Network) local(cidr netip.Prefix, self *corev1.Node) error {
-	if err := n.cfg.Host.Sysctl("net/ipv4/ip_forward", "1"); err != nil {
+func (n *Network) local(cidr netip.Prefix, address netip.Addr) error {
+	forwarding, bridged := "net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables"
+	if cidr.Addr().Is6() {
+		forwarding, bridged = "net/ipv6/conf/all/forwarding", "net/bridge/bridge-nf-call-ip6tables"
+	}
+	if err := n.cfg.Host.Sysctl(forwarding, "1"); err != nil {
 		return fmt.Errorf("pods cannot be reached: %w", err)
 	}
 	if n.ready != cidr {
-		filtered := n.cfg.Host.Sysctl("net/bridge/bridge-nf-call-iptables", "1") == nil
+		filtered := n.cfg.Host.Sysctl(bridged, "1") == nil
 		if !filtered {
 			n.cfg.Log.Warn("the kernel does not show bridged packets to iptables (no br_netfilter): " +
 				"between pods of this node a Service hides the client's address")
 		}
 		n.cfg.SetRules(n.cfg.podRules(cidr, filtered))
 	}
-	mtu := n.cfg.MTU
-	if ip := internalIP(self); mtu == 0 && ip.IsValid() {
-		if link, err := n.cfg.Host.OnLink(ip); err == nil {
-			mtu = link.MTU
-		}
-	}
+	mtu := n.mtu(address)
 	conf, err := n.cfg.conflist(cidr, mtu)
 	if err != nil {
 		return err
@@ -187,26 +215,47 @@ func (n *Network) local(cidr netip.Prefix, self *corev1.Node) error {
 	return nil
 }
 
-func (n *Network) routes() error {
-	nodes := n.nodes.List()
+// mtu is that of pods: what the link to the other nodes carries, inside the
+// tunnel if there is one; 0 if nobody knows.
+func (n *Network) mtu(address netip.Addr) int {
+	if n.cfg.MTU != 0 || !address.IsValid() {
+		return n.cfg.MTU
+	}
+	link, err := n.cfg.Host.OnLink(address)
+	if err != nil {
+		return 0
+	}
+	if n.cfg.Tunnel {
+		return link.MTU - overhead(address)
+	}
+	return link.MTU
+}
+
+// direct are the peers on a link of this node's; the others are trouble.
+func (n *Network) direct(peers []peer) (near []peer, far []trouble, err error) {
+	var errs []error
+	for _, p := range peers {
+		link, err := n.cfg.Host.OnLink(p.address)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("the way to node %s at %s: %w", p.node.Name, p.address, err))
+		case !link.Direct:
+			far = append(far, trouble{p.node, reasonUnreachable, fmt.Sprintf(
+				"node %s does not share a link with %s (%s): pods of the two cannot reach each other. Put the nodes on one link, or run kube-proxy with --pod-network=vxlan on all of them",
+				n.cfg.Node, p.node.Name, p.address)})
+		default:
+			near = append(near, p)
+		}
+	}
+	return near, far, errors.Join(errs...)
+}
+
+func (n *Network) routes(want []Route) error {
 	have, err := n.cfg.Host.Routes()
 	if err != nil {
 		return err
 	}
-	var want []Route
 	var errs []error
-	for _, r := range wanted(nodes, n.cfg.Node) {
-		link, err := n.cfg.Host.OnLink(r.Via)
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("the way to node address %s: %w", r.Via, err))
-		case !link.Direct:
-			n.unreachable(r, nodes)
-		default:
-			delete(n.reported, r.Via)
-			want = append(want, r)
-		}
-	}
 	add, remove := diff(have, want)
 	for _, r := range remove {
 		n.cfg.Log.Info("route removed", "pods", r.Pods, "via", r.Via)
@@ -219,19 +268,19 @@ func (n *Network) routes() error {
 	return errors.Join(errs...)
 }
 
-// unreachable says once that a node is beyond a router.
-func (n *Network) unreachable(r Route, nodes []*corev1.Node) {
-	if n.reported[r.Via] {
-		return
-	}
-	n.reported[r.Via] = true
-	for _, node := range nodes {
-		if internalIP(node) == r.Via {
-			n.cfg.Log.Error("a node is not on the same link: its pods cannot be reached from here, since this pod network knows no tunnels",
-				"node", node.Name, "address", r.Via)
-			n.cfg.Events.Eventf(node, corev1.EventTypeWarning, "PodNetworkUnreachable",
-				"Node %s does not share a link with %s (%s): pods of the two cannot reach each other. Put the nodes on one link, or run with --pod-network=none and a network add-on",
-				n.cfg.Node, node.Name, r.Via)
+// report tells each trouble once, until it changes or goes.
+func (n *Network) report(troubles []trouble) {
+	now := map[string]string{}
+	for _, t := range troubles {
+		if t.reason == reasonNoCIDR && time.Since(t.node.CreationTimestamp.Time) < cidrPatience {
+			continue // its range is on the way; there will be another look
 		}
+		now[t.node.Name] = t.message
+		if n.reported[t.node.Name] == t.message {
+			continue
+		}
+		n.cfg.Log.Error("a node's pods cannot be served as they should be", "node", t.node.Name, "reason", t.reason, "why", t.message)
+		n.cfg.Events.Eventf(t.node, corev1.EventTypeWarning, t.reason, "%s", t.message)
 	}
+	n.reported = now
 }

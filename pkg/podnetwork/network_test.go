@@ -2,11 +2,13 @@ package podnetwork
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +22,8 @@ type machine struct {
 	files    map[string]string
 	sysctls  map[string]string
 	routes   []Route
+	tunnel   *Tunnel
+	entries  []Entry
 	bridging bool // has br_netfilter
 	far      netip.Addr
 	log      []string
@@ -57,6 +61,46 @@ func (m *machine) RemoveRoute(r Route) error {
 	return nil
 }
 
+func (m *machine) SetTunnel(t Tunnel) (bool, error) {
+	if m.tunnel != nil && *m.tunnel == t {
+		return false, nil
+	}
+	m.tunnel = &t
+	m.log = append(m.log, fmt.Sprintf("tunnel from %s over %s, mtu %d, address %s", t.Local, t.Link, t.MTU, t.Address))
+	return true, nil
+}
+
+func (m *machine) RemoveTunnel() error {
+	if m.tunnel != nil {
+		m.log = append(m.log, "remove tunnel")
+	}
+	m.tunnel, m.entries = nil, nil
+	m.routes = slices.DeleteFunc(m.routes, func(r Route) bool { return r.Tunnel })
+	return nil
+}
+
+func (m *machine) Entries() ([]Entry, error) { return slices.Clone(m.entries), nil }
+
+func (m *machine) AddEntry(e Entry) error {
+	m.log = append(m.log, "learn "+text(e))
+	m.entries = slices.DeleteFunc(m.entries, func(o Entry) bool { return !e.Forward && !o.Forward && o.IP == e.IP })
+	m.entries = append(m.entries, e)
+	return nil
+}
+
+func (m *machine) RemoveEntry(e Entry) error {
+	m.log = append(m.log, "forget "+text(e))
+	m.entries = slices.DeleteFunc(m.entries, func(o Entry) bool { return o == e })
+	return nil
+}
+
+func text(e Entry) string {
+	if e.Forward {
+		return e.MAC + " is at node " + e.IP.String()
+	}
+	return e.IP.String() + " has " + e.MAC
+}
+
 func (m *machine) OnLink(a netip.Addr) (Link, error) {
 	return Link{Direct: a != m.far, Name: "eth0", MTU: 1450}, nil
 }
@@ -70,9 +114,10 @@ func node(name, cidr, ip string) *corev1.Node {
 }
 
 func TestRoutesFollowTheNodes(t *testing.T) {
-	all := []*corev1.Node{node("a", "10.244.0.0/24", "192.0.2.1"), node("b", "10.244.1.0/24", "192.0.2.2"),
-		node("c", "10.244.2.0/24", "192.0.2.3"), node("no-cidr", "", "192.0.2.4"), node("six", "fd00::/64", "192.0.2.5")}
-	r := func(cidr, via string) Route { return Route{netip.MustParsePrefix(cidr), netip.MustParseAddr(via)} }
+	all := []*corev1.Node{node("a", "10.244.0.0/24", "192.0.2.1"), node("b", "10.244.1.0/24", "192.0.2.2"), node("c", "10.244.2.0/24", "192.0.2.3")}
+	r := func(cidr, via string) Route {
+		return Route{Pods: netip.MustParsePrefix(cidr), Via: netip.MustParseAddr(via)}
+	}
 	b, c := r("10.244.1.0/24", "192.0.2.2"), r("10.244.2.0/24", "192.0.2.3")
 	for name, tc := range map[string]struct {
 		reason      string
@@ -85,12 +130,91 @@ func TestRoutesFollowTheNodes(t *testing.T) {
 		"NewAddress": {"the new route replaces the old one: no moment without", []Route{r("10.244.1.0/24", "192.0.2.7"), c}, []Route{b}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			add, remove := diff(tc.have, wanted(all, "a"))
+			peers, _ := peersOf(all, "a", netip.MustParsePrefix("10.244.0.0/24"), netip.Prefix{})
+			add, remove := diff(tc.have, routesTo(peers, false))
 			if d := cmp.Diff([][]Route{tc.add, tc.remove}, [][]Route{add, remove}, cmp.Comparer(func(a, b Route) bool { return a == b })); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
 		})
 	}
+}
+
+func TestPeers(t *testing.T) {
+	two := node("x", "10.244.7.0/24", "192.0.2.7")
+	two.Spec.PodCIDRs = []string{"10.244.7.0/24", "fd00::/64"}
+	older := func(n *corev1.Node) *corev1.Node {
+		n.CreationTimestamp = metav1.Time{Time: time.Unix(1, 0)}
+		return n
+	}
+	younger := func(n *corev1.Node) *corev1.Node {
+		n.CreationTimestamp = metav1.Time{Time: time.Unix(2, 0)}
+		return n
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		nodes  []*corev1.Node
+		want   string // peers, then troubles
+	}{
+		"Good":        {"a node with range and address is reached", []*corev1.Node{node("b", "10.244.1.0/24", "192.0.2.2")}, "b 10.244.1.0/24 at 192.0.2.2"},
+		"NoRange":     {"nobody knows where its pods are", []*corev1.Node{node("b", "", "192.0.2.2")}, "b PodCIDRMissing"},
+		"NotARange":   {"nonsense is named", []*corev1.Node{node("b", "10.244.1.0/240", "192.0.2.2")}, "b PodCIDRInvalid"},
+		"NoRoom":      {"one address is no range", []*corev1.Node{node("b", "10.244.1.1/32", "192.0.2.2")}, "b PodCIDRInvalid"},
+		"OtherFamily": {"one family is served", []*corev1.Node{node("b", "fd00::/64", "192.0.2.2")}, "b PodCIDRInvalid"},
+		"WholeWorld":  {"a range outside the cluster's would take everybody's traffic", []*corev1.Node{node("b", "0.0.0.0/0", "192.0.2.2")}, "b PodCIDRInvalid"},
+		"NoAddress":   {"there is no way to it", []*corev1.Node{node("b", "10.244.1.0/24", "")}, "b NodeAddressMissing"},
+		"OursClaimed": {"this node's own pods stay its own", []*corev1.Node{older(node("b", "10.244.0.128/25", "192.0.2.2"))}, "b PodCIDROverlap"},
+		"OlderIsBelieved": {"the older of two that overlap is reached", []*corev1.Node{younger(node("b", "10.244.4.0/24", "192.0.2.2")), older(node("c", "10.244.4.0/23", "192.0.2.3"))},
+			"c 10.244.4.0/23 at 192.0.2.3; b PodCIDROverlap"},
+		"DualStack": {"the first range is served, and it is said that the other is not", []*corev1.Node{two}, "x 10.244.7.0/24 at 192.0.2.7; x DualStackNotSupported"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			self := younger(node("a", "10.244.0.0/24", "192.0.2.1"))
+			peers, troubles := peersOf(append(tc.nodes, self), "a", netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("10.244.0.0/16"))
+			var got []string
+			for _, p := range peers {
+				got = append(got, fmt.Sprintf("%s %s at %s", p.node.Name, p.pods, p.address))
+			}
+			for _, tr := range troubles {
+				got = append(got, tr.node.Name+" "+tr.reason)
+			}
+			if d := cmp.Diff(tc.want, strings.Join(got, "; ")); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
+	}
+}
+
+// The steps by which a tunnel is made, follows a node to another address, and
+// is left for routes.
+func TestTunnel(t *testing.T) {
+	m := &machine{files: map[string]string{}, sysctls: map[string]string{}}
+	n := &Network{cfg: Config{Log: slog.New(slog.DiscardHandler), Host: m, Tunnel: true}}
+	own, address := netip.MustParsePrefix("10.244.0.0/24"), netip.MustParseAddr("192.0.2.1")
+	b := func(ip string) []peer {
+		peers, _ := peersOf([]*corev1.Node{node("a", "10.244.0.0/24", "192.0.2.1"), node("b", "10.244.1.0/24", ip)}, "a", own, netip.Prefix{})
+		return peers
+	}
+	step := func(what string, peers []peer, want ...string) {
+		t.Helper()
+		for range 2 { // the second time there is nothing to do
+			err := n.tunnel(own, address, peers)
+			if err := errors.Join(err, n.routes(routesTo(peers, true))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := cmp.Diff(want, m.log); d != "" {
+			t.Errorf("%s (-want +got):\n%s", what, d)
+		}
+		m.log = nil
+	}
+	first, second := mac(netip.MustParseAddr("192.0.2.2")).String(), mac(netip.MustParseAddr("192.0.2.3")).String()
+	step("a tunnel is made", b("192.0.2.2"),
+		"tunnel from 192.0.2.1 over eth0, mtu 1400, address 10.244.0.0",
+		"learn "+first+" is at node 192.0.2.2", "learn 10.244.1.0 has "+first, "add 10.244.1.0/24 via 10.244.1.0")
+	step("the other node's address changes", b("192.0.2.3"),
+		"learn "+second+" is at node 192.0.2.3", "learn 10.244.1.0 has "+second, "forget "+first+" is at node 192.0.2.2")
+	step("the other node goes", nil,
+		"forget "+second+" is at node 192.0.2.3", "forget 10.244.1.0 has "+second, "remove 10.244.1.0/24 via 10.244.1.0")
 }
 
 func TestLocal(t *testing.T) {
@@ -131,7 +255,6 @@ func TestLocal(t *testing.T) {
   ]
 }
 `
-	self := node("b", "10.244.1.0/24", "192.0.2.2")
 	for name, tc := range map[string]struct {
 		reason   string
 		bridging bool
@@ -158,7 +281,7 @@ func TestLocal(t *testing.T) {
 				SetRules:    func(f rules.Fragment) { set.Put("pods", f) },
 			}}
 			for range 2 {
-				if err := n.local(podCIDR(self), self); err != nil {
+				if err := n.local(netip.MustParsePrefix("10.244.1.0/24"), netip.MustParseAddr("192.0.2.2")); err != nil {
 					t.Fatal(err)
 				}
 			}

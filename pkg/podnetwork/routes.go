@@ -4,28 +4,28 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // Route leads to the pods of another node.
 type Route struct {
-	Pods netip.Prefix
-	Via  netip.Addr // the node's address
+	Pods   netip.Prefix
+	Via    netip.Addr // the node's address or, through the tunnel, the other end's
+	Tunnel bool
 }
 
 func compareRoutes(a, b Route) int {
 	return cmp.Or(a.Pods.Addr().Compare(b.Pods.Addr()), cmp.Compare(a.Pods.Bits(), b.Pods.Bits()), a.Via.Compare(b.Via))
 }
 
-// wanted are the routes to all other nodes that have pods and an address.
-func wanted(nodes []*corev1.Node, self string) []Route {
+// routesTo are the routes to all other nodes.
+func routesTo(peers []peer, tunnel bool) []Route {
 	var out []Route
-	for _, n := range nodes {
-		cidr, via := podCIDR(n), internalIP(n)
-		if n.Name != self && cidr.IsValid() && via.IsValid() {
-			out = append(out, Route{cidr, via})
+	for _, p := range peers {
+		r := Route{Pods: p.pods, Via: p.address}
+		if tunnel {
+			r.Via, r.Tunnel = p.gateway(), true
 		}
+		out = append(out, r)
 	}
 	slices.SortFunc(out, compareRoutes)
 	return out
@@ -45,23 +45,4 @@ func diff(have, want []Route) (add, remove []Route) {
 		}
 	}
 	return add, remove
-}
-
-// podCIDR is the node's IPv4 range of pods, invalid while it has none.
-func podCIDR(n *corev1.Node) netip.Prefix {
-	for _, text := range append([]string{n.Spec.PodCIDR}, n.Spec.PodCIDRs...) {
-		if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is4() {
-			return p.Masked()
-		}
-	}
-	return netip.Prefix{}
-}
-
-func internalIP(n *corev1.Node) netip.Addr {
-	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil && ip.Is4() {
-			return ip
-		}
-	}
-	return netip.Addr{}
 }

@@ -37,7 +37,7 @@ func (c *Config) podRules(podCIDR netip.Prefix, bridgeFiltered bool) rules.Fragm
 	f.Add(forward, "-o "+c.Bridge, "-j ACCEPT")
 
 	pods, cluster := rules.Src(podCIDR.Masked()), podCIDR.Masked()
-	if c.ClusterCIDR.IsValid() {
+	if c.ClusterCIDR.IsValid() && c.ClusterCIDR.Addr().Is4() == cluster.Addr().Is4() {
 		cluster = c.ClusterCIDR.Masked()
 	}
 	if !bridgeFiltered {
@@ -46,7 +46,11 @@ func (c *Config) podRules(podCIDR netip.Prefix, bridgeFiltered bool) rules.Fragm
 		f.Add(egress, pods, rules.Dst(podCIDR.Masked()), "-m conntrack --ctstate DNAT", "-j MASQUERADE")
 	}
 	f.Add(egress, pods, rules.Dst(cluster), "-j RETURN")
-	f.Add(egress, pods, "-d 224.0.0.0/4", "-j RETURN")
+	multicast := "-d 224.0.0.0/4"
+	if cluster.Addr().Is6() {
+		multicast = "-d ff00::/8"
+	}
+	f.Add(egress, pods, multicast, "-j RETURN")
 	f.Add(egress, pods, "-j MASQUERADE")
 	return f
 }

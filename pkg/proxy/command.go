@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +48,13 @@ type options struct {
 	cniConfDir, cniDataDir, bridge string
 	podMTU                         int
 }
+
+// The values of --pod-network.
+const (
+	networkRoutes = "routes"
+	networkVXLAN  = "vxlan"
+	networkNone   = "none"
+)
 
 // NewCommand is kube-proxy.
 func NewCommand() *cobra.Command {
@@ -96,11 +104,11 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.IntVar(&o.conntrackPerCore, "conntrack-max-per-core", 32768, "least size of the connection table, per CPU; 0: as it is")
 	f.IntVar(&o.conntrackMin, "conntrack-min", 131072, "least size of the connection table, with --conntrack-max-per-core")
 	f.BoolVar(&o.cleanup, "cleanup", false, "remove all rules of ours and the pod network, and exit")
-	f.StringVar(&o.podNetwork, "pod-network", "bridge", "the pods' network: bridge, or none to leave it to a network add-on")
+	f.StringVar(&o.podNetwork, "pod-network", networkRoutes, "how pods reach those of other nodes: routes, where the nodes share a link; vxlan, across routers; none leaves the pods' network to an add-on")
 	f.StringVar(&o.cniDataDir, "cni-data-dir", podnetwork.DefaultDataDir, "folder where the host-local plugin notes which addresses are taken")
 	f.StringVar(&o.cniConfDir, "cni-conf-dir", podnetwork.DefaultConfDir, "folder that the container runtime reads CNI configurations from")
 	f.StringVar(&o.bridge, "bridge-name", podnetwork.DefaultBridge, "name of the pods' bridge")
-	f.IntVar(&o.podMTU, "pod-mtu", 0, "MTU of pods (default: that of the link to the other nodes)")
+	f.IntVar(&o.podMTU, "pod-mtu", 0, "MTU of pods (default: what fits the way to the other nodes)")
 }
 
 var interfaceName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,14}$`)
@@ -112,8 +120,8 @@ func (o *options) validate() error {
 	if o.mode != "iptables" && o.mode != "" {
 		bad("--proxy-mode=%s is not available: use iptables", o.mode)
 	}
-	if o.podNetwork != "bridge" && o.podNetwork != "none" {
-		bad("--pod-network=%s: use bridge, or none to leave pods to a network add-on", o.podNetwork)
+	if !slices.Contains([]string{networkRoutes, networkVXLAN, networkNone}, o.podNetwork) {
+		bad("--pod-network=%s: use routes, vxlan, or none to leave pods to a network add-on", o.podNetwork)
 	}
 	if !interfaceName.MatchString(o.bridge) {
 		bad("--bridge-name=%q is not a name for an interface (at most 15 letters, digits, '-', '_', '.')", o.bridge)
@@ -201,13 +209,14 @@ func (o *options) daemon(log *slog.Logger) (Daemon, error) {
 		HealthzAddress: o.healthz, MetricsAddress: o.metrics,
 		Sysctl: machine.Sysctl,
 	}
-	if o.podNetwork == "bridge" {
+	if o.podNetwork != networkNone {
 		if podnetwork.PluginDir() == "" {
 			log.Warn("no CNI plugins in /opt/cni/bin or /usr/lib/cni: pods will not start (Debian's package: containernetworking-plugins)")
 		}
 		d.PodNetwork = &podnetwork.Config{
 			Node: node, Client: c, Events: d.Events, Log: log, Host: machine,
 			ConfDir: o.cniConfDir, DataDir: o.cniDataDir, Bridge: o.bridge, MTU: o.podMTU, ClusterCIDR: rules.ClusterCIDR,
+			Tunnel: o.podNetwork == networkVXLAN,
 		}
 	}
 	return d, nil
@@ -239,7 +248,7 @@ func (o *options) cleanUp(ctx context.Context) error {
 	}
 	withEverything := iptables.Planner{LocalhostNodePorts: true, Kernel: iptables.AllFeatures()}
 	errs := []error{iptables.Cleanup(ctx, kernel, append(withEverything.Hooks(), podnetwork.Hooks()...))}
-	if o.podNetwork == "bridge" {
+	if o.podNetwork != networkNone {
 		errs = append(errs, podnetwork.Cleanup(o.cniConfDir, o.cniDataDir, o.bridge), kernel.RemoveEmptyHostPorts())
 	}
 	return errors.Join(errs...)

@@ -15,7 +15,7 @@ func TestFlagsThatCannotBeHonoured(t *testing.T) {
 		"NftablesIsNotThere":   {[]string{"--proxy-mode=nftables"}, "--proxy-mode=nftables is not available: use iptables"},
 		"NorIPVS":              {[]string{"--proxy-mode=ipvs"}, "--proxy-mode=ipvs is not available"},
 		"IPv6":                 {[]string{"--cluster-cidr=fd00::/56"}, "only IPv4 is proxied"},
-		"PodNetwork":           {[]string{"--pod-network=vxlan"}, "--pod-network=vxlan"},
+		"PodNetwork":           {[]string{"--pod-network=bridge"}, "--pod-network=bridge"},
 		"BridgeName":           {[]string{"--bridge-name=../etc"}, "--bridge-name"},
 		"DetectWithoutCIDR":    {[]string{"--detect-local-mode=ClusterCIDR"}, "needs --cluster-cidr"},
 		"DetectWithoutBridge":  {[]string{"--detect-local-mode=BridgeInterface"}, "--pod-bridge-interface"},
