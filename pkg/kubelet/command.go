@@ -24,6 +24,7 @@ import (
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/resources"
+	"podium/pkg/kubelet/sysctls"
 	"podium/pkg/scheme"
 )
 
@@ -49,7 +50,7 @@ type options struct {
 	endpoint, cgroupDriver, cgroupRoot                            string
 	clusterDomain, resolvConf, infraImage                         string
 	bindAddress, healthzAddress, certFile, keyFile, clientCA      string
-	nodeIPs, clusterDNS, taints                                   []string
+	nodeIPs, clusterDNS, taints, unsafeSysctls                    []string
 	labels, kubeReserved, systemReserved                          map[string]string
 	port, healthzPort, maxPods, parallelPulls, logMaxFiles        int
 	gcHigh, gcLow                                                 int
@@ -106,7 +107,8 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringSliceVar(&o.clusterDNS, "cluster-dns", nil, "addresses of the cluster's name servers")
 	fs.StringVar(&o.clusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
 	fs.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "the host's resolver configuration, for pods that use it; empty: none")
-	fs.BoolVar(&o.seccompDefault, "seccomp-default", false, "use the runtime's seccomp profile where a pod says nothing")
+	fs.BoolVar(&o.seccompDefault, "seccomp-default", true, "use the runtime's seccomp profile where a pod says nothing")
+	fs.StringSliceVar(&o.unsafeSysctls, "allowed-unsafe-sysctls", nil, "sysctls that pods may set beside the safe ones, which must be namespaced: names, or patterns like kernel.msg*")
 	fs.DurationVar(&o.syncPeriod, "sync-frequency", time.Minute, "how often the contents of configMap, secret and other volumes are refreshed")
 	fs.DurationVar(&o.drainTimeout, "endpoint-drain-timeout", 5*time.Second, "how long a deleted pod waits for the proxies to take it out of rotation before it is told to stop; 0: not at all")
 	fs.BoolVar(&o.serialPulls, "serialize-image-pulls", false, "pull one image at a time")
@@ -187,6 +189,9 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	log.Info("container runtime", "version", version, "endpoint", o.endpoint)
 	if cfg.Machine, err = thisMachine(cfg.NodeName, o.nodeIPs, o.rootDir, version); err != nil {
 		return err
+	}
+	if cfg.Machine.Host.Sysctls, err = sysctls.New(cfg.Machine.Info.KernelVersion, o.unsafeSysctls); err != nil {
+		return fmt.Errorf("--allowed-unsafe-sysctls: %w", err)
 	}
 	if cfg.Cgroups, err = o.cgroups(ctx, conn.Runtime, log); err != nil {
 		return err

@@ -88,6 +88,7 @@ type Machine struct {
 	Info      corev1.NodeSystemInfo
 	Capacity  corev1.ResourceList  // CPU, memory, storage; pods are Config's
 	Pressure  func() node.Pressure // nil: none
+	Host      pods.Host            // what it can enforce
 }
 
 // ImageGC bounds the disk that images take; zero values turn it off.
@@ -201,7 +202,7 @@ func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Ag
 		Probes:   probes.Config{Check: probes.Checker{Runtime: cfg.Runtime, Dial: cfg.Dial}, Events: recorder, Log: cfg.Log},
 		Events:   recorder, Log: cfg.Log,
 		ClusterDNS: cfg.ClusterDNS, ClusterDomain: cfg.ClusterDomain, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
-		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), SeccompDefault: cfg.SeccompDefault, ParallelPulls: cfg.ParallelPulls,
+		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), SeccompDefault: cfg.SeccompDefault, Host: cfg.Machine.Host, ParallelPulls: cfg.ParallelPulls,
 		DrainTimeout: cfg.DrainTimeout, RefreshPeriod: cfg.RefreshPeriod, LogMaxSize: cfg.LogMaxSize, LogMaxFiles: cfg.LogMaxFiles,
 	}
 	if cfg.DrainTimeout > 0 {

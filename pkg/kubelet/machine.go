@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podium/pkg/kubelet/node"
+	"podium/pkg/kubelet/pods"
 	"podium/pkg/version"
 )
 
@@ -53,9 +54,15 @@ func thisMachine(name string, nodeIPs []string, rootDir, runtimeVersion string) 
 		return Machine{}, fmt.Errorf("--root-dir %s: %w", rootDir, err)
 	}
 	m.Capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(fs.Blocks)*fs.Bsize, resource.BinarySI)
+	m.Host = pods.Host{AppArmor: firstLine("/sys/module/apparmor/parameters/enabled") == "Y", SELinux: exists("/sys/fs/selinux/enforce")}
 	hugePages(m.Capacity, "/sys/kernel/mm/hugepages")
 	m.Pressure = func() node.Pressure { return pressure(rootDir) }
 	return m, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func systemInfo(runtimeVersion string) corev1.NodeSystemInfo {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
 )
 
@@ -94,6 +95,9 @@ func preparePod(off PluginSet) func(ctx context.Context, b Backend, new, old *co
 			new.Generation = nextGeneration(&old.ObjectMeta, apiequality.Semantic.DeepEqual(new.Spec, old.Spec))
 			return nil
 		}
+		for _, text := range podspec.AppArmorFields(new.Annotations, &new.Spec) {
+			request.Warn(ctx, text)
+		}
 		new.Generation = 1
 		new.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podspec.QOSClass(&new.Spec)}
 		if !off.Has(Priority) {
@@ -154,14 +158,17 @@ func toleratesEviction(tolerations []corev1.Toleration, key string) bool {
 }
 
 func validatePod(new, old *corev1.Pod) field.ErrorList {
-	path := field.NewPath("spec")
+	path, metadata := field.NewPath("spec"), field.NewPath("metadata")
 	if old == nil {
-		return podspec.Validate(&new.Spec, path)
+		errs := podspec.ValidateAppArmorAnnotations(new.Annotations, &new.Spec, metadata, path)
+		return append(errs, podspec.Validate(&new.Spec, path)...)
 	}
+	errs := podspec.ValidateAppArmorUpdate(new.Annotations, old.Annotations, metadata.Child("annotations"))
 	if apiequality.Semantic.DeepEqual(new.Spec, old.Spec) {
-		return nil
+		return errs
 	}
-	return append(podspec.Validate(&new.Spec, path), podspec.ValidateUpdate(&new.Spec, &old.Spec, path)...)
+	errs = append(errs, podspec.Validate(&new.Spec, path)...)
+	return append(errs, podspec.ValidateUpdate(&new.Spec, &old.Spec, path)...)
 }
 
 func podFields(pod *corev1.Pod) fields.Set {

@@ -55,7 +55,7 @@ func templateWarnings(name string, t *corev1.PodTemplateSpec) []string {
 	if len(validation.IsDNS1123Label(name)) > 0 && name != "" {
 		out = append(out, "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: "+fmt.Sprint(validation.IsDNS1123Label(name)))
 	}
-	return append(out, podspec.Warnings(&t.Spec, field.NewPath("spec", "template", "spec"))...)
+	return append(out, podspec.TemplateWarnings(t, field.NewPath("spec", "template"))...)
 }
 
 // count is one number of a status.

@@ -22,15 +22,27 @@ func (w *worker) admit(context.Context) {
 		w.enter(terminating)
 		return
 	}
+	if r := w.m.cfg.Host.refuse(w.pod); r != nil && w.observed.empty() && w.pod.Status.StartTime == nil {
+		w.reject(r)
+		return
+	}
 	refusal, known := w.m.admit(w.pod, !w.observed.empty())
 	if !known {
 		w.again(time.Now().Add(100 * time.Millisecond)) // until the node is registered
 		return
 	}
 	if refusal == nil {
+		if wantsSELinux(w.pod) && !w.m.cfg.Host.SELinux && w.observed.empty() {
+			w.event(corev1.EventTypeWarning, "SELinuxNotEnabled", "SELinux is not enabled on the host: seLinuxOptions have no effect")
+		}
 		w.enter(starting)
 		return
 	}
+	w.reject(refusal)
+}
+
+// reject ends the pod before it has begun.
+func (w *worker) reject(refusal *refusal) {
 	w.verdict = &verdict{phase: corev1.PodFailed, reason: refusal.reason, message: "Pod was rejected: " + refusal.message, refused: true}
 	w.log.Warn("pod refused", "reason", refusal.reason, "message", refusal.message)
 	w.event(corev1.EventTypeWarning, refusal.reason, refusal.message)

@@ -68,6 +68,7 @@ type Config struct {
 	HostsFile      string        // the host's /etc/hosts
 	MemoryCapacity int64         // of the node, for OOM scores
 	SeccompDefault bool          // RuntimeDefault where a pod says nothing
+	Host           Host          // what the machine can enforce
 	ParallelPulls  int           // 0: 1
 	DrainTimeout   time.Duration // how long proxies may take to let go of a pod
 	RefreshPeriod  time.Duration // of volumes' contents; 0: 1 minute

@@ -3,10 +3,12 @@ package pods
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -40,14 +42,22 @@ func terminationMessage(s *runtimeapi.ContainerStatus) string {
 	return ""
 }
 
-// tail reads the last n bytes of a file.
+// tail reads the last n bytes of a file. A container may have put something
+// else in its place: no link is followed, and no pipe is waited for.
 func tail(path string, n int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Size() > n {
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", path)
+	}
+	if st.Size() > n {
 		if _, err := f.Seek(-n, io.SeekEnd); err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/resources"
+	"podium/pkg/kubelet/sysctls"
 )
 
 // maxHostname is what the kernel takes as a host's name, without the final NUL.
@@ -55,7 +56,7 @@ func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent st
 	if s := pod.Spec.SecurityContext; s != nil && len(s.Sysctls) > 0 {
 		c.Linux.Sysctls = map[string]string{}
 		for _, ctl := range s.Sysctls {
-			c.Linux.Sysctls[strings.ReplaceAll(ctl.Name, "/", ".")] = ctl.Value
+			c.Linux.Sysctls[sysctls.Name(ctl.Name)] = ctl.Value
 		}
 	}
 	if len(pod.Spec.Overhead) > 0 {

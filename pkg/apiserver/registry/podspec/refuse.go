@@ -96,10 +96,8 @@ func (r *refusals) podSecurity(s *corev1.PodSecurityContext, path *field.Path) {
 	if s == nil {
 		return
 	}
-	r.when(s.SELinuxOptions != nil, path.Child("seLinuxOptions"))
 	r.when(s.SELinuxChangePolicy != nil, path.Child("seLinuxChangePolicy"))
 	r.when(s.WindowsOptions != nil, path.Child("windowsOptions"))
-	r.when(s.AppArmorProfile != nil, path.Child("appArmorProfile"))
 	r.when(s.SupplementalGroupsPolicy != nil && *s.SupplementalGroupsPolicy != corev1.SupplementalGroupsPolicyMerge, path.Child("supplementalGroupsPolicy"))
 }
 
@@ -114,10 +112,7 @@ func (r *refusals) container(c *corev1.Container, path *field.Path) {
 		r.when(mode != nil && *mode == corev1.RecursiveReadOnlyEnabled, path.Child("volumeMounts").Index(i).Child("recursiveReadOnly"))
 	}
 	if s := c.SecurityContext; s != nil {
-		path := path.Child("securityContext")
-		r.when(s.SELinuxOptions != nil, path.Child("seLinuxOptions"))
-		r.when(s.WindowsOptions != nil, path.Child("windowsOptions"))
-		r.when(s.AppArmorProfile != nil, path.Child("appArmorProfile"))
+		r.when(s.WindowsOptions != nil, path.Child("securityContext", "windowsOptions"))
 	}
 }
 
@@ -170,6 +165,11 @@ func Warnings(spec *corev1.PodSpec, path *field.Path) []string {
 		out = append(out, duplicateEnv(spec.InitContainers[i].Env, path.Child("initContainers").Index(i).Child("env"))...)
 	}
 	return out
+}
+
+// TemplateWarnings are those of the pods to come.
+func TemplateWarnings(t *corev1.PodTemplateSpec, path *field.Path) []string {
+	return append(Warnings(&t.Spec, path.Child("spec")), appArmorTemplateWarnings(t.Annotations, &t.Spec, path)...)
 }
 
 // duplicateEnv: the last of several variables of one name wins, which is

@@ -28,7 +28,8 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 		errs = append(errs, oneOf(*p, path.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
 	}
 	errs = append(errs, validateSysctls(s.Sysctls, spec, path.Child("sysctls"))...)
-	return append(errs, validateSeccomp(s.SeccompProfile, path.Child("seccompProfile"))...)
+	errs = append(errs, validateSeccomp(s.SeccompProfile, path.Child("seccompProfile"))...)
+	return append(errs, validateAppArmor(s.AppArmorProfile, path.Child("appArmorProfile"))...)
 }
 
 func validateID(id *int64, check func(int64) []string, path *field.Path) field.ErrorList {
@@ -46,9 +47,8 @@ func validateSecurity(s *corev1.SecurityContext, path *field.Path) field.ErrorLi
 	errs = append(errs, validateID(s.RunAsUser, validation.IsValidUserID, path.Child("runAsUser"))...)
 	errs = append(errs, validateID(s.RunAsGroup, validation.IsValidGroupID, path.Child("runAsGroup"))...)
 	errs = append(errs, validateSeccomp(s.SeccompProfile, path.Child("seccompProfile"))...)
-	if p := s.ProcMount; p != nil && *p != corev1.DefaultProcMount {
-		errs = append(errs, field.NotSupported(path.Child("procMount"), *p, []corev1.ProcMountType{corev1.DefaultProcMount}))
-	}
+	errs = append(errs, validateAppArmor(s.AppArmorProfile, path.Child("appArmorProfile"))...)
+	errs = append(errs, validateProcMount(s.ProcMount, path.Child("procMount"))...)
 	if s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
 		return errs
 	}
@@ -59,6 +59,21 @@ func validateSecurity(s *corev1.SecurityContext, path *field.Path) field.ErrorLi
 		errs = append(errs, field.Invalid(path, s, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
 	}
 	return errs
+}
+
+// validateProcMount: an unmasked /proc is only for pods in a user namespace of
+// their own, which no pod here is in.
+func validateProcMount(p *corev1.ProcMountType, path *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	switch *p {
+	case corev1.DefaultProcMount:
+		return nil
+	case corev1.UnmaskedProcMount:
+		return field.ErrorList{field.Invalid(path, *p, "`hostUsers` must be false to use `Unmasked`")}
+	}
+	return field.ErrorList{field.NotSupported(path, *p, []corev1.ProcMountType{corev1.DefaultProcMount, corev1.UnmaskedProcMount})}
 }
 
 func validateSeccomp(p *corev1.SeccompProfile, path *field.Path) field.ErrorList {
