@@ -1,6 +1,6 @@
 # Everything a person or CI does with this repository. `make help` lists it.
 
-BINARIES := kube-apiserver kube-scheduler kube-controller-manager kubelet kube-proxy cluster-dns etcd podium
+BINARIES := kube-apiserver kube-scheduler kube-controller-manager kubelet kube-proxy cluster-dns etcd etcdutl podium
 GOFLAGS_BUILD := -trimpath -ldflags "-s -w"
 RUN      ?= _run
 

@@ -126,6 +126,8 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, req *request.Reque
 		daemon.MetricsHandler(s.cfg.Registry).ServeHTTP(w, r)
 	case r.URL.Path == "/version" || r.URL.Path == "/version/":
 		serveVersion(w, r)
+	case r.URL.Path == request.SnapshotPath && s.cfg.Snapshot != nil:
+		s.serveSnapshot(w, r)
 	case segment == "openapi" && s.openapi != nil:
 		s.openapi.ServeHTTP(w, r)
 	case r.URL.Path == authn.IssuerPath && s.cfg.Tokens != nil:

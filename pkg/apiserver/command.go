@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -217,7 +218,7 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
 		Listener: listener, TLS: tlsConfig, Registry: daemon.Metrics(),
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
-		Tokens:  tokens, Anonymous: o.anonymous, Disabled: disabled, PodSecurity: podSecurity, Profiling: o.profiling,
+		Tokens:  tokens, Anonymous: o.anonymous, Disabled: disabled, PodSecurity: podSecurity, Profiling: o.profiling, Snapshot: store.Snapshot,
 		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
 		CompactEvery: o.keepPast(), EventTTL: o.eventTTL, ShutdownDelay: o.delay,
 		Advertise: advertise, ServiceCIDR: cidr, Identity: o.identity,
@@ -262,6 +263,7 @@ func (o *options) keepPast() time.Duration {
 // closingStore is a store to be closed at the end.
 type closingStore interface {
 	storage.Store
+	Snapshot(context.Context) (io.ReadCloser, error)
 	Close() error
 }
 

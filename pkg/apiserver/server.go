@@ -57,6 +57,10 @@ type Config struct {
 	Audit         Auditor            // optional
 	Profiling     bool               // serve /debug/pprof
 
+	// Snapshot begins a copy of all that is stored, as it is stored, with its
+	// SHA-256 behind it; optional: without it /snapshot is not served.
+	Snapshot func(context.Context) (io.ReadCloser, error)
+
 	// Repair puts right what a crash between two writes has left behind:
 	// optional, called once the server is up and now and then.
 	Repair func(context.Context, registry.Backend) error

@@ -95,3 +95,42 @@ func newCerts(streams IO, check, renew machineRun) *cobra.Command {
 	}
 	return cmd
 }
+
+// fileRun is what a command does with this machine and a file.
+type fileRun func(context.Context, machine.Config, machine.Host, string) error
+
+func newBackup(streams IO, run fileRun) *cobra.Command {
+	cfg := machine.Default()
+	cfg.Out = streams.Out
+	return &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Write this control plane's store, keys and configuration into one archive",
+		Long: `Write this control plane's store, keys and configuration into one archive: a
+snapshot of etcd, which the apiserver streams, and all of /etc/podium. FILE is
+there whole or not at all. Whoever can read it owns the cluster.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return run(cmd.Context(), cfg, machine.ThisHost{}, args[0])
+		},
+	}
+}
+
+func newRestore(streams IO, run fileRun) *cobra.Command {
+	cfg := machine.Default()
+	cfg.Out = streams.Out
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make this machine the control plane that a backup was made of",
+		Long: `Make this machine the control plane that a backup was made of: a blank one
+with the same address, or the same one with its present state. The archive is
+checked before anything is touched; what was here is put aside beside it
+(/etc/podium.before-TIME, /var/lib/podium/etcd.before-TIME).`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return run(cmd.Context(), cfg, machine.ThisHost{}, args[0])
+		},
+	}
+	cmd.Flags().DurationVar(&cfg.Wait, "wait", cfg.Wait, "how long to wait for each of: the apiserver, the node")
+	cmd.Flags().StringSliceVar(&cfg.IgnorePreflight, "ignore-preflight-errors", nil, "preflight checks that shall only warn; all: each of them")
+	return cmd
+}

@@ -56,7 +56,8 @@ func newCommand(f *Factory) *cobra.Command {
 		newVersion(f, runVersion), newConfig(f))
 	group("machine", "This machine (systemd):",
 		newInit(f.IO, machine.Init), newReset(f.IO, machine.Reset),
-		newCerts(f.IO, machine.CheckCertificates, machine.RenewCertificates))
+		newCerts(f.IO, machine.CheckCertificates, machine.RenewCertificates),
+		newBackup(f.IO, machine.Backup), newRestore(f.IO, machine.Restore))
 	return root
 }
 

@@ -42,10 +42,13 @@ func (i *Info) ReadOnly() bool {
 	return false
 }
 
+// SnapshotPath is the page that streams the store's snapshot.
+const SnapshotPath = "/snapshot"
+
 // LongRunning says that the request lasts as long as its client wants: it has
 // no deadline and takes no place among the requests in flight.
 func (i *Info) LongRunning() bool {
-	if i.Verb == "watch" {
+	if i.Verb == "watch" || !i.IsResource && i.Path == SnapshotPath {
 		return true
 	}
 	switch i.Subresource {

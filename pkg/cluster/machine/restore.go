@@ -1,0 +1,145 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// revisionBump is by how much the store's revision is raised: clients that saw
+// revisions after the snapshot must not take newer ones for those.
+const revisionBump = "1000000000"
+
+// Restore makes this machine the control plane that a backup was made of. All
+// of the archive is checked before anything is touched; what was here is put
+// aside, not deleted. Members of etcd on other machines have to join again.
+func Restore(ctx context.Context, cfg Config, host Host, file string) error {
+	if !host.IsRoot() {
+		return errors.New("only root may do this: run it as root (sudo)")
+	}
+	if err := os.MkdirAll(cfg.at(dataDir), 0o700); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(cfg.at(dataDir), "restore-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	r := &restoring{work: work}
+	if r.machine, err = r.check(cfg, host, file); err != nil {
+		return fmt.Errorf("%s: %w (nothing was changed)", file, err)
+	}
+	return r.do(ctx, fmt.Sprintf("the cluster is as it was at %s", r.backup.Made.Format(time.RFC3339)),
+		step{"preflight checks", plain(r.preflight)},
+		step{"store rebuilt from the snapshot", plain(r.rebuild)},
+		step{"control plane stopped", plain(func(ctx context.Context) error { return r.stopUnits(ctx, allUnits()) })},
+		step{"files put in place", plain(r.place)},
+		step{"containerd set up", plain(r.runtime)},
+		step{"images loaded", r.images},
+		step{"units started", plain(func(ctx context.Context) error {
+			r.renewed = true
+			return r.start(ctx, append(r.controlPlane(), r.node()...))
+		})},
+		step{"kube-apiserver ready", r.apiserverReady},
+		step{"node " + r.Node + " Ready", r.nodeReady},
+	)
+}
+
+// restoring is a machine with an unpacked backup.
+type restoring struct {
+	*machine
+	work   string // folder with what is in the archive
+	backup contents
+}
+
+// check unpacks the archive and reads whose it is.
+func (r *restoring) check(cfg Config, host Host, file string) (*machine, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if r.backup, err = unpack(f, r.work); err != nil {
+		return nil, err
+	}
+	db, err := os.Open(filepath.Join(r.work, snapshotName))
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	info, err := db.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSnapshot(db, info.Size()); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(r.work, filepath.Base(machineFile)))
+	if err != nil {
+		return nil, err
+	}
+	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(machineFile), err)
+	}
+	have, err := host.Address()
+	if err != nil {
+		return nil, err
+	}
+	if have != cfg.NodeIP {
+		return nil, fmt.Errorf("it was made on %s at %s; this machine is at %s: give it that address first, since certificates and workers know the control plane by it", cfg.Node, cfg.NodeIP, have)
+	}
+	return newMachine(cfg, host)
+}
+
+func (r *restoring) preflight(ctx context.Context) error {
+	if !r.host.Program("/usr/bin/etcdutl") {
+		return errors.New("/usr/bin/etcdutl is not installed: install Podium's package")
+	}
+	return r.machine.preflight(ctx, controlPlaneChecks(r.Port))
+}
+
+// rebuild makes a data folder of the snapshot, beside the one in use.
+func (r *restoring) rebuild(ctx context.Context) error {
+	_, err := r.host.Run(ctx, "/usr/bin/etcdutl", "snapshot", "restore", filepath.Join(r.work, snapshotName),
+		"--data-dir", filepath.Join(r.work, "etcd"), "--name", r.Node,
+		"--initial-cluster", r.Node+"="+r.peerURL(r.NodeIP), "--initial-advertise-peer-urls", r.peerURL(r.NodeIP),
+		"--initial-cluster-token", r.Cluster+"-"+r.backup.Made.Format("20060102150405"),
+		"--bump-revision", revisionBump, "--mark-compacted")
+	return err
+}
+
+// place moves what is here aside and the backup's files to their places.
+func (r *restoring) place(context.Context) error {
+	aside := ".before-" + r.Now().UTC().Format("20060102-150405")
+	for _, dir := range []string{configDir, etcdData} {
+		if err := os.Rename(r.at(dir), r.at(dir)+aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Rename(filepath.Join(r.work, "etcd"), r.at(etcdData)); err != nil {
+		return err
+	}
+	for name := range r.backup.Files {
+		if name == snapshotName {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(r.work, name))
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o600)
+		if ext := filepath.Ext(name); ext == ".crt" || ext == ".pub" || ext == ".toml" {
+			mode = 0o644
+		}
+		if _, err := writeFile(r.at(configDir, name), data, mode); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(r.at(pkiDir), 0o700)
+}
