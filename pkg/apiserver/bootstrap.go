@@ -104,6 +104,11 @@ func (s *Server) ensureAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	texts := make([]string, len(addresses))
+	for i, a := range addresses {
+		texts[i] = a.String()
+	}
+	s.disco.SetServers(texts)
 	if err := s.ensureEndpoints(ctx, addresses); err != nil {
 		return err
 	}

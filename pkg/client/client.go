@@ -2,12 +2,8 @@ package client
 
 import (
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,20 +30,21 @@ type Config struct {
 }
 
 // How long a peer may be silent. An HTTP/2 connection that showed nothing for
-// pingAfter is asked for a sign of life, and given up after pingTimeout.
+// pingAfter is asked for a sign of life, and given up after pingTimeout: a
+// server whose machine is gone is left in ten seconds for another.
 const (
-	dialTimeout = 10 * time.Second
-	keepAlive   = 30 * time.Second
-	pingAfter   = 30 * time.Second
-	pingTimeout = 15 * time.Second
+	dialTimeout      = 3 * time.Second
+	handshakeTimeout = 10 * time.Second
+	keepAlive        = 30 * time.Second
+	pingAfter        = 5 * time.Second
+	pingTimeout      = 5 * time.Second
 )
 
 // Client sends requests to the API.
 type Client struct {
 	scheme  *scheme.Scheme
 	cfg     Config
-	servers []*url.URL
-	current atomic.Int32 // index into servers of the one that answered last
+	servers atomic.Pointer[servers]
 
 	network  network
 	upgrades http.RoundTripper // HTTP/1.1 only
@@ -55,19 +52,9 @@ type Client struct {
 
 // New checks the configuration; it opens no connection.
 func New(s *scheme.Scheme, cfg Config) (*Client, error) {
-	if len(cfg.Servers) == 0 {
-		return nil, errors.New("client: no server given")
-	}
 	c := &Client{scheme: s, cfg: cfg}
-	for _, text := range cfg.Servers {
-		u, err := url.Parse(strings.TrimSuffix(text, "/"))
-		if err != nil {
-			return nil, fmt.Errorf("client: server: %w", err)
-		}
-		if u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
-			return nil, fmt.Errorf("client: server %q is not https://host:port", text)
-		}
-		c.servers = append(c.servers, u)
+	if err := c.SetServers(cfg.Servers); err != nil {
+		return nil, err
 	}
 	if cfg.Transport != nil {
 		c.network.fixed = cfg.Transport
@@ -90,7 +77,7 @@ func newTransport(cfg *tls.Config) *http.Transport {
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
 		TLSClientConfig:     cloneTLS(cfg),
-		TLSHandshakeTimeout: dialTimeout,
+		TLSHandshakeTimeout: handshakeTimeout,
 		ForceAttemptHTTP2:   true,
 		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		MaxIdleConnsPerHost: 25,

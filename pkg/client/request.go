@@ -84,26 +84,30 @@ func (c *Client) send(ctx context.Context, r Request, transport func() http.Roun
 // others in turn while none can be connected to. Nothing was sent over a
 // connection that was never made, so this is safe for every method.
 func (c *Client) tryServers(ctx context.Context, r Request, t http.RoundTripper) (*http.Response, error) {
-	start := int(c.current.Load())
+	servers := c.servers.Load()
+	start := int(servers.current.Load())
 	var errs []error
-	for i := range c.servers {
-		n := (start + i) % len(c.servers)
-		req, err := c.request(ctx, r, c.servers[n])
+	for i := range servers.urls {
+		n := (start + i) % len(servers.urls)
+		req, err := c.request(ctx, r, servers.urls[n])
 		if err != nil {
 			return nil, err
 		}
 		resp, err := t.RoundTrip(req)
 		if err == nil {
-			c.current.CompareAndSwap(int32(start), int32(n))
+			servers.turn(start, n)
 			return resp, nil
 		}
 		if ctx.Err() != nil {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				servers.turn(start, n+1) // silence is no answer either
+			}
 			return nil, ctx.Err()
 		}
 		errs = append(errs, fmt.Errorf("%s %s: %w", r.method(), req.URL.Redacted(), err))
 		if !neverConnected(err) {
 			// The next request goes to the next server: this one may be half dead.
-			c.current.CompareAndSwap(int32(start), int32((n+1)%len(c.servers)))
+			servers.turn(start, n+1)
 			break
 		}
 	}

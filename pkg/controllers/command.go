@@ -188,6 +188,7 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 		})
 	}
 	g.Go(func() error { return Run(ctx, cfg) })
+	g.Go(func() error { return kubeconfig.Follow(ctx, cfg.Client, o.kubeconfig, cfg.Log) })
 	g.Go(func() error { return daemon.Watchdog(ctx, cfg.Health.Live) })
 	daemon.NotifyReady()
 	defer daemon.NotifyStopping()

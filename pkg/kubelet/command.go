@@ -198,6 +198,7 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return Run(ctx, *cfg) })
+	g.Go(func() error { return kubeconfig.Follow(ctx, cfg.Client, o.kubeconfig, log) })
 	if o.healthzPort != 0 {
 		g.Go(func() error {
 			return daemon.Serve(ctx, daemon.ServeConfig{

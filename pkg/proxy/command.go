@@ -206,7 +206,7 @@ func (o *options) daemon(log *slog.Logger) (Daemon, error) {
 			Health: &HealthServers{Log: log},
 			Rules:  rules, Times: Times{MinSync: o.minSync, Sync: o.sync},
 		},
-		HealthzAddress: o.healthz, MetricsAddress: o.metrics,
+		HealthzAddress: o.healthz, MetricsAddress: o.metrics, Kubeconfig: o.kubeconfig,
 		Sysctl: machine.Sysctl,
 	}
 	if o.podNetwork != networkNone {

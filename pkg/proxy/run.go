@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"podium/pkg/client/kubeconfig"
 	"podium/pkg/daemon"
 	"podium/pkg/podnetwork"
 )
@@ -16,6 +17,7 @@ type Daemon struct {
 	PodNetwork     *podnetwork.Config // nil: the pod network is somebody else's
 	HealthzAddress string             // empty: not served
 	MetricsAddress string             // empty: not served
+	Kubeconfig     string             // where to write the cluster's servers down; empty: the client's are all
 	// Sysctl sets a kernel parameter given by its path below /proc/sys.
 	Sysctl func(path, value string) error
 }
@@ -45,6 +47,9 @@ func Run(ctx context.Context, d Daemon) error {
 	if servers, ok := d.Health.(*HealthServers); ok {
 		servers.Healthy = p.Healthy
 		g.Go(func() error { return servers.Run(ctx) })
+	}
+	if d.Kubeconfig != "" {
+		g.Go(func() error { return kubeconfig.Follow(ctx, d.Client, d.Kubeconfig, d.Log) })
 	}
 	if d.Events != nil {
 		g.Go(func() error { return d.Events.Run(ctx) })

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,9 +25,11 @@ type Config struct {
 }
 
 // Discovery answers below /api and /apis everything that is not a resource. All
-// answers are made once, when it is built.
+// answers are made once, when it is built; only where the servers are changes.
 type Discovery struct {
-	pages      map[string]page // by path
+	core       []string             // the versions at /api
+	servers    atomic.Pointer[page] // /api
+	pages      map[string]page      // by path
 	aggregated map[string]map[string]page
 }
 
@@ -41,7 +44,6 @@ type page struct {
 func New(cfg Config) (*Discovery, error) {
 	d := &Discovery{pages: map[string]page{}, aggregated: map[string]map[string]page{}}
 	groups := groupsOf(cfg)
-	here := []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: cfg.Address}}
 
 	list := &metav1.APIGroupList{Groups: []metav1.APIGroup{}}
 	for _, g := range groups {
@@ -49,7 +51,9 @@ func New(cfg Config) (*Discovery, error) {
 			d.add(v.path(g.name), "APIResourceList", v.plain(g.name))
 		}
 		if g.name == "" {
-			d.add("/api", "APIVersions", &metav1.APIVersions{Versions: g.names(), ServerAddressByClientCIDRs: here})
+			d.core = g.names()
+			d.pages["/api"] = page{}
+			d.SetServers([]string{cfg.Address})
 			continue
 		}
 		one := g.plain()
@@ -58,6 +62,15 @@ func New(cfg Config) (*Discovery, error) {
 	}
 	d.add("/apis", "APIGroupList", list)
 	return d, d.aggregate(groups)
+}
+
+// SetServers says where clients reach the cluster's servers, host:port each.
+func (d *Discovery) SetServers(addresses []string) {
+	versions := &metav1.APIVersions{Versions: d.core}
+	for _, a := range addresses {
+		versions.ServerAddressByClientCIDRs = append(versions.ServerAddressByClientCIDRs, metav1.ServerAddressByClientCIDR{ClientCIDR: "0.0.0.0/0", ServerAddress: a})
+	}
+	d.servers.Store(&page{gvk: schema.GroupVersionKind{Version: "v1", Kind: "APIVersions"}, obj: fixed(versions)})
 }
 
 func (d *Discovery) add(path, kind string, obj runtime.Object) {
@@ -109,6 +122,9 @@ func (d *Discovery) serve(w http.ResponseWriter, r *http.Request) error {
 	f, err := wire.Negotiate(r, offer)
 	if err != nil {
 		return err
+	}
+	if path == "/api" {
+		p = *d.servers.Load()
 	}
 	if f.As == nil {
 		return wire.WriteObject(w, r, http.StatusOK, f, p.gvk, p.obj)

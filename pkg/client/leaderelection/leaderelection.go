@@ -175,8 +175,9 @@ func (e *elector) giveUp() bool {
 func (e *elector) renew(ctx context.Context) {
 	renewed := time.Now()
 	for pause(ctx, e.cfg.RetryPeriod) {
-		deadline, cancel := context.WithDeadline(ctx, renewed.Add(e.cfg.RenewDeadline))
+		// A server that is silent must leave time to ask another.
 		began := time.Now()
+		deadline, cancel := context.WithTimeout(ctx, min(e.cfg.RenewDeadline/2, time.Until(renewed.Add(e.cfg.RenewDeadline))))
 		err := e.try(deadline)
 		cancel()
 		if ctx.Err() != nil {

@@ -3,7 +3,6 @@ package docker
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -85,11 +84,7 @@ func hostConfig(cluster string, admin []byte, servers []string) (*kubeconfig.Con
 	}
 	c := kubeconfig.Cluster{Server: servers[0], CertificateAuthorityData: in.Clusters[0].Value.CertificateAuthorityData}
 	if len(servers) > 1 {
-		list, err := json.Marshal(map[string][]string{"servers": servers})
-		if err != nil {
-			return nil, err
-		}
-		c.Extensions = []kubeconfig.Extension{{Name: kubeconfig.ServersExtension, Extension: list}}
+		c.SetServers(servers)
 	}
 	return kubeconfig.New(ContextName(cluster), c, in.Users[0].Value), nil
 }

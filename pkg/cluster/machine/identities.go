@@ -2,7 +2,6 @@ package machine
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -117,12 +116,8 @@ func (m *machine) writeKubeconfig(c certificate) error {
 // cluster says where the apiservers are: the endpoint first, then all that are known.
 func (m *machine) cluster(ca []byte) kubeconfig.Cluster {
 	out := kubeconfig.Cluster{Server: m.server(), CertificateAuthorityData: ca}
-	if len(m.servers) == 0 {
-		return out
-	}
-	list, err := json.Marshal(map[string][]string{"servers": m.servers})
-	if err == nil { // strings always encode
-		out.Extensions = []kubeconfig.Extension{{Name: kubeconfig.ServersExtension, Extension: list}}
+	if len(m.servers) > 0 {
+		out.SetServers(m.servers)
 	}
 	return out
 }
