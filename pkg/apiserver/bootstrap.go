@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +28,7 @@ func systemNamespaces() []string {
 const (
 	bootstrapRetry    = 5 * time.Millisecond // and then twice as long each time
 	bootstrapMaxRetry = time.Second
-	bootstrapEvery    = 30 * time.Second
+	bootstrapEvery    = 10 * time.Second
 )
 
 // keepBootstrapped makes what every cluster has, and makes it again when it is
@@ -100,10 +101,20 @@ func (s *Server) ensureAll(ctx context.Context) error {
 			return err
 		}
 	}
+	s.telling.Lock()
+	defer s.telling.Unlock()
 	addresses, err := s.presentServers(ctx)
 	if err != nil {
 		return err
 	}
+	if len(addresses) == 0 {
+		return nil // this one is about to end, and there is no other
+	}
+	return s.tellServers(ctx, addresses)
+}
+
+// tellServers lets everybody know where the servers are.
+func (s *Server) tellServers(ctx context.Context, addresses []netip.AddrPort) error {
 	texts := make([]string, len(addresses))
 	for i, a := range addresses {
 		texts[i] = a.String()

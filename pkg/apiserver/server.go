@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -90,6 +91,7 @@ const (
 	defaultRequestTimeout = 60 * time.Second
 	compactKey            = "/registry/podium/compactor"
 	drainTimeout          = 30 * time.Second // how long requests under way may take at shutdown
+	leaveTimeout          = 2 * time.Second
 )
 
 // Server is the apiserver.
@@ -108,6 +110,9 @@ type Server struct {
 	close     context.CancelFunc
 	bootstrap atomic.Pointer[error] // nil until done once
 	draining  atomic.Bool
+
+	telling   sync.Mutex          // held while others are told which servers there are
+	sightings map[string]sighting // of servers' Leases, by name; guarded by telling
 }
 
 // New builds a server; Run brings it to life.
@@ -121,7 +126,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = prometheus.NewRegistry()
 	}
-	s := &Server{cfg: cfg, flow: flowcontrol.NewInflight(cfg.MaxReads, cfg.MaxWrites)}
+	s := &Server{cfg: cfg, sightings: map[string]sighting{}, flow: flowcontrol.NewInflight(cfg.MaxReads, cfg.MaxWrites)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.metrics = newMetrics(cfg.Registry, cfg.Kinds, s.flow)
 	store := s.metrics.timed(cfg.Store)
@@ -254,6 +259,13 @@ func unlessEnded(ctx context.Context, err error) error {
 func (s *Server) shutDown(ctx context.Context, web *http.Server) {
 	s.draining.Store(true)
 	s.cfg.Log.Info("shutting down", "delay", s.cfg.ShutdownDelay)
+	if s.cfg.Advertise.IsValid() {
+		leaving, cancel := context.WithTimeout(ctx, leaveTimeout)
+		if err := s.leave(leaving); err != nil {
+			s.cfg.Log.Warn("leave the servers of the cluster", "err", err)
+		}
+		cancel()
+	}
 	select {
 	case <-time.After(s.cfg.ShutdownDelay):
 	case <-ctx.Done():

@@ -28,30 +28,50 @@ const (
 	identityLabel     = "apiserver.kubernetes.io/identity"
 	identityValue     = "kube-apiserver"
 	addressAnnotation = "podium.dev/advertise-address"
-	leaseSeconds      = 100 // three rounds of bootstrapEvery, and a little
+	leaseSeconds      = 25 // two rounds of bootstrapEvery, and a little
 )
+
+// sighting is a Lease as it was first seen to be renewed then. Whether it has
+// run out is judged by our own clock: those of the servers need not agree.
+type sighting struct {
+	renewed time.Time
+	at      time.Time // ours
+}
+
+// stale says whether nobody has renewed the Lease for as long as it lasts.
+func (s *Server) stale(l *coordinationv1.Lease) bool {
+	if l.Spec.RenewTime == nil {
+		return true
+	}
+	now, seen := s.cfg.Now(), s.sightings[l.Name]
+	if !seen.renewed.Equal(l.Spec.RenewTime.Time) {
+		s.sightings[l.Name] = sighting{l.Spec.RenewTime.Time, now}
+		return false
+	}
+	return now.Sub(seen.at) > leaseSeconds*time.Second
+}
 
 func leases() schema.GroupVersionResource {
 	return coordinationv1.SchemeGroupVersion.WithResource("leases")
 }
 
-// presentServers renews this server's Lease and returns the addresses of all
-// that have one, in order.
+// presentServers renews this server's Lease, unless it is about to end, and
+// returns the addresses of all that have one, in order.
 func (s *Server) presentServers(ctx context.Context) ([]netip.AddrPort, error) {
-	if err := s.renew(ctx); err != nil {
-		return nil, err
+	var present []netip.AddrPort
+	if !s.draining.Load() {
+		if err := s.renew(ctx); err != nil {
+			return nil, err
+		}
+		present = append(present, s.cfg.Advertise)
 	}
 	all, err := s.api.List(ctx, leases(), metav1.NamespaceSystem)
 	if err != nil {
 		return nil, err
 	}
-	present := []netip.AddrPort{s.cfg.Advertise}
 	for _, obj := range all {
 		l := obj.(*coordinationv1.Lease)
-		if l.Labels[identityLabel] != identityValue || l.Spec.RenewTime == nil {
-			continue
-		}
-		if s.cfg.Now().Sub(l.Spec.RenewTime.Time) > leaseSeconds*time.Second {
+		if l.Labels[identityLabel] != identityValue || s.stale(l) {
 			continue
 		}
 		if a, err := netip.ParseAddrPort(l.Annotations[addressAnnotation]); err == nil {
@@ -91,6 +111,25 @@ func (s *Server) renew(ctx context.Context) error {
 	fill(l)
 	_, err = s.api.Create(ctx, leases(), l)
 	return err
+}
+
+// leave takes this server, which is about to end, out of what others are told.
+// The last one stays: it is the one that is waited for.
+func (s *Server) leave(ctx context.Context) error {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	name, err := s.identity()
+	if err != nil {
+		return err
+	}
+	if err := s.api.Delete(ctx, leases(), metav1.NamespaceSystem, name, &metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	others, err := s.presentServers(ctx)
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	return s.tellServers(ctx, others)
 }
 
 func (s *Server) identity() (string, error) {
