@@ -48,6 +48,10 @@ e2e: deps ## only the end-to-end tests, on a real containerd
 bench: deps ## measure: beside the peer, beside the raw runtime, memory
 	@hack/bench
 
+.PHONY: bench-cluster
+bench-cluster: node-image ## measure clusters of node containers: create, delete, memory
+	@hack/bench-cluster
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck
 	@hack/test lint

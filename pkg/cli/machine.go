@@ -31,6 +31,7 @@ is left alone, so that a run that failed is simply run again.`,
 	fs.StringVar(&cfg.Cluster, "cluster-name", cfg.Cluster, "name of the cluster in kubeconfigs")
 	fs.StringVar(&cfg.Endpoint, "control-plane-endpoint", "", "HOST:PORT at which all machines find an apiserver (default: this machine's)")
 	fs.StringVar(&cfg.PodCIDR, "pod-network-cidr", cfg.PodCIDR, "range of the pods' addresses")
+	fs.StringVar(&cfg.PodNetwork, "pod-network", cfg.PodNetwork, "how pods reach those of other machines: routes, where machines share a link; vxlan, across routers; none leaves it to an add-on")
 	fs.StringVar(&cfg.ServiceCIDR, "service-cidr", cfg.ServiceCIDR, "range of the Services' addresses")
 	fs.StringVar(&cfg.DNSDomain, "service-dns-domain", cfg.DNSDomain, "DNS domain of the Services")
 	return cmd

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"podium/api/config/v1alpha1"
 	"podium/pkg/cluster/progress"
 )
 
@@ -77,7 +78,7 @@ func (c *creation) make(ctx context.Context, steps *progress.Steps) error {
 		all = append(all, step{fmt.Sprintf("%d more nodes joined", len(c.nodes)-1), c.join})
 	}
 	all = append(all, step{"kubeconfig written", c.writeKubeconfig})
-	if c.Wait > 0 {
+	if c.Wait > 0 && c.Cluster.Networking.PodNetwork != v1alpha1.PodNetworkNone { // an add-on's work
 		all = append(all, step{"nodes Ready", c.nodesReady})
 	}
 	for _, s := range all {
@@ -150,6 +151,7 @@ func (c *creation) initialize(ctx context.Context, waiting func(string)) error {
 	args := append([]string{"init",
 		"--cluster-name", c.Cluster.Metadata.Name,
 		"--pod-network-cidr", net.PodSubnet,
+		"--pod-network", net.PodNetwork,
 		"--service-cidr", net.ServiceSubnet,
 		"--service-dns-domain", net.DNSDomain,
 	}, c.controlPlaneArgs()...)

@@ -10,6 +10,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/cluster/poll"
 	"podium/pkg/scheme"
 )
 
@@ -69,27 +70,19 @@ func ready(n *corev1.Node) error {
 	return fmt.Errorf("the kubelet has not reported yet")
 }
 
-// poll asks until check passes, or the configured patience ends: then with
-// check's last complaint.
+// poll asks until check passes, or the configured patience ends.
 func (c *creation) poll(ctx context.Context, waiting func(string), check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for {
+	err := poll.Until(ctx, 50*time.Millisecond, func(ctx context.Context) error {
 		err := check(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err
+		if err != nil && ctx.Err() == nil {
 			waiting(err.Error())
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("gave up after %s (--wait): %w", c.Wait, last)
-		case <-tick.C:
-		}
+		return err
+	})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("after %s (--wait): %w", c.Wait, err)
 	}
+	return err
 }

@@ -48,6 +48,7 @@ type Config struct {
 	PodCIDR      string    `json:"podSubnet"`            // range of the pods' addresses; default 10.244.0.0/16
 	ServiceCIDR  string    `json:"serviceSubnet"`        // range of the Services' addresses; default 10.96.0.0/16
 	DNSDomain    string    `json:"dnsDomain"`            // default cluster.local
+	PodNetwork   string    `json:"podNetwork"`           // routes, vxlan, or none: an add-on brings it; default routes
 	CertSANs     []string  `json:"certSANs,omitempty"`   // more names and addresses of the apiserver
 	Port         int       `json:"bindPort"`             // of this machine's apiserver; default 6443
 	ControlPlane Placement `json:"controlPlanePlacement"`
@@ -76,10 +77,14 @@ const (
 	Shared    Placement = "shared"
 )
 
+// networkNone is the PodNetwork of clusters whose nodes stay unready until an
+// add-on has brought them one.
+const networkNone = "none"
+
 // Default is what a cluster is like when nobody says otherwise.
 func Default() Config {
 	return Config{
-		Cluster: "podium", PodCIDR: "10.244.0.0/16", ServiceCIDR: "10.96.0.0/16", DNSDomain: "cluster.local",
+		Cluster: "podium", PodCIDR: "10.244.0.0/16", ServiceCIDR: "10.96.0.0/16", DNSDomain: "cluster.local", PodNetwork: "routes",
 		Port: 6443, ControlPlane: Dedicated, Wait: 4 * time.Minute,
 		Out: io.Discard, Now: time.Now,
 	}
@@ -138,6 +143,9 @@ func (c *Config) Validate() error {
 	errs = append(errs, c.validateRanges()...)
 	for _, problem := range validation.IsDNS1123Subdomain(c.DNSDomain) {
 		bad("--service-dns-domain %q: %s", c.DNSDomain, problem)
+	}
+	if c.PodNetwork != "routes" && c.PodNetwork != "vxlan" && c.PodNetwork != networkNone {
+		bad("--pod-network %q: use routes, vxlan or none", c.PodNetwork)
 	}
 	if c.ControlPlane != Dedicated && c.ControlPlane != Shared {
 		bad("--control-plane-placement %q: use %s or %s", c.ControlPlane, Dedicated, Shared)

@@ -136,5 +136,6 @@ func (m *machine) proxy() unit {
 		"kubeconfig":       configDir + "/kube-proxy.conf",
 		"hostnameOverride": m.Node,
 		"clusterCidr":      m.PodCIDR,
+		"podNetwork":       m.PodNetwork,
 	})}
 }

@@ -139,8 +139,18 @@ func (m *machine) nodeReady(ctx context.Context, waiting func(string)) error {
 		if err != nil {
 			return err
 		}
-		return ready(node)
+		return m.up(node)
 	}, "kube-apiserver", "kubelet", "kube-proxy", "kube-controller-manager")
+}
+
+// up says whether a node is what it can be by now: without a pod network of
+// ours it stays unready until an add-on has brought one.
+func (c *Config) up(node *corev1.Node) error {
+	err := ready(node)
+	if err != nil && c.PodNetwork == networkNone && len(node.Status.Conditions) > 0 {
+		return nil
+	}
+	return err
 }
 
 func ready(node *corev1.Node) error {

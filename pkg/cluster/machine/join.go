@@ -121,7 +121,7 @@ func (j *joining) read(ctx context.Context) error {
 	if err := yaml.UnmarshalStrict([]byte(config.Data[setupKey]), &s); err != nil {
 		return fmt.Errorf("ConfigMap %s: %w", setupName, err)
 	}
-	j.Cluster, j.Endpoint, j.PodCIDR, j.ServiceCIDR, j.DNSDomain = s.Cluster, s.Endpoint, s.PodCIDR, s.ServiceCIDR, s.DNSDomain
+	j.Cluster, j.Endpoint, j.PodCIDR, j.ServiceCIDR, j.DNSDomain, j.PodNetwork = s.Cluster, s.Endpoint, s.PodCIDR, s.ServiceCIDR, s.DNSDomain, s.PodNetwork
 	if err := j.Validate(); err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (j *joining) ready(ctx context.Context, waiting func(string)) error {
 		if err != nil {
 			return err
 		}
-		return ready(node)
+		return j.up(node)
 	}, "kubelet", "kube-proxy")
 	if err != nil {
 		return err

@@ -39,10 +39,11 @@ type setup struct {
 	PodCIDR     string `json:"podSubnet"`
 	ServiceCIDR string `json:"serviceSubnet"`
 	DNSDomain   string `json:"dnsDomain"`
+	PodNetwork  string `json:"podNetwork"`
 }
 
 func (c *Config) setup() setup {
-	return setup{c.Cluster, c.Endpoint, c.PodCIDR, c.ServiceCIDR, c.DNSDomain}
+	return setup{c.Cluster, c.Endpoint, c.PodCIDR, c.ServiceCIDR, c.DNSDomain, c.PodNetwork}
 }
 
 // upload puts into the cluster what others need to join it.

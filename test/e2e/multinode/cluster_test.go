@@ -1,0 +1,266 @@
+package multinode
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/client"
+)
+
+// An image of the engine, and one in an archive, run on every node without a
+// registry.
+func TestLoadImage(t *testing.T) {
+	s := the.space(t)
+	const image = "localhost/podium-e2e/loaded:v1"
+	box, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "busybox"), box, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tar := exec.Command("sh", "-c", "tar -c -C "+dir+" busybox | docker import - "+image)
+	if out, err := tar.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		if _, err := docker(context.Background(), "image", "rm", image); err != nil {
+			t.Error(err)
+		}
+	})
+	archive := filepath.Join(dir, "archive.tar")
+	if _, err := docker(t.Context(), "save", "--output", archive, image); err != nil {
+		t.Fatal(err)
+	}
+	s.podium(t, "cluster", "load", "image", image, "--name", s.cluster.name)
+	s.podium(t, "cluster", "load", "image", archive, "--name", s.cluster.name)
+	for _, node := range []string{plane, worker1, worker2} {
+		name := strings.TrimPrefix(node, mainCluster+"-")
+		s.apply(pinned(name, node, image, "/busybox", "sleep", "1000"))
+		s.ready(name)
+	}
+}
+
+func TestLogsAreCollected(t *testing.T) {
+	s := the.space(t)
+	s.apply(pinned("talker", worker1, "localhost/podium/busybox:v1", "sh", "-c", "echo what it said; sleep 1000"))
+	s.ready("talker")
+	dir := filepath.Join(t.TempDir(), "artifact")
+	s.podium(t, "cluster", "logs", dir, mainCluster)
+	for file, want := range map[string]string{
+		plane + "/journal.log":      "kube-apiserver[",
+		worker1 + "/journal.log":    "kubelet[",
+		worker2 + "/iptables.txt":   "KUBE-SERVICES",
+		worker2 + "/units.txt":      "kubelet.service",
+		worker1 + "/containers.txt": "localhost/podium/pause:v1",
+		worker1 + "/inspect.json":   "podium.dev/cluster",
+		"cluster/nodes.yaml":        "name: " + worker2,
+		"cluster/pods.txt":          "talker",
+		"cluster/events.txt":        "Scheduled",
+		"engine.txt":                "Server Version",
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, and nothing of %q in %d bytes", file, err, want, len(text))
+		}
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, worker1, "pods", s.name+"_talker_*", "c", "0.log"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("the pod's log: %v, %v", logs, err)
+	}
+	if text, err := os.ReadFile(logs[0]); err != nil || !strings.Contains(string(text), "what it said") {
+		t.Errorf("the pod's log has %q, %v", text, err)
+	}
+	// What would let somebody in is nowhere in it.
+	key := adminKey(t)
+	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), key) || strings.Contains(string(text), "PRIVATE KEY") {
+			t.Errorf("%s holds a secret", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// adminKey is a piece of the administrator's key as kubeconfigs have it.
+func adminKey(t *testing.T) string {
+	t.Helper()
+	for _, line := range strings.Split(the.podium(t, "cluster", "kubeconfig", mainCluster), "\n") {
+		if key, ok := strings.CutPrefix(strings.TrimSpace(line), "client-key-data: "); ok {
+			return key[60:]
+		}
+	}
+	t.Fatal("the kubeconfig has no key")
+	return ""
+}
+
+// A second cluster from a file, beside the first: everything in the file is
+// what the cluster is like, and nothing is left of it.
+func TestAConfiguredClusterBesideTheFirst(t *testing.T) {
+	dir := t.TempDir()
+	shared := filepath.Join(dir, "shared")
+	if err := os.Mkdir(shared, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(shared, "greeting"), []byte("hello from the host"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	api := freePort(t)
+	config := fmt.Sprintf(`
+apiVersion: config.podium.dev/v1alpha1
+kind: Cluster
+metadata: {name: e2e-configured}
+nodes:
+- role: control-plane
+  labels: {disk: ssd}
+  taints: [{key: prefer, value: "not", effect: PreferNoSchedule}]
+  kubeReserved: {cpu: 100m, memory: 128Mi}
+  systemReserved: {memory: 64Mi}
+  extraMounts: [{hostPath: %q, containerPath: /shared, readOnly: true}]
+  extraPortMappings: [{hostPort: %d, containerPort: 30080}]
+networking: {podSubnet: 10.20.0.0/16, serviceSubnet: 10.30.0.0/20, apiServerPort: %d, dnsDomain: corp.example}
+`, shared, port, api)
+	c := &cluster{root: the.root, name: "e2e-configured", kubeconfig: filepath.Join(dir, "kubeconfig")}
+	t.Log(c.feed(t, config, "cluster", "create", "--config", "-", "--wait", "3m", "-v"))
+	traces, err := c.traces(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.keepLogs(context.Background())
+		}
+		if _, err := c.try(context.Background(), "", "cluster", "delete", c.name); err != nil {
+			t.Error(err)
+		}
+		if err := traces.left(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if kept, err := os.ReadFile(c.kubeconfig); err != nil || strings.Contains(string(kept), c.name) {
+			t.Errorf("the kubeconfig still names it, %v:\n%s", err, kept)
+		}
+	})
+
+	list := c.podium(t, "cluster", "list")
+	for _, want := range []string{mainCluster, "e2e-configured"} {
+		if !strings.Contains(list, want) {
+			t.Errorf("cluster list does not show %s:\n%s", want, list)
+		}
+	}
+	if _, err := c.try(t.Context(), "", "cluster", "create", c.name); err == nil || !strings.Contains(err.Error(), "there is a cluster e2e-configured already") {
+		t.Errorf("a second of the name: %v", err)
+	}
+	s := c.space(t)
+	if out := c.podium(t, "cluster", "kubeconfig", c.name); !strings.Contains(out, fmt.Sprintf("https://127.0.0.1:%d", api)) {
+		t.Errorf("the apiserver is not on port %d of the host", api)
+	}
+	c.checkNode(t)
+
+	s.apply(web + "\n---\n" + `
+apiVersion: v1
+kind: Service
+metadata: {name: fixed}
+spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: http, nodePort: 30080}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: reader}
+spec:
+  volumes: [{name: shared, hostPath: {path: /shared, type: Directory}}]
+  containers: [{name: c, image: "localhost/podium/busybox:v1", imagePullPolicy: Never, command: [sh, -c, "cat /shared/greeting; sleep 1000"], volumeMounts: [{name: shared, mountPath: /shared}]}]
+`)
+	s.rolledOut("web")
+	eventually(t, 10*time.Second, "the app answers on a port of the host", func(ctx context.Context) error {
+		_, err := get(ctx, "127.0.0.1", port)
+		return err
+	})
+	reader := s.ready("reader")
+	if !strings.HasPrefix(reader.Status.PodIP, "10.20.") {
+		t.Errorf("the pod's address %s is not of the range that was asked for", reader.Status.PodIP)
+	}
+	if out := s.podium(t, "logs", "-n", s.name, "reader"); !strings.Contains(out, "hello from the host") {
+		t.Errorf("the pod reads %q in the mounted folder", out)
+	}
+	eventually(t, 10*time.Second, "names are served below the domain that was asked for", func(context.Context) error {
+		_, err := s.exec("reader", "wget", "-q", "-O", "-", "-T", "2", "http://web."+s.name+".svc.corp.example/")
+		return err
+	})
+}
+
+// checkNode compares the node with what the file said of it.
+func (c *cluster) checkNode(t *testing.T) {
+	t.Helper()
+	n, err := client.For[*corev1.Node](c.client(t)).Get(t.Context(), c.name+"-control-plane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.Labels["disk"] != "ssd" {
+		t.Errorf("labels %v: want disk=ssd", n.Labels)
+	}
+	if len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != "prefer" || n.Spec.Taints[0].Effect != corev1.TaintEffectPreferNoSchedule {
+		t.Errorf("taints %v: want only the one of the file: no worker would run the pods", n.Spec.Taints)
+	}
+	cpu := n.Status.Capacity.Cpu().MilliValue() - n.Status.Allocatable.Cpu().MilliValue()
+	memory := n.Status.Capacity.Memory().Value() - n.Status.Allocatable.Memory().Value()
+	if cpu != 100 || memory < 192<<20 || memory > 320<<20 { // the kubelet keeps some for evictions
+		t.Errorf("reserved: %dm CPU and %d MiB: want 100m and 192 MiB at least", cpu, memory>>20)
+	}
+}
+
+// What is wrong is said before or while a cluster is made, and nothing is left.
+func TestWhatCannotBeMadeIsNotHalfMade(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := taken.Addr().(*net.TCPAddr).Port
+	head := "apiVersion: config.podium.dev/v1alpha1\nkind: Cluster\nmetadata: {name: e2e-wrong}\n"
+	for name, tc := range map[string]struct{ config, want string }{
+		"PortInUse": {head + fmt.Sprintf("nodes: [{role: control-plane, extraPortMappings: [{hostPort: %d, containerPort: 30080}]}]", port), "a port of the host is in use"},
+		"NoImage":   {head + "nodes: [{role: control-plane, image: 'localhost/none:v1'}]", "no node image localhost/none:v1"},
+		"NoFolder":  {head + "nodes: [{role: control-plane, extraMounts: [{hostPath: /no/such, containerPath: /x}]}]", "stat /no/such: no such file or directory"},
+		"Mistakes":  {head + "nodes: [{role: worker, labels: {'a b': c}}]\nnetworking: {podSubnet: ten}", "nodes[0].labels: Invalid value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &cluster{root: the.root, name: "e2e-wrong", kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+			_, err := c.try(t.Context(), tc.config, "cluster", "create", "--config", "-")
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+			if err := (traces{label: "label=podium.dev/cluster=" + c.name}).left(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(c.kubeconfig); err == nil {
+				t.Error("a kubeconfig was written")
+			}
+		})
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

@@ -1,0 +1,156 @@
+package multinode
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/client"
+)
+
+// lost is how long the controllers may take to believe that a node is lost:
+// upstream's grace period of 50 seconds, and some.
+const lost = 90 * time.Second
+
+// nodeIs waits until a node is Ready, or until it is not.
+func (s *space) nodeIs(name string, ready bool, patience time.Duration) {
+	s.t.Helper()
+	eventually(s.t, patience, fmt.Sprintf("%s Ready: %t", name, ready), func(ctx context.Context) error {
+		n, err := client.For[*corev1.Node](s.api).Get(ctx, name)
+		if err != nil {
+			return err
+		}
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady && (c.Status == corev1.ConditionTrue) == ready {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions: %+v", n.Status.Conditions)
+	})
+}
+
+// onlyOn waits until a deployment's pods are all ready and on one node.
+func (s *space) onlyOn(app, node string, replicas int, patience time.Duration) {
+	s.t.Helper()
+	eventually(s.t, patience, fmt.Sprintf("%d pods of %s run on %s only", replicas, app, node), func(ctx context.Context) error {
+		list, err := s.pods.List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+		if err != nil {
+			return err
+		}
+		ready := 0
+		for _, p := range list.Items {
+			if p.DeletionTimestamp != nil {
+				continue
+			}
+			if p.Spec.NodeName != node {
+				return fmt.Errorf("%s is on %s", p.Name, p.Spec.NodeName)
+			}
+			for _, c := range p.Status.Conditions {
+				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+					ready++
+				}
+			}
+		}
+		if ready != replicas {
+			return fmt.Errorf("%d of %d are ready", ready, replicas)
+		}
+		return nil
+	})
+}
+
+// A worker loses its power: its pods come up elsewhere as their tolerations
+// say, and the Service answers by the nodes that are left. It comes back, and
+// what was moved from it is gone from it.
+func TestALostWorkersPodsMove(t *testing.T) {
+	s := the.space(t)
+	s.apply(web)
+	s.rolledOut("web")
+	s.podium(t, "cluster", "node", "stop", "--now", worker1)
+	t.Cleanup(func() {
+		if _, err := the.try(context.Background(), "", "cluster", "node", "start", worker1); err != nil {
+			t.Error(err)
+		}
+		s.nodeIs(worker1, true, time.Minute)
+	})
+	s.nodeIs(worker1, false, lost)
+	s.onlyOn("web", worker2, 2, 30*time.Second)
+	port := s.nodePort("web")
+	for _, node := range []string{plane, worker2} {
+		eventually(t, 10*time.Second, "the Service answers by "+node, func(ctx context.Context) error {
+			for range 10 { // no request goes to where nobody is
+				if _, err := get(ctx, s.address(node), port); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	s.podium(t, "cluster", "node", "start", worker1)
+	s.nodeIs(worker1, true, time.Minute)
+	eventually(t, 30*time.Second, "the pods that were moved are forgotten", func(ctx context.Context) error {
+		list, err := s.pods.List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) != 2 {
+			err = fmt.Errorf("there are %d pods", len(list.Items))
+		}
+		return err
+	})
+}
+
+// A worker is cut off: what runs on it goes on and nothing takes its name
+// elsewhere; healed, it is what it was.
+func TestAPartitionedWorkerComesBack(t *testing.T) {
+	s := the.space(t)
+	s.apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sh", "-c", "while true; do date +%s; sleep 1; done"))
+	before := s.ready("fixed")
+	s.podium(t, "cluster", "node", "partition", worker2)
+	t.Cleanup(func() {
+		if _, err := the.try(context.Background(), "", "cluster", "node", "heal", worker2); err != nil {
+			t.Error(err)
+		}
+		s.nodeIs(worker2, true, time.Minute)
+	})
+	s.nodeIs(worker2, false, lost)
+	eventually(t, 10*time.Second, "its pods count as unready", func(ctx context.Context) error {
+		p, err := s.pods.Get(ctx, "fixed")
+		if err != nil {
+			return err
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions: %+v", p.Status.Conditions)
+	})
+	running, err := docker(t.Context(), "exec", worker2, "sh", "-c", "ctr -n k8s.io tasks ls | grep -c RUNNING")
+	if err != nil || running == "0" {
+		t.Errorf("on the node that is cut off %s containers run, %v: they must go on", running, err)
+	}
+	s.podium(t, "cluster", "node", "heal", worker2)
+	s.nodeIs(worker2, true, time.Minute)
+	after := s.ready("fixed")
+	if after.UID != before.UID || after.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("the pod is another (%s, before %s) or was restarted %d times", after.UID, before.UID, after.Status.ContainerStatuses[0].RestartCount)
+	}
+}
+
+// A frozen worker is lost like a dead one, and thaws as if nothing had been.
+func TestAPausedWorkerThaws(t *testing.T) {
+	s := the.space(t)
+	s.apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sleep", "1000"))
+	before := s.ready("fixed")
+	s.podium(t, "cluster", "node", "pause", worker2)
+	state, err := docker(t.Context(), "inspect", "--format", "{{.State.Status}}", worker2)
+	s.podium(t, "cluster", "node", "start", worker2)
+	if err != nil || state != "paused" {
+		t.Errorf("the node was %q, %v: want paused", state, err)
+	}
+	s.nodeIs(worker2, true, time.Minute)
+	if after := s.ready("fixed"); after.UID != before.UID || after.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Error("the pod did not survive")
+	}
+}

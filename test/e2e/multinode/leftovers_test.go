@@ -1,0 +1,100 @@
+package multinode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+)
+
+// traces is what to look for when a cluster is gone: all by names and
+// addresses of its own, since others use the engine, too.
+type traces struct {
+	label     string
+	nodes     []string
+	volumes   []string
+	networks  []string
+	addresses []string // of the nodes, and of their network
+	bridges   []string
+}
+
+func (c *cluster) traces(ctx context.Context) (t traces, err error) {
+	t.label = "label=podium.dev/cluster=" + c.name
+	var errs []error
+	ask := func(args ...string) []string {
+		out, err := docker(ctx, args...)
+		errs = append(errs, err)
+		return strings.Fields(out)
+	}
+	t.nodes = ask("ps", "--all", "--filter", t.label, "--format", "{{.Names}}")
+	t.networks = ask("network", "ls", "--filter", t.label, "--format", "{{.ID}}")
+	t.volumes = ask(append([]string{"inspect", "--format", `{{range .Mounts}}{{if eq .Type "volume"}}{{.Name}} {{end}}{{end}}`}, t.nodes...)...)
+	t.addresses = ask(append([]string{"inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"}, t.nodes...)...)
+	for _, id := range t.networks {
+		t.bridges = append(t.bridges, "br-"+id)
+		t.addresses = append(t.addresses, ask("network", "inspect", "--format", "{{range .IPAM.Config}}{{.Subnet}} {{end}}", id)...)
+	}
+	if len(t.volumes) < len(t.nodes) || len(t.addresses) <= len(t.nodes) || len(t.networks) != 1 {
+		errs = append(errs, fmt.Errorf("a node has no volume, no address or no network: %+v", t))
+	}
+	return t, errors.Join(errs...)
+}
+
+// left says all that is left.
+func (t traces) left(ctx context.Context) error {
+	var errs []error
+	found := func(format string, args ...any) { errs = append(errs, fmt.Errorf("left behind: "+format, args...)) }
+	for what, args := range map[string][]string{
+		"container": {"ps", "--all", "--quiet", "--filter", t.label},
+		"network":   {"network", "ls", "--quiet", "--filter", t.label},
+		"volume":    {"volume", "ls", "--quiet", "--filter", t.label},
+	} {
+		out, err := docker(ctx, args...)
+		errs = append(errs, err)
+		for _, id := range strings.Fields(out) {
+			found("%s %s", what, id)
+		}
+	}
+	for what, names := range map[string][]string{"container": t.nodes, "volume": t.volumes, "network": t.networks} {
+		for _, name := range names {
+			if _, err := docker(ctx, what, "inspect", name); err == nil {
+				found("%s %s", what, name)
+			}
+		}
+	}
+	interfaces, err := net.Interfaces()
+	errs = append(errs, err)
+	for _, i := range interfaces {
+		for _, b := range t.bridges {
+			if i.Name == b {
+				found("interface %s", b)
+			}
+		}
+	}
+	for _, program := range []string{"iptables-save", "ip6tables-save"} {
+		out, err := exec.CommandContext(ctx, program).Output()
+		errs = append(errs, err)
+		for _, rule := range strings.Split(string(out), "\n") {
+			if t.speaks(rule) {
+				found("%s: %s", program, rule)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// speaks says whether a rule is about the cluster.
+func (t traces) speaks(rule string) bool {
+	words := strings.FieldsFunc(rule, func(r rune) bool { return r == ' ' || r == ':' })
+	for _, w := range words {
+		w = strings.TrimSuffix(w, "/32")
+		for _, name := range append(t.addresses, t.bridges...) {
+			if w == name {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,247 @@
+package multinode
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/client"
+)
+
+// web is a Deployment of the example's program with a pod on each worker, and
+// its Service on a port of every node.
+const web = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {app: web}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      tolerations: # gone from a lost node in seconds
+      - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 1}
+      - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 1}
+      containers:
+      - name: web
+        image: localhost/podium/web:v1
+        ports: [{name: http, containerPort: 8080}]
+        readinessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: http}]}
+`
+
+// pinned is a pod on a node.
+func pinned(name, node, image string, command ...string) string {
+	for i := range command {
+		command[i] = strconv.Quote(command[i])
+	}
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, labels: {app: %[1]s}}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 1
+  containers: [{name: c, image: %q, imagePullPolicy: Never, command: [%s]}]
+`, name, node, image, strings.Join(command, ", "))
+}
+
+// space is a namespace of a test on a cluster.
+type space struct {
+	*cluster
+	t    *testing.T
+	name string
+	pods client.Resource[*corev1.Pod]
+	api  *client.Client
+}
+
+func (c *cluster) space(t *testing.T) *space {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	c.podium(t, "create", "namespace", name)
+	t.Cleanup(func() {
+		if _, err := c.try(context.Background(), "", "delete", "namespace", name, "--timeout", "2m"); err != nil {
+			t.Error(err)
+		}
+	})
+	api := c.client(t)
+	return &space{cluster: c, t: t, name: name, api: api, pods: client.For[*corev1.Pod](api).In(name)}
+}
+
+func (s *space) apply(manifest string) {
+	s.t.Helper()
+	s.feed(s.t, manifest, "apply", "-n", s.name, "-f", "-")
+}
+
+// ready waits for a pod and returns it.
+func (s *space) ready(name string) *corev1.Pod {
+	s.t.Helper()
+	var pod *corev1.Pod
+	eventually(s.t, time.Minute, "pod "+name+" is ready", func(ctx context.Context) (err error) {
+		if pod, err = s.pods.Get(ctx, name); err != nil {
+			return err
+		}
+		for _, cond := range pod.Status.Conditions {
+			if cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s, %+v", pod.Status.Phase, pod.Status.ContainerStatuses)
+	})
+	return pod
+}
+
+// exec runs a command in a pod.
+func (s *space) exec(pod string, command ...string) (string, error) {
+	out, err := s.try(s.t.Context(), "", append([]string{"exec", "-n", s.name, pod, "--"}, command...)...)
+	return strings.TrimSpace(out), err
+}
+
+func (s *space) rolledOut(deployment string) {
+	s.t.Helper()
+	s.podium(s.t, "rollout", "status", "-n", s.name, "deployment/"+deployment, "--timeout", "1m")
+}
+
+// get asks a web server, each time on a new connection.
+func get(ctx context.Context, host string, port int) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, strconv.Itoa(port))+"/", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return strings.TrimSpace(string(text)), err
+}
+
+// address is a node's.
+func (s *space) address(node string) string {
+	s.t.Helper()
+	n, err := client.For[*corev1.Node](s.api).Get(s.t.Context(), node)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			return a.Address
+		}
+	}
+	s.t.Fatalf("node %s has no address", node)
+	return ""
+}
+
+func (s *space) nodePort(service string) int {
+	s.t.Helper()
+	svc, err := client.For[*corev1.Service](s.api).In(s.name).Get(s.t.Context(), service)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return int(svc.Spec.Ports[0].NodePort)
+}
+
+func TestNodesAreReadyAndHaveTheirRoles(t *testing.T) {
+	list, err := client.For[*corev1.Node](the.client(t)).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	cidrs := map[string]string{}
+	for _, n := range list.Items {
+		_, isPlane := n.Labels["node-role.kubernetes.io/control-plane"]
+		got[n.Name] = isPlane
+		if tainted := len(n.Spec.Taints) > 0; tainted != isPlane {
+			t.Errorf("%s: taints %v: want one on the control plane only", n.Name, n.Spec.Taints)
+		}
+		if other := cidrs[n.Spec.PodCIDR]; other != "" {
+			t.Errorf("%s and %s share the range %s", other, n.Name, n.Spec.PodCIDR)
+		}
+		cidrs[n.Spec.PodCIDR] = n.Name
+	}
+	if len(got) != 3 || !got[plane] || got[worker1] || got[worker2] {
+		t.Errorf("nodes and whether they are the control plane: %v", got)
+	}
+}
+
+func TestTheExampleAnswersFromAllNodes(t *testing.T) {
+	s := the.space(t)
+	s.apply(web)
+	s.rolledOut("web")
+	port := s.nodePort("web")
+	for _, node := range []string{plane, worker1, worker2} {
+		seen := map[string]bool{}
+		eventually(t, 20*time.Second, "both pods have answered by "+node, func(ctx context.Context) error {
+			name, err := get(ctx, s.address(node), port)
+			if err == nil {
+				seen[name] = true
+			}
+			if len(seen) < 2 {
+				return fmt.Errorf("seen so far: %v; %v", seen, err)
+			}
+			return nil
+		})
+	}
+}
+
+// Every pod reaches every other by its address, on its own node and on
+// another, and is seen by its own.
+func TestPodsReachEachOtherAcrossNodesWithoutNAT(t *testing.T) {
+	s := the.space(t)
+	names := map[string]string{"a": worker1, "b": worker2, "c": worker1, "d": plane}
+	for name, node := range names {
+		s.apply(pinned(name, node, "localhost/podium/busybox:v1", "sh", "-c", `mkdir -p /www/cgi-bin; printf '#!/bin/sh\necho; echo $REMOTE_ADDR\n' >/www/cgi-bin/who; chmod +x /www/cgi-bin/who; exec httpd -f -p 8080 -h /www`))
+	}
+	address := map[string]string{}
+	for name := range names {
+		address[name] = s.ready(name).Status.PodIP
+	}
+	for from := range names {
+		for to := range names {
+			eventually(t, 10*time.Second, fmt.Sprintf("%s on %s has answered %s on %s", to, names[to], from, names[from]), func(context.Context) error {
+				out, err := s.exec(from, "wget", "-q", "-O", "-", "-T", "2", "http://"+address[to]+":8080/cgi-bin/who")
+				if err == nil && out != address[from] {
+					err = fmt.Errorf("%s (%s) was seen as %s by %s", from, address[from], out, to)
+				}
+				return err
+			})
+		}
+	}
+}
+
+func TestNamesAreServedOnEveryNode(t *testing.T) {
+	s := the.space(t)
+	s.apply(web)
+	s.apply(pinned("asker", worker1, "localhost/podium/busybox:v1", "sleep", "1000"))
+	s.apply(pinned("asker2", worker2, "localhost/podium/busybox:v1", "sleep", "1000"))
+	s.rolledOut("web")
+	for _, asker := range []string{"asker", "asker2"} {
+		s.ready(asker)
+		for _, host := range []string{"web", "web." + s.name + ".svc.cluster.local"} {
+			eventually(t, 10*time.Second, asker+" has found "+host, func(context.Context) error {
+				out, err := s.exec(asker, "wget", "-q", "-O", "-", "-T", "2", "http://"+host+"/")
+				if err == nil && !strings.HasPrefix(out, "web-") {
+					err = fmt.Errorf("answered by %q", out)
+				}
+				return err
+			})
+		}
+	}
+}
