@@ -50,6 +50,7 @@ type options struct {
 	kubeletTimeout time.Duration
 
 	kubeletAddresses []string
+	proxyAnywhere    bool
 
 	serviceCIDR string
 	nodePorts   string
@@ -116,6 +117,7 @@ func (o *options) flags(cmd *cobra.Command) {
 
 	f.StringSliceVar(&o.kubeletAddresses, "kubelet-preferred-address-types", []string{"InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS"}, "which of a node's addresses to use, best first")
 
+	f.BoolVar(&o.proxyAnywhere, "allow-proxy-to-local-addresses", false, "let nodes, pods and services be proxied to whose addresses are loopback, link-local or this server's own")
 	f.StringVar(&o.serviceCIDR, "service-cluster-ip-range", "10.96.0.0/16", "range that Services' cluster IPs are taken from")
 	f.StringVar(&o.nodePorts, "service-node-port-range", "30000-32767", "ports that Services' node ports are taken from")
 
@@ -322,9 +324,28 @@ func (o *options) advertised(l net.Listener) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), port), nil
 }
 
+// ownAddresses are all at which this server can be reached from here: that which
+// it tells others, and those of the machine.
+func (o *options) ownAddresses(advertised netip.AddrPort) []netip.AddrPort {
+	own := []netip.AddrPort{advertised}
+	if a, err := netip.ParseAddr(o.bindAddress); err == nil && !a.IsUnspecified() {
+		return append(own, netip.AddrPortFrom(a, advertised.Port()))
+	}
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		return own
+	}
+	for _, i := range interfaces {
+		if p, err := netip.ParsePrefix(i.String()); err == nil {
+			own = append(own, netip.AddrPortFrom(p.Addr(), advertised.Port()))
+		}
+	}
+	return own
+}
+
 // nodeProxy makes the connections to nodes and pods that go through this server.
 func (o *options) nodeProxy(own netip.AddrPort, log *slog.Logger) (*nodeproxy.Proxy, error) {
-	cfg := nodeproxy.Config{Timeout: o.kubeletTimeout, Own: []netip.AddrPort{own}, Log: log}
+	cfg := nodeproxy.Config{Timeout: o.kubeletTimeout, Own: o.ownAddresses(own), Anywhere: o.proxyAnywhere, Log: log}
 	for _, t := range o.kubeletAddresses {
 		cfg.AddressTypes = append(cfg.AddressTypes, corev1.NodeAddressType(t))
 	}

@@ -175,6 +175,9 @@ func packTree(w io.Writer, src, as string) error {
 
 func (o *cpOptions) download(ctx context.Context, pod *corev1.Pod, container string) error {
 	src := path.Clean(o.From.Path)
+	if path.Base(src) == ".." {
+		return fmt.Errorf("%s: say the folder's name", o.From.Path) // it would be the name of what is made here, too
+	}
 	dst := o.To.Path
 	if info, err := os.Stat(dst); err == nil && info.IsDir() {
 		dst = filepath.Join(dst, path.Base(src))

@@ -245,7 +245,7 @@ func health(h *daemon.Health, agent *node.Agent, synced func() bool) {
 // serve answers the apiserver. Whoever it trusts with everything is trusted here.
 func serve(ctx context.Context, cfg *Config, manager *pods.Manager) error {
 	s := server.Config{
-		NodeName: cfg.NodeName, Pods: manager.Pods, Runtime: cfg.Runtime, Registry: cfg.Registry, RootDir: cfg.RootDir, NodeLogs: cfg.NodeLogs, Log: cfg.Log,
+		NodeName: cfg.NodeName, Pods: manager.Pods, Runtime: cfg.Runtime, Registry: cfg.Registry, RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, NodeLogs: cfg.NodeLogs, Log: cfg.Log,
 		Authorize: func(user server.User, _, _ string) bool { return slices.Contains(user.Groups, "system:masters") },
 	}
 	if cfg.Health != nil {

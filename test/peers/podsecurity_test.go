@@ -69,7 +69,10 @@ func TestPodSecurityStandards(t *testing.T) {
 				names := []string{"kernel.shm_rmid_forced", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_rmem", "net.ipv4.tcp_fin_timeout", "kernel.msgmax"}
 				s.Name = names[c.Intn(len(names))]
 			},
-			func(c *corev1.Container, r randfill.Continue) { r.FillNoCustom(c); c.Resources = corev1.ResourceRequirements{} },
+			func(c *corev1.Container, r randfill.Continue) {
+				r.FillNoCustom(c)
+				c.Resources = corev1.ResourceRequirements{}
+			},
 			func(a *corev1.Affinity, r randfill.Continue) {},
 			func(m *map[string]string, c randfill.Continue) {
 				all := []string{"", "runtime/default", "docker/default", "localhost/x", "unconfined"}

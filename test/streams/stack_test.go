@@ -10,6 +10,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,7 +82,7 @@ func newStack(t *testing.T, n network, run func(*process) int) *stack {
 	}}
 	s.serve(runtimeAddress, nil, s.runtime)
 	s.serve(kubeletAddress, s.ca.server(t, "node-1"), server.New(server.Config{
-		NodeName: "node-1", Pods: func() []*corev1.Pod { return s.pods }, Runtime: s.runtime, RootDir: "/",
+		NodeName: "node-1", Pods: func() []*corev1.Pod { return s.pods }, Runtime: s.runtime, RootDir: "/", LogsDir: os.TempDir(),
 		Streaming: &http.Transport{DialContext: n.dial, DisableKeepAlives: true},
 		Authorize: func(u server.User, _, _ string) bool { return len(u.Groups) == 1 && u.Groups[0] == "system:masters" },
 	}))

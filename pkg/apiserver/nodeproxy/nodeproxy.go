@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,8 +41,13 @@ type Config struct {
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	Timeout time.Duration // 0: 10 s
 
-	Own []netip.AddrPort // addresses of this server: nothing is proxied to them
-	Log *slog.Logger     // nil: discarded
+	// Own are the addresses of this server. Nothing is proxied to them, and
+	// nothing to loopback and link-local addresses, whatever nodes and pods say
+	// theirs are, unless Anywhere is set.
+	Own      []netip.AddrPort
+	Anywhere bool
+
+	Log *slog.Logger // nil: discarded
 }
 
 // Proxy has the handlers.
@@ -69,7 +75,7 @@ func New(cfg Config) *Proxy {
 		cfg.Timeout = defaultTimeout
 	}
 	if cfg.Dial == nil {
-		cfg.Dial = (&net.Dialer{Timeout: cfg.Timeout, KeepAlive: 30 * time.Second}).DialContext
+		cfg.Dial = cfg.dialer().DialContext
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -86,6 +92,24 @@ func New(cfg Config) *Proxy {
 	}
 	return p
 }
+
+// dialer connects to allowed addresses alone: what a name stands for is known
+// only when it is dialled.
+func (c *Config) dialer() *net.Dialer {
+	return &net.Dialer{Timeout: c.Timeout, KeepAlive: 30 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		if !c.allowed(to.Addr(), strconv.Itoa(int(to.Port()))) {
+			return errNotAllowed
+		}
+		return nil
+	}}
+}
+
+// errNotAllowed has upstream's words.
+var errNotAllowed = errors.New("address not allowed")
 
 // FromFiles is New with certificates from files, which may change later; a
 // file without a name is not used.
@@ -179,6 +203,9 @@ func (p *Proxy) kubelet(req *request, nodeName string) (*kubelet, error) {
 		for _, a := range node.Status.Addresses {
 			if a.Type == want && a.Address != "" {
 				k.host = a.Address
+				if addr, err := netip.ParseAddr(k.host); err == nil && !p.allowed(addr, k.port) {
+					return nil, apierrors.NewBadRequest(errNotAllowed.Error())
+				}
 				return k, nil
 			}
 		}

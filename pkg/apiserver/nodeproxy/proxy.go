@@ -138,7 +138,7 @@ func (p *Proxy) nodeProxy(req *request) error {
 func (p *Proxy) forward(req *request, scheme, ip, port string, transport http.RoundTripper) error {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil || !p.allowed(addr, port) {
-		return apierrors.NewBadRequest("address not allowed")
+		return apierrors.NewBadRequest(errNotAllowed.Error())
 	}
 	if scheme == "" {
 		scheme = "http"
@@ -155,12 +155,15 @@ func (p *Proxy) forward(req *request, scheme, ip, port string, transport http.Ro
 
 // allowed refuses addresses of this machine's own (loopback, link-local) and
 // this server itself: the proxy must not lend its place in the network.
-func (p *Proxy) allowed(addr netip.Addr, port string) bool {
+func (c *Config) allowed(addr netip.Addr, port string) bool {
+	if c.Anywhere {
+		return true
+	}
 	addr = addr.Unmap()
 	if !addr.IsGlobalUnicast() {
 		return false
 	}
-	for _, own := range p.Own {
+	for _, own := range c.Own {
 		if own.Addr().Unmap() == addr && strconv.Itoa(int(own.Port())) == port {
 			return false
 		}

@@ -9,7 +9,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options say what of a log to read. Zero values stand for everything.
@@ -36,14 +39,25 @@ const (
 	timeFormat = "2006-01-02T15:04:05.000000000Z07:00" // of Timestamps: fixed width
 )
 
-// Read writes a log to w, and calls flush whenever it has written all there is
-// for now. It returns when that is all, or when ctx ends.
-func Read(ctx context.Context, path string, o Options, w io.Writer, flush func()) error {
-	f, err := os.Open(path)
+// Read writes the log at path to w, and calls flush whenever it has written all
+// there is for now. It returns when that is all, or when ctx ends. The log is
+// below the directory dir: pods that may write there cannot make us read a file
+// from elsewhere by a link.
+func Read(ctx context.Context, dir, path string, o Options, w io.Writer, flush func()) error {
+	name, err := filepath.Rel(dir, path)
+	if err != nil || !filepath.IsLocal(name) {
+		return fmt.Errorf("failed to open log file %q: it is not below %s", path, dir)
+	}
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("failed to open log file %q: %w", path, err)
 	}
-	r := &reader{Options: o, path: path, file: f, w: w, flush: flush}
+	defer root.Close()
+	f, err := Open(root, name)
+	if err != nil {
+		return fmt.Errorf("failed to open log file %q: %w", path, err)
+	}
+	r := &reader{Options: o, root: root, name: name, file: f, w: w, flush: flush}
 	defer func() { r.file.Close() }()
 	if o.Tail != nil {
 		start, err := tailStart(f, *o.Tail)
@@ -65,12 +79,32 @@ func Read(ctx context.Context, path string, o Options, w io.Writer, flush func()
 	return err
 }
 
+// Open opens a file to read it. What is no file, like a pipe that would never
+// answer, is an error.
+func Open(root *os.Root, name string) (*os.File, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = errNoFile
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+var errNoFile = errors.New("it is not a regular file")
+
 var errLimit = errors.New("the limit is reached")
 
 // reader goes through a log, file by file.
 type reader struct {
 	Options
-	path   string
+	root   *os.Root
+	name   string // of the log below root
 	file   *os.File
 	offset int64
 	w      io.Writer
@@ -143,7 +177,7 @@ func (r *reader) next() (rotated bool, err error) {
 	if !r.Follow {
 		return false, nil
 	}
-	there, err := os.Stat(r.path)
+	there, err := r.root.Stat(r.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // between the two steps of a rotation
 	}
@@ -165,7 +199,7 @@ func (r *reader) next() (rotated bool, err error) {
 	if here.Size() > r.offset {
 		return true, nil
 	}
-	f, err := os.Open(r.path)
+	f, err := Open(r.root, r.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -217,7 +251,7 @@ func (r *reader) record(record []byte) error {
 	l, err := parse(record)
 	if err != nil {
 		if r.skipped++; r.skipped == 1 && r.Log != nil {
-			r.Log.Warn("log file holds something that is no record", "path", r.path, "err", err)
+			r.Log.Warn("log file holds something that is no record", "path", r.name, "err", err)
 		}
 		return nil
 	}

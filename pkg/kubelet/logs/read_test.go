@@ -27,7 +27,7 @@ func read(t *testing.T, content string, o Options) string {
 	path := filepath.Join(t.TempDir(), "0.log")
 	os.WriteFile(path, []byte(content), 0o600)
 	var out bytes.Buffer
-	if err := Read(t.Context(), path, o, &out, func() {}); err != nil {
+	if err := Read(t.Context(), filepath.Dir(path), path, o, &out, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -86,7 +86,8 @@ func TestTailOverManyBlocks(t *testing.T) {
 }
 
 func TestNoFile(t *testing.T) {
-	if err := Read(t.Context(), filepath.Join(t.TempDir(), "none"), Options{}, &bytes.Buffer{}, func() {}); err == nil {
+	dir := t.TempDir()
+	if err := Read(t.Context(), dir, filepath.Join(dir, "none"), Options{}, &bytes.Buffer{}, func() {}); err == nil {
 		t.Error("a log that is not there was read")
 	}
 }
@@ -110,7 +111,7 @@ func TestFollowThroughRotation(t *testing.T) {
 		out := &output{}
 		done := make(chan error, 1)
 		go func() {
-			done <- Read(t.Context(), path, Options{Follow: true, Running: func(context.Context) (bool, error) { return running.Load(), nil }}, out, out.flush)
+			done <- Read(t.Context(), filepath.Dir(path), path, Options{Follow: true, Running: func(context.Context) (bool, error) { return running.Load(), nil }}, out, out.flush)
 		}()
 		step := func(want string) {
 			t.Helper()
@@ -183,7 +184,7 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 		os.WriteFile(path, nil, 0o600)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		err := Read(ctx, path, Options{Follow: true, Running: func(context.Context) (bool, error) { return true, nil }}, &bytes.Buffer{}, func() {})
+		err := Read(ctx, filepath.Dir(path), path, Options{Follow: true, Running: func(context.Context) (bool, error) { return true, nil }}, &bytes.Buffer{}, func() {})
 		if err != context.DeadlineExceeded {
 			t.Error(err)
 		}
@@ -227,7 +228,7 @@ func BenchmarkRead(b *testing.B) {
 	os.WriteFile(path, []byte(strings.Repeat(rec(1, "stdout", "F", strings.Repeat("x", 100)), 10000)), 0o600)
 	for b.Loop() {
 		var out bytes.Buffer
-		if err := Read(b.Context(), path, Options{}, &out, func() {}); err != nil {
+		if err := Read(b.Context(), filepath.Dir(path), path, Options{}, &out, func() {}); err != nil {
 			b.Fatal(err)
 		}
 		b.SetBytes(int64(out.Len()))

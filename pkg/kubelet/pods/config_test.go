@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -227,6 +228,39 @@ func TestLogsAreRotated(t *testing.T) {
 			t.Errorf("files: %v", files)
 		}
 	})
+}
+
+// A pod that may write where the logs are puts links there: rotation follows none.
+func TestLogRotationFollowsNoLink(t *testing.T) {
+	for name, lead := range map[string]func(log, outside string) error{
+		"the log is a link": func(log, outside string) error { return os.Symlink(outside, log) },
+		"its folder is a link": func(log, outside string) error {
+			return errors.Join(os.RemoveAll(filepath.Dir(log)), os.Symlink(filepath.Dir(outside), filepath.Dir(log)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, crifake.Config{})
+				r.tweak = func(c *Config) { c.LogMaxSize, c.LogMaxFiles = 100, 3 }
+				r.start()
+				defer func() { r.stop() }()
+				r.api.create(newPod("a"))
+				r.pass(time.Second)
+				outside := filepath.Join(t.TempDir(), "0.log")
+				log := filepath.Join(r.dir, "logs", "default_a_uid-a", "app", "0.log")
+				if err := errors.Join(os.WriteFile(outside, []byte(strings.Repeat("x", 200)), 0o600), lead(log, outside)); err != nil {
+					t.Fatal(err)
+				}
+				r.pass(time.Minute)
+				if got := len(r.calls("ReopenContainerLog")); got != 0 {
+					t.Errorf("it was rotated %d times", got)
+				}
+				if files, _ := filepath.Glob(filepath.Join(filepath.Dir(outside), "*")); len(files) != 1 {
+					t.Errorf("outside there are now %v", files)
+				}
+			})
+		})
+	}
 }
 
 func TestStatusPatchLeavesOthersAlone(t *testing.T) {

@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/logs"
 )
 
 // rotateEvery is how often logs are looked at.
@@ -33,20 +35,32 @@ func (m *Manager) rotateLogs(ctx context.Context) {
 		return
 	}
 	for sleep(ctx, rotateEvery, nil) {
-		running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
-		list, err := m.cfg.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: running})
+		root, err := os.OpenRoot(m.cfg.LogsDir)
 		if err != nil {
-			continue // the next look is soon
+			continue // nothing has been logged yet
 		}
-		for _, c := range list.Containers {
-			if err := m.rotateLog(ctx, c); err != nil && ctx.Err() == nil {
-				m.cfg.Log.Warn("log not rotated", "container", c.Id, "error", err)
-			}
+		m.rotateAll(ctx, root)
+		root.Close()
+	}
+}
+
+// rotateAll looks at the log of each running container.
+func (m *Manager) rotateAll(ctx context.Context, root *os.Root) {
+	running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
+	list, err := m.cfg.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: running})
+	if err != nil {
+		return // the next look is soon
+	}
+	for _, c := range list.Containers {
+		if err := m.rotateLog(ctx, root, c); err != nil && ctx.Err() == nil {
+			m.cfg.Log.Warn("log not rotated", "container", c.Id, "error", err)
 		}
 	}
 }
 
-func (m *Manager) rotateLog(ctx context.Context, c *runtimeapi.Container) error {
+// rotateLog works below root alone: a pod that may write there must not lead us
+// elsewhere.
+func (m *Manager) rotateLog(ctx context.Context, root *os.Root, c *runtimeapi.Container) error {
 	l := c.Labels
 	if l[cri.LabelPodUID] == "" {
 		return nil
@@ -56,32 +70,32 @@ func (m *Manager) rotateLog(ctx context.Context, c *runtimeapi.Container) error 
 		attempt = fmt.Sprint(c.Metadata.GetAttempt())
 	}
 	dir := strings.Join([]string{l[cri.LabelPodNamespace], l[cri.LabelPodName], l[cri.LabelPodUID]}, "_")
-	path := filepath.Join(m.cfg.LogsDir, dir, l[cri.LabelContainerName], attempt+".log")
-	st, err := os.Stat(path)
-	if err != nil || st.Size() < m.cfg.LogMaxSize {
+	name := path.Join(dir, l[cri.LabelContainerName], attempt+".log")
+	st, err := root.Lstat(name)
+	if err != nil || !st.Mode().IsRegular() || st.Size() < m.cfg.LogMaxSize {
 		return nil // a container may log nothing
 	}
-	rotated := path + "." + time.Now().Format(rotatedStamp)
-	if err := os.Rename(path, rotated); err != nil {
+	rotated := name + "." + time.Now().Format(rotatedStamp)
+	if err := root.Rename(name, rotated); err != nil {
 		return err
 	}
 	if _, err := m.cfg.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: c.Id}); err != nil {
-		return errors.Join(err, os.Rename(rotated, path)) // the runtime goes on writing to it
+		return errors.Join(err, root.Rename(rotated, name)) // the runtime goes on writing to it
 	}
-	return tidyLogs(path, m.cfg.LogMaxFiles)
+	return tidyLogs(root, name, m.cfg.LogMaxFiles)
 }
 
 // tidyLogs compresses rotated logs but the newest, which log readers may be at,
 // and removes the oldest beyond keep files, the present one counted.
-func tidyLogs(path string, keep int) error {
-	rotated, err := filepath.Glob(path + ".*")
+func tidyLogs(root *os.Root, name string, keep int) error {
+	rotated, err := fs.Glob(root.FS(), name+".*")
 	if err != nil {
 		return err
 	}
 	slices.Sort(rotated)
 	if extra := len(rotated) - max(keep-1, 1); extra > 0 {
 		for _, old := range rotated[:extra] {
-			if err := os.Remove(old); err != nil {
+			if err := root.Remove(old); err != nil {
 				return err
 			}
 		}
@@ -91,28 +105,31 @@ func tidyLogs(path string, keep int) error {
 		if i == len(rotated)-1 || strings.HasSuffix(log, compressed) || strings.HasSuffix(log, partial) {
 			continue
 		}
-		if err := compress(log); err != nil {
+		if err := compress(root, log); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func compress(path string) (err error) {
-	in, err := os.Open(path)
+func compress(root *os.Root, name string) (err error) {
+	in, err := logs.Open(root, name)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	part := path + partial
-	out, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
+	part := name + partial
+	if err := root.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	out, err := root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
 	}
 	z := gzip.NewWriter(out)
 	_, err = io.Copy(z, in)
 	if err = errors.Join(err, z.Close(), out.Close()); err != nil {
-		return errors.Join(err, os.Remove(part))
+		return errors.Join(err, root.Remove(part))
 	}
-	return errors.Join(os.Rename(part, path+compressed), os.Remove(path))
+	return errors.Join(root.Rename(part, name+compressed), root.Remove(name))
 }

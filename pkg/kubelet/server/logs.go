@@ -46,7 +46,7 @@ func (s *server) containerLogs(w http.ResponseWriter, r *http.Request) error {
 		return resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING, err
 	}
 	out := &logWriter{w: w}
-	err = logs.Read(r.Context(), resp.GetStatus().GetLogPath(), options, out, func() { http.NewResponseController(w).Flush() })
+	err = logs.Read(r.Context(), s.LogsDir, resp.GetStatus().GetLogPath(), options, out, func() { http.NewResponseController(w).Flush() })
 	if err != nil && !out.begun {
 		return failf(http.StatusBadRequest, "%v", err)
 	}

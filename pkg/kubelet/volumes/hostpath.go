@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -30,14 +31,14 @@ func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	switch *v.Type {
 	case corev1.HostPathDirectoryOrCreate:
 		if absent {
-			return makeHostDir(v.Path)
+			return made(makeHostDir(v.Path), v.Path, corev1.HostPathDirectory)
 		}
 		return is(fs.FileMode.IsDir, "a directory")
 	case corev1.HostPathDirectory:
 		return is(fs.FileMode.IsDir, "a directory")
 	case corev1.HostPathFileOrCreate:
 		if absent {
-			return makeHostFile(v.Path)
+			return made(makeHostFile(v.Path), v.Path, corev1.HostPathFile)
 		}
 		return is(fs.FileMode.IsRegular, "a file")
 	case corev1.HostPathFile:
@@ -52,21 +53,39 @@ func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	return fmt.Errorf("%s is an invalid volume type", *v.Type)
 }
 
+// made lets another pod have been first, if what it made is of the type.
+func made(err error, path string, want corev1.HostPathType) error {
+	if errors.Is(err, fs.ErrExist) {
+		return checkHostPath(&corev1.HostPathVolumeSource{Path: path, Type: &want})
+	}
+	return err
+}
+
 func ofType(want fs.FileMode) func(fs.FileMode) bool {
 	return func(mode fs.FileMode) bool { return mode.Type() == want }
 }
 
-// makeHostDir and makeHostFile give exact modes, whatever our umask. Parents of
-// a directory are made; those of a file must exist.
+// makeHostDir and makeHostFile make what was absent a moment ago, and touch
+// nothing that somebody has put there since: no link is followed at the path's
+// end. They give exact modes, whatever our umask. Parents of a directory are
+// made; those of a file must exist.
 func makeHostDir(path string) error {
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	path = filepath.Clean(path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return os.Chmod(path, 0o755)
+	if err := os.Mkdir(path, 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(0o755), f.Close())
 }
 
 func makeHostFile(path string) error {
-	f, err := os.OpenFile(filepath.Clean(path), os.O_CREATE|os.O_RDONLY, 0o644)
+	f, err := os.OpenFile(filepath.Clean(path), os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o644)
 	if err != nil {
 		return err
 	}

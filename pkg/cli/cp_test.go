@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// hostileArchive is what a container might send instead of what was asked for:
+// names that climb, links to climb by, and files through them.
+func hostileArchive(r *rand.Rand, outside string) []byte {
+	parts := []string{"src", "src", "..", "..", ".", "", "a", "l", "m", outside, "/", "...", `..\..`, "evil\x00", strings.Repeat("../", 20)}
+	name := func() string {
+		names := []string{"src"}
+		for range r.IntN(6) {
+			names = append(names, parts[r.IntN(len(parts))])
+		}
+		if r.IntN(4) == 0 {
+			names = names[1:]
+		}
+		return strings.ReplaceAll(strings.Join(names, "/"), "\x00", "%00")
+	}
+	kinds := []byte{tar.TypeReg, tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo, tar.TypeChar}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for range 1 + r.IntN(6) {
+		h := tar.Header{Name: name(), Typeflag: kinds[r.IntN(len(kinds))], Mode: 0o6777}
+		switch h.Typeflag {
+		case tar.TypeReg:
+			h.Size = 4
+		case tar.TypeSymlink, tar.TypeLink:
+			h.Linkname = name()
+		}
+		if w.WriteHeader(&h) != nil {
+			continue // not to be written as tar: nobody can send it
+		}
+		if h.Size > 0 {
+			fmt.Fprint(w, "evil")
+		}
+	}
+	w.Close()
+	return out.Bytes()
+}
+
+// Whatever a container sends, cp writes below the place that was asked for, makes
+// no link, and gives no file another's rights.
+func TestCopyFromAHostileContainer(t *testing.T) {
+	written := 0
+	for seed := range uint64(500) {
+		top := t.TempDir()
+		dst, outside := filepath.Join(top, "here", "dst"), filepath.Join(top, "outside")
+		for _, err := range []error{os.MkdirAll(filepath.Dir(dst), 0o755), os.Mkdir(outside, 0o755), os.Symlink(outside, filepath.Join(top, "here", "l"))} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if seed%2 == 0 { // the place is there already, with a link of its owner's in it
+			if err := os.Mkdir(dst, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(outside, filepath.Join(dst, "m")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		archive := hostileArchive(rand.New(rand.NewPCG(seed, 0)), outside)
+		_ = unpackTree(bytes.NewReader(archive), "src", dst, func(string) {}) // it may well refuse
+		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			switch {
+			case info.Mode().IsRegular():
+				written++
+				if path != dst && !strings.HasPrefix(path, dst+"/") {
+					t.Errorf("archive %d wrote %s", seed, path)
+				}
+				if info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
+					t.Errorf("archive %d made %s with %v", seed, path, info.Mode())
+				}
+			case !info.IsDir() && path != filepath.Join(top, "here", "l") && path != filepath.Join(dst, "m"):
+				t.Errorf("archive %d made %s, %v", seed, path, info.Mode())
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if written == 0 {
+		t.Error("no archive had a file that was written: the test tries nothing")
+	}
+}
+
+// FuzzUnpackTree: no stream of bytes makes a file outside.
+func FuzzUnpackTree(f *testing.F) {
+	for seed := range uint64(4) {
+		f.Add(hostileArchive(rand.New(rand.NewPCG(seed, 1)), "/outside"))
+	}
+	f.Fuzz(func(t *testing.T, archive []byte) {
+		top := t.TempDir()
+		_ = unpackTree(bytes.NewReader(archive), "src", filepath.Join(top, "dst"), func(string) {})
+		entries, err := os.ReadDir(top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.Name() != "dst" {
+				t.Errorf("%s was made", e.Name())
+			}
+		}
+	})
+}
