@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/wire"
@@ -130,10 +129,8 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, req *request.Reque
 		s.serveSnapshot(w, r)
 	case segment == "openapi" && s.openapi != nil:
 		s.openapi.ServeHTTP(w, r)
-	case r.URL.Path == authn.IssuerPath && s.cfg.Tokens != nil:
-		writePlainJSON(w, r, s.cfg.Tokens.Issuer("https://"+s.cfg.address()))
-	case r.URL.Path == authn.KeysPath && s.cfg.Tokens != nil:
-		writePlainJSON(w, r, s.cfg.Tokens.Keys())
+	case s.cfg.Authn.servesIssuer(r.URL.Path):
+		s.serveIssuer(w, r)
 	case r.URL.Path == "/":
 		s.serveIndex(w, r)
 	default:

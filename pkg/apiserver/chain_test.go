@@ -18,6 +18,7 @@ import (
 
 	"podium/pkg/apiserver"
 	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/cluster/pki"
@@ -155,9 +156,12 @@ func TestServeTLS(t *testing.T) {
 	}
 	server := issue(pki.Identity{Name: "server", Hosts: []string{"127.0.0.1"}})
 	w := start(t, func(cfg *apiserver.Config) {
-		cfg.Listener, cfg.Authenticator, cfg.Anonymous = l, nil, true
+		cfg.Listener, cfg.Authenticator = l, nil
+		cfg.Authn = apiserver.Authentication{Anonymous: true, Requests: []authn.Authenticator{
+			authn.Certificates(authn.CertificateConfig{Roots: func() *x509.CertPool { return pool }}),
+		}}
 		cfg.TLS = &tls.Config{
-			Certificates: []tls.Certificate{server}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool, NextProtos: []string{"h2", "http/1.1"},
+			Certificates: []tls.Certificate{server}, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"},
 		}
 	})
 	url := "https://" + l.Addr().String()
@@ -177,11 +181,11 @@ func TestServeTLS(t *testing.T) {
 		{"node", client(issue(pki.Identity{Name: "system:node:n", Groups: []string{"system:nodes"}})), cms, 200},
 		{"user", client(issue(pki.Identity{Name: "joe"})), cms, 403},
 		{"user", client(issue(pki.Identity{Name: "joe"})), "/apis", 200},
-		{"nobody", client(), cms, 403},
-		{"nobody", client(), "/apis", 403},
+		{"nobody", client(), cms, 401},
+		{"nobody", client(), "/apis", 401},
 		{"nobody", client(), "/version", 200},
 		{"nobody", client(), "/readyz", 200},
-		{"nobody", client(), "/metrics", 403},
+		{"nobody", client(), "/metrics", 401},
 	} {
 		resp, err := tc.c.Get(url + tc.path)
 		if err != nil {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/api/openapi"
-	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/nodeproxy"
 	apiopenapi "podium/pkg/apiserver/openapi"
 	"podium/pkg/apiserver/registry"
@@ -30,6 +28,7 @@ import (
 // options are the flags of kube-apiserver.
 type options struct {
 	daemon.Options
+	authn authnFlags
 
 	dataDir     string
 	etcdServers []string
@@ -42,7 +41,6 @@ type options struct {
 	advertise   string
 	certFile    string
 	keyFile     string
-	clientCA    string
 
 	kubeletCA      string
 	kubeletCert    string
@@ -55,11 +53,6 @@ type options struct {
 	serviceCIDR string
 	nodePorts   string
 
-	issuer       string
-	audiences    []string
-	signingKey   string
-	publicKeys   []string
-	anonymous    bool
 	enable       []string
 	disable      []string
 	admission    admissionOptions
@@ -94,6 +87,7 @@ func NewCommand() *cobra.Command {
 func (o *options) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	o.Options.AddFlags(f)
+	o.authn.flags(f)
 	f.StringVar(&o.dataDir, "data-dir", "", "folder of the store inside this process; used when no --etcd-servers are given")
 	f.StringSliceVar(&o.etcdServers, "etcd-servers", nil, "addresses of the etcd cluster to store in (https://host:2379,...)")
 	f.StringVar(&o.etcdCA, "etcd-cafile", "", "file with the authority that signs etcd's certificates")
@@ -108,7 +102,6 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.advertise, "advertise-address", "", "address at which the cluster's machines reach this server (default: --bind-address, or the address of the default route)")
 	f.StringVar(&o.certFile, "tls-cert-file", "", "file with the serving certificate (default: one made at start)")
 	f.StringVar(&o.keyFile, "tls-private-key-file", "", "file with the serving certificate's key")
-	f.StringVar(&o.clientCA, "client-ca-file", "", "file with the authority that signs clients' certificates")
 
 	f.StringVar(&o.kubeletCA, "kubelet-certificate-authority", "", "file with the authority that signs kubelets' serving certificates")
 	f.StringVar(&o.kubeletCert, "kubelet-client-certificate", "", "file with our certificate for kubelets")
@@ -121,11 +114,6 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.serviceCIDR, "service-cluster-ip-range", "10.96.0.0/16", "range that Services' cluster IPs are taken from")
 	f.StringVar(&o.nodePorts, "service-node-port-range", "30000-32767", "ports that Services' node ports are taken from")
 
-	f.StringVar(&o.issuer, "service-account-issuer", "https://kubernetes.default.svc.cluster.local", "who service account tokens are issued by")
-	f.StringSliceVar(&o.audiences, "api-audiences", nil, "audiences of tokens for this server (default: the issuer)")
-	f.StringVar(&o.signingKey, "service-account-signing-key-file", "", "file with the private key that signs service account tokens")
-	f.StringSliceVar(&o.publicKeys, "service-account-key-file", nil, "files with public keys whose tokens are accepted, too")
-	f.BoolVar(&o.anonymous, "anonymous-auth", true, "let clients without credentials ask for health and version")
 	f.StringSliceVar(&o.enable, "enable-admission-plugins", nil, "admission plugins to have on; all that exist are, unless disabled")
 	f.StringSliceVar(&o.disable, "disable-admission-plugins", nil, "admission plugins to have off")
 	o.admission.flags(f)
@@ -184,14 +172,15 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	tokens, err := o.tokens()
+	if err := o.authn.parse(log); err != nil {
+		return err
+	}
+	known := o.authn.build()
+	tlsConfig, err := daemon.ClientCATLS(o.certFile, o.keyFile, "")
 	if err != nil {
 		return err
 	}
-	tlsConfig, err := daemon.ClientCATLS(o.certFile, o.keyFile, o.clientCA)
-	if err != nil {
-		return err
-	}
+	o.authn.ask(tlsConfig)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.port)))
 	if err != nil {
 		return err
@@ -213,14 +202,14 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer nodes.Close()
 	forKinds := registry.Config{
-		Store: store, ServiceCIDR: cidr, NodePorts: ports, Tokens: tokens, TokenAudiences: tokens.Audiences(), Identify: tokens,
+		Store: store, ServiceCIDR: cidr, NodePorts: ports, Tokens: known.Issuer, TokenAudiences: known.Audiences, Identify: known.Tokens, MaxTokenLife: o.authn.maxToken,
 		Now: time.Now, Streams: nodes.Streams(), Disabled: disabled,
 	}
 	server, err := New(Config{
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
 		Listener: listener, TLS: tlsConfig, Registry: daemon.Metrics(),
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
-		Tokens:  tokens, Anonymous: o.anonymous, Disabled: disabled, PodSecurity: podSecurity, Profiling: o.profiling, Snapshot: store.Snapshot,
+		Authn:   known, Disabled: disabled, PodSecurity: podSecurity, Profiling: o.profiling, Snapshot: store.Snapshot,
 		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
 		CompactEvery: o.keepPast(), EventTTL: o.eventTTL, ShutdownDelay: o.delay,
 		Advertise: advertise, ServiceCIDR: cidr, Identity: o.identity,
@@ -276,31 +265,6 @@ func (o *options) store(ctx context.Context, log *slog.Logger) (closingStore, er
 	return etcd.Open(ctx, etcd.Config{
 		Servers: o.etcdServers, CAFile: o.etcdCA, CertFile: o.etcdCert, KeyFile: o.etcdKey, Log: log,
 	})
-}
-
-func (o *options) tokens() (*authn.Tokens, error) {
-	cfg := authn.TokenConfig{Issuer: o.issuer, Audiences: o.audiences}
-	if o.signingKey != "" {
-		data, err := os.ReadFile(o.signingKey)
-		if err != nil {
-			return nil, fmt.Errorf("--service-account-signing-key-file: %w", err)
-		}
-		if cfg.SigningKey, err = authn.ParsePrivateKey(data); err != nil {
-			return nil, fmt.Errorf("--service-account-signing-key-file %s: %w", o.signingKey, err)
-		}
-	}
-	for _, file := range o.publicKeys {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("--service-account-key-file: %w", err)
-		}
-		keys, err := authn.ParsePublicKeys(data)
-		if err != nil {
-			return nil, fmt.Errorf("--service-account-key-file %s: %w", file, err)
-		}
-		cfg.PublicKeys = append(cfg.PublicKeys, keys...)
-	}
-	return authn.NewTokens(cfg)
 }
 
 // reachable says whether others may be told this address: the endpoints of a

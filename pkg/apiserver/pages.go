@@ -35,3 +35,13 @@ func writePlainJSON(w http.ResponseWriter, r *http.Request, v any) {
 	}
 	wire.WriteText(w, r, http.StatusOK, "application/json", text)
 }
+
+// writeJSON answers with a document for programs.
+func writeJSON(w http.ResponseWriter, r *http.Request, contentType string, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		wire.WriteError(w, r, fmt.Errorf("encode %T: %w", v, err))
+		return
+	}
+	wire.WriteText(w, r, http.StatusOK, contentType, text)
+}

@@ -37,7 +37,7 @@ func TestSelfSubjectReview(t *testing.T) {
 func withTokens(t *testing.T, tokens *authn.Tokens) func(*apiserver.Config) {
 	t.Helper()
 	return func(c *apiserver.Config) {
-		c.Tokens = tokens
+		c.Authn = apiserver.Authentication{Tokens: tokens, Audiences: tokens.Audiences(), Issuer: tokens}
 		c.Kinds = registry.Kinds(c.Scheme, registry.Config{
 			Store: c.Store, ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"), NodePorts: registry.PortRange{First: 30000, Last: 32767},
 			Now: time.Now, Tokens: tokens, TokenAudiences: tokens.Audiences(), Identify: tokens,
@@ -50,10 +50,11 @@ func TestTokenReview(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := authn.NewTokens(authn.TokenConfig{Issuer: "https://us", SigningKey: key})
+	keys, err := authn.NewKeySet(key)
 	if err != nil {
 		t.Fatal(err)
 	}
+	tokens := authn.NewTokens(authn.TokenConfig{Issuers: []string{"https://us"}, Keys: func() *authn.KeySet { return keys }})
 	w := start(t, withTokens(t, tokens))
 	account := must[metav1.PartialObjectMetadata](w, 201, "POST", "/api/v1/namespaces/default/serviceaccounts", jsonType,
 		`{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"robot"}}`)

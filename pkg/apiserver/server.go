@@ -46,11 +46,10 @@ type Config struct {
 	Registry *prometheus.Registry // optional
 	OpenAPI  *openapi.Documents   // optional: without it there is no /openapi and no server-side apply
 
-	// Who may do what. Without Authenticator: client certificates, Tokens, and,
-	// with Anonymous, anybody. Without Authorizer: the system's own rules.
+	// Who may do what. Without Authenticator: those that Authn knows. Without
+	// Authorizer: the system's own rules.
 	Authenticator authn.Authenticator
-	Tokens        *authn.Tokens
-	Anonymous     bool
+	Authn         Authentication
 	Authorizer    authz.Authorizer
 	Admission     admission.Chain
 	Disabled      registry.PluginSet // rules of admission that are off
@@ -174,14 +173,7 @@ func (c *Config) address() string {
 // completeAccess fills in who is known and who may do what.
 func (s *Server) completeAccess() {
 	if s.cfg.Authenticator == nil {
-		known := []authn.Authenticator{authn.Certificates()}
-		if s.cfg.Tokens != nil {
-			known = append(known, authn.Bearer(s.cfg.Tokens, s.api, s.cfg.Tokens.Audiences()))
-		}
-		if s.cfg.Anonymous {
-			known = append(known, authn.Anonymous())
-		}
-		s.cfg.Authenticator = authn.FirstOf(known...)
+		s.cfg.Authenticator = s.cfg.Authn.authenticator(s.api)
 	}
 	if s.cfg.Authorizer == nil {
 		s.cfg.Authorizer = authz.Chain(authz.System(), authz.Discovery())
@@ -230,6 +222,7 @@ func (s *Server) Run(ctx context.Context) error {
 		c := &storage.Compactor{Store: s.cfg.Store, Key: compactKey, Interval: s.cfg.CompactEvery, Log: s.cfg.Log}
 		g.Go(func() error { return unlessEnded(life, c.Run(life)) })
 	}
+	s.cfg.Authn.run(life, g)
 	web := s.listen(g)
 	g.Go(func() error {
 		defer end()
@@ -303,12 +296,16 @@ func (s *Server) listen(g *errgroup.Group) *http.Server {
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
+	listener := s.cfg.Listener
+	if c := s.cfg.Authn.Connections; c != nil {
+		listener, web.ConnContext = c.Listener(listener), c.Context
+	}
 	g.Go(func() error {
 		var err error
 		if s.cfg.TLS != nil {
-			err = web.ServeTLS(s.cfg.Listener, "", "")
+			err = web.ServeTLS(listener, "", "")
 		} else {
-			err = web.Serve(s.cfg.Listener)
+			err = web.Serve(listener)
 		}
 		if errors.Is(err, http.ErrServerClosed) {
 			return nil

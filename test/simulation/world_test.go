@@ -93,9 +93,11 @@ func newWorld(ctx context.Context, t *testing.T, p *plan, s size, change ...func
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.tokens, err = authn.NewTokens(authn.TokenConfig{Issuer: "simulation", SigningKey: key}); err != nil {
+	keys, err := authn.NewKeySet(key)
+	if err != nil {
 		t.Fatal(err)
 	}
+	w.tokens = authn.NewTokens(authn.TokenConfig{Issuers: []string{"simulation"}, Keys: func() *authn.KeySet { return keys }})
 	for _, f := range change {
 		f(w)
 	}

@@ -2,6 +2,9 @@ package authn
 
 import (
 	"net/http"
+	"strings"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"podium/pkg/apiserver/request"
 )
@@ -27,48 +30,47 @@ type Func func(r *http.Request) (*request.User, error)
 // Authenticate calls f.
 func (f Func) Authenticate(r *http.Request) (*request.User, error) { return f(r) }
 
-// FirstOf asks each until one knows the user. Its error is that of the last
-// one that objected, when none knows.
+// FirstOf asks each until one knows the user. Its error, when none knows, is
+// all that was objected.
 func FirstOf(all ...Authenticator) Authenticator {
 	return Func(func(r *http.Request) (*request.User, error) {
-		var last error
+		var objected []error
 		for _, a := range all {
 			user, err := a.Authenticate(r)
 			if user != nil {
 				return user, nil
 			}
 			if err != nil {
-				last = err
+				objected = append(objected, err)
 			}
 		}
-		return nil, last
+		return nil, utilerrors.NewAggregate(objected)
 	})
 }
 
-// Certificates knows users by their client certificates: the common name is
-// the user, the organizations are the groups. The connection has verified the
-// certificate already (tls.VerifyClientCertIfGiven).
-func Certificates() Authenticator {
-	return Func(func(r *http.Request) (*request.User, error) {
-		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-			return nil, nil
-		}
-		subject := r.TLS.VerifiedChains[0][0].Subject
-		if subject.CommonName == "" {
-			return nil, nil
-		}
-		groups := make([]string, 0, len(subject.Organization)+1)
-		groups = append(append(groups, subject.Organization...), Authenticated)
-		return &request.User{Name: subject.CommonName, Groups: groups}, nil
-	})
-}
-
-// Anonymous is everybody who shows nothing at all.
+// Anonymous is everybody who shows nothing at all, where that is enough: to ask
+// whether the server is healthy and which version it is, and to read how a new
+// machine finds the cluster. Elsewhere such a request is nobody's.
 func Anonymous() Authenticator {
 	return Func(func(r *http.Request) (*request.User, error) {
-		if r.Header.Get("Authorization") != "" {
+		if r.Header.Get("Authorization") != "" || !open(r.URL.Path) {
 			return nil, nil
 		}
 		return &request.User{Name: AnonymousUser, Groups: []string{Unauthenticated}}, nil
 	})
+}
+
+// ClusterInfoPath is where a machine that is about to join reads the cluster's
+// address and CA. That it may is for the authorizer to say.
+const ClusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+
+func open(path string) bool {
+	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "healthz", "livez", "readyz":
+		return true
+	case "version":
+		return rest == ""
+	}
+	return path == ClusterInfoPath
 }

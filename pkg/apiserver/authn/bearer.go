@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
@@ -58,11 +59,12 @@ func FirstToken(all ...TokenAuthenticator) TokenAuthenticator {
 				objected = append(objected, err)
 			}
 		}
-		return nil, errors.Join(objected...)
+		return nil, utilerrors.NewAggregate(objected)
 	})
 }
 
-var errToken = errors.New("invalid bearer token")
+// ErrToken is what is said of a token that nobody knows.
+var ErrToken = errors.New("invalid bearer token")
 
 // Bearer knows users by the tokens in their requests, which must be for one of
 // the audiences.
@@ -77,7 +79,7 @@ func Bearer(tokens TokenAuthenticator, objects Objects, audiences []string) Auth
 		case who != nil:
 			return who.User, nil
 		case err == nil:
-			err = errToken
+			return nil, ErrToken
 		}
 		return nil, err
 	})
@@ -90,4 +92,20 @@ func bearer(r *http.Request) string {
 		return ""
 	}
 	return strings.TrimSpace(token)
+}
+
+// ForServer are tokens that say no audience of their own: they are for the
+// server alone, by whichever of its names it is asked.
+func ForServer(names []string, tokens TokenAuthenticator) TokenAuthenticator {
+	return TokenFunc(func(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
+		audiences := common(p.Audiences, names)
+		if len(audiences) == 0 {
+			return nil, nil
+		}
+		who, err := tokens.AuthenticateToken(ctx, objects, p)
+		if who == nil || err != nil {
+			return nil, err
+		}
+		return &Identity{User: who.User, Audiences: audiences}, nil
+	})
 }

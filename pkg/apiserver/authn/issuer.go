@@ -23,13 +23,13 @@ type IssuerDocument struct {
 	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 }
 
-// Issuer describes the issuer; server is the URL at which its pages are.
-func (t *Tokens) Issuer(server string) IssuerDocument {
+// Issuer describes the issuer; keysURI is where the keys are.
+func (t *Tokens) Issuer(keysURI string) IssuerDocument {
 	d := IssuerDocument{
-		Issuer: t.cfg.Issuer, KeysURI: server + KeysPath,
+		Issuer: t.cfg.Issuers[0], KeysURI: keysURI,
 		ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"},
 	}
-	for _, a := range t.allowed {
+	for _, a := range t.cfg.Keys().allowed {
 		d.Algorithms = append(d.Algorithms, string(a))
 	}
 	slices.Sort(d.Algorithms)
@@ -40,10 +40,10 @@ func (t *Tokens) Issuer(server string) IssuerDocument {
 // Keys are the public keys.
 func (t *Tokens) Keys() jose.JSONWebKeySet {
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
-	for id, key := range t.keys {
+	for id, key := range t.cfg.Keys().public {
 		alg, err := algorithm(key)
 		if err != nil {
-			continue // NewTokens took no such key
+			continue // NewKeySet took no such key
 		}
 		set.Keys = append(set.Keys, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(alg), Use: "sig"})
 	}

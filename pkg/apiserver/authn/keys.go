@@ -8,58 +8,93 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"podium/pkg/client/certfile"
 )
 
-// ParsePrivateKey reads an RSA or ECDSA key from PEM.
-func ParsePrivateKey(data []byte) (crypto.Signer, error) {
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			return nil, errors.New("no private key in PEM form")
-		}
-		if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-			return key, nil
-		}
-		if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
-			return key, nil
-		}
-		if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
-			if signer, ok := key.(crypto.Signer); ok {
-				return signer, nil
-			}
-		}
-	}
+// KeySet is one key that signs service account tokens, and all that verify
+// them. It does not change.
+type KeySet struct {
+	signer  jose.Signer // nil if there is no key to sign with
+	public  map[string]crypto.PublicKey
+	allowed []jose.SignatureAlgorithm
 }
 
-// ParsePublicKeys reads all keys of a PEM file: public keys, certificates, or
-// private keys, whose public half is meant.
-func ParsePublicKeys(data []byte) ([]crypto.PublicKey, error) {
-	var keys []crypto.PublicKey
-	for rest := data; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
+// NewKeySet prepares keys. signing may be nil: then no tokens are handed out.
+// Its public half verifies, too.
+func NewKeySet(signing crypto.Signer, public ...crypto.PublicKey) (*KeySet, error) {
+	k := &KeySet{public: map[string]crypto.PublicKey{}}
+	if signing != nil {
+		public = append([]crypto.PublicKey{signing.Public()}, public...)
+	}
+	for i, key := range public {
+		id, err := keyID(key)
+		if err != nil {
+			return nil, err
 		}
-		if key, err := x509.ParsePKIXPublicKey(block.Bytes); err == nil {
-			keys = append(keys, key)
-		} else if key, err := x509.ParsePKCS1PublicKey(block.Bytes); err == nil {
-			keys = append(keys, key)
-		} else if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			keys = append(keys, cert.PublicKey)
-		} else if key, err := ParsePrivateKey(pem.EncodeToMemory(block)); err == nil {
-			keys = append(keys, key.Public())
+		alg, err := algorithm(key)
+		if err != nil {
+			return nil, err
+		}
+		k.public[id] = key
+		k.allowed = append(k.allowed, alg)
+		if signing == nil || i > 0 {
+			continue
+		}
+		if k.signer, err = jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: signing, KeyID: id}}, nil); err != nil {
+			return nil, fmt.Errorf("sign service account tokens: %w", err)
 		}
 	}
-	if len(keys) == 0 {
-		return nil, errors.New("no public key in PEM form")
-	}
-	return keys, nil
+	return k, nil
 }
+
+// KeyFiles reads the keys from files, and again whenever these change, which is
+// how keys are rotated: first every server learns the new public key, then the
+// signing key is replaced, and when the last token of the old key has expired
+// its public key goes. signing may be "".
+func KeyFiles(signing string, public []string) (func() *KeySet, error) {
+	load := func() (*KeySet, error) {
+		var signer crypto.Signer
+		if signing != "" {
+			data, err := os.ReadFile(signing)
+			if err != nil {
+				return nil, fmt.Errorf("read the signing key: %w", err)
+			}
+			if signer, err = certfile.ParsePrivateKey(data); err != nil {
+				return nil, fmt.Errorf("%s: %w", signing, err)
+			}
+		}
+		var keys []crypto.PublicKey
+		for _, file := range public {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				return nil, fmt.Errorf("read public keys: %w", err)
+			}
+			more, err := certfile.ParsePublicKeys(data)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			keys = append(keys, more...)
+		}
+		return NewKeySet(signer, keys...)
+	}
+	files := public
+	if signing != "" {
+		files = append([]string{signing}, public...)
+	}
+	value, err := certfile.NewValue(load, files...)
+	if err != nil {
+		return nil, err
+	}
+	return value.Get, nil
+}
+
+var errNoSigner = errors.New("the server has no key to sign service account tokens with")
 
 // keyID names a public key in the tokens it verifies, as upstream does: the
 // hash of its DER form.

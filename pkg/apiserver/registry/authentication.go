@@ -56,6 +56,8 @@ func reviewToken(ctx context.Context, b Backend, cfg Config, review *authenticat
 		review.Status.Audiences = who.Audiences
 	case err != nil:
 		review.Status.Error = err.Error()
+	default:
+		review.Status.Error = authn.ErrToken.Error()
 	}
 	return review, nil
 }

@@ -19,6 +19,8 @@ type Config struct {
 	Tokens         TokenSigner // signs what serviceaccounts/token hands out
 	TokenAudiences []string    // of a token that asks for none, and of a review that asks for none
 
+	MaxTokenLife time.Duration // who asks for more gets this; 0: no limit
+
 	Identify authn.TokenAuthenticator // answers TokenReviews; nil: knows nobody
 
 	Now func() time.Time

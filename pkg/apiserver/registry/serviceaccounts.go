@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"podium/pkg/apiserver/authn"
+	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
 )
 
@@ -55,6 +56,11 @@ func requestToken(ctx context.Context, b Backend, cfg Config, namespace, name st
 	seconds := *req.Spec.ExpirationSeconds
 	if errs := validateTokenSeconds(seconds); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), "", errs)
+	}
+	if most := int64(cfg.MaxTokenLife / time.Second); most > 0 && seconds > most {
+		request.Warn(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, most))
+		seconds = most
+		req.Spec.ExpirationSeconds = &seconds
 	}
 	account, err := b.Get(ctx, corev1.SchemeGroupVersion.WithResource("serviceaccounts"), namespace, name)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 // checkEvery is how long a look at the files is good for.
 const checkEvery = time.Second
 
-// watched is a value made of files. When they change it is made anew; while
-// that fails (a file is half written, say) the old value stays.
-type watched[T any] struct {
+// Value is made of files. When they change it is made anew; while that fails
+// (a file is half written, say) the old value stays.
+type Value[T any] struct {
 	files []string
 	load  func() (T, error)
 
@@ -29,8 +29,9 @@ type stamp struct {
 	size     int64
 }
 
-func watch[T any](load func() (T, error), files ...string) (*watched[T], error) {
-	w := &watched[T]{files: files, load: load}
+// NewValue loads a value that depends on these files.
+func NewValue[T any](load func() (T, error), files ...string) (*Value[T], error) {
+	w := &Value[T]{files: files, load: load}
 	stamps, err := w.stat()
 	if err != nil {
 		return nil, err
@@ -42,7 +43,8 @@ func watch[T any](load func() (T, error), files ...string) (*watched[T], error) 
 	return w, nil
 }
 
-func (w *watched[T]) get() T {
+// Get is the present value, up to a second old.
+func (w *Value[T]) Get() T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if time.Since(w.checked) < checkEvery {
@@ -59,7 +61,7 @@ func (w *watched[T]) get() T {
 	return w.value
 }
 
-func (w *watched[T]) stat() ([]stamp, error) {
+func (w *Value[T]) stat() ([]stamp, error) {
 	stamps := make([]stamp, len(w.files))
 	for i, name := range w.files {
 		info, err := os.Stat(name)
@@ -81,11 +83,11 @@ func equal(a, b []stamp) bool {
 }
 
 // Pair is a certificate and its key.
-type Pair struct{ w *watched[*tls.Certificate] }
+type Pair struct{ w *Value[*tls.Certificate] }
 
 // NewPair reads both files.
 func NewPair(certFile, keyFile string) (*Pair, error) {
-	w, err := watch(func() (*tls.Certificate, error) {
+	w, err := NewValue(func() (*tls.Certificate, error) {
 		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 		if err != nil {
 			return nil, fmt.Errorf("certificate %s, key %s: %w", certFile, keyFile, err)
@@ -99,14 +101,14 @@ func NewPair(certFile, keyFile string) (*Pair, error) {
 }
 
 // Get is the present certificate.
-func (p *Pair) Get() *tls.Certificate { return p.w.get() }
+func (p *Pair) Get() *tls.Certificate { return p.w.Get() }
 
 // Pool is a set of authorities.
-type Pool struct{ w *watched[*x509.CertPool] }
+type Pool struct{ w *Value[*x509.CertPool] }
 
 // NewPool reads a file of PEM certificates.
 func NewPool(caFile string) (*Pool, error) {
-	w, err := watch(func() (*x509.CertPool, error) {
+	w, err := NewValue(func() (*x509.CertPool, error) {
 		pem, err := os.ReadFile(caFile)
 		if err != nil {
 			return nil, err
@@ -120,7 +122,7 @@ func NewPool(caFile string) (*Pool, error) {
 }
 
 // Get is the present set.
-func (p *Pool) Get() *x509.CertPool { return p.w.get() }
+func (p *Pool) Get() *x509.CertPool { return p.w.Get() }
 
 // ParsePool reads PEM certificates; from is where they stood, for the error.
 func ParsePool(pem []byte, from string) (*x509.CertPool, error) {
@@ -132,11 +134,11 @@ func ParsePool(pem []byte, from string) (*x509.CertPool, error) {
 }
 
 // Text is a file's content.
-type Text struct{ w *watched[[]byte] }
+type Text struct{ w *Value[[]byte] }
 
 // NewText reads the file.
 func NewText(name string) (*Text, error) {
-	w, err := watch(func() ([]byte, error) { return os.ReadFile(name) }, name)
+	w, err := NewValue(func() ([]byte, error) { return os.ReadFile(name) }, name)
 	if err != nil {
 		return nil, err
 	}
@@ -144,4 +146,4 @@ func NewText(name string) (*Text, error) {
 }
 
 // Get is the present content. Not to be modified.
-func (t *Text) Get() []byte { return t.w.get() }
+func (t *Text) Get() []byte { return t.w.Get() }

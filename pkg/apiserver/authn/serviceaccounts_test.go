@@ -5,9 +5,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,11 +41,11 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 }
 
 func newTokens(t testing.TB, issuer string, key *ecdsa.PrivateKey, now time.Time) *authn.Tokens {
-	tokens, err := authn.NewTokens(authn.TokenConfig{Issuer: issuer, SigningKey: key, Now: func() time.Time { return now }})
+	keys, err := authn.NewKeySet(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tokens
+	return authn.NewTokens(authn.TokenConfig{Issuers: []string{issuer}, Keys: func() *authn.KeySet { return keys }, Now: func() time.Time { return now }})
 }
 
 func TestTokens(t *testing.T) {
@@ -64,6 +63,8 @@ func TestTokens(t *testing.T) {
 		"serviceaccounts/ns/sa": &corev1.ServiceAccount{ObjectMeta: meta("sa", "1", 0)},
 		"pods/ns/lives":         &corev1.Pod{ObjectMeta: meta("lives", "2", 0)},
 		"pods/ns/ends":          &corev1.Pod{ObjectMeta: meta("ends", "3", 30*time.Second)},
+		"secrets/ns/lock":       &corev1.Secret{ObjectMeta: meta("lock", "6", 0)},
+		"nodes//host":           &corev1.Node{ObjectMeta: meta("host", "7", 0)},
 		"pods/ns/ended":         &corev1.Pod{ObjectMeta: meta("ended", "4", 2*time.Minute)},
 	}
 	claims := func(change func(*authn.Claims)) authn.Claims {
@@ -92,6 +93,13 @@ func TestTokens(t *testing.T) {
 		{"bound to a pod that went", signer, pod("ended", "4"), false},
 		{"bound to no pod", signer, pod("absent", "5"), false},
 		{"bound to a pod of that name before", signer, pod("lives", "9"), false},
+		{"bound to a secret", signer, func(c *authn.Claims) { c.Secret = &authn.Ref{Name: "lock", UID: "6"} }, true},
+		{"bound to no secret", signer, func(c *authn.Claims) { c.Secret = &authn.Ref{Name: "key", UID: "6"} }, false},
+		{"bound to a node", signer, func(c *authn.Claims) { c.Node = &authn.Ref{Name: "host", UID: "7"} }, true},
+		{"bound to a node of that name before", signer, func(c *authn.Claims) { c.Node = &authn.Ref{Name: "host", UID: "0"} }, false},
+		{"of a pod whose node is gone", signer, func(c *authn.Claims) {
+			c.Pod, c.Node = &authn.Ref{Name: "lives", UID: "2"}, &authn.Ref{Name: "gone", UID: "0"}
+		}, true},
 		{"expired", signer, func(c *authn.Claims) { c.Expires = now.Add(-time.Second) }, false},
 		{"not yet", signer, func(c *authn.Claims) { c.IssuedAt = now.Add(time.Hour) }, false},
 		{"for others", signer, func(c *authn.Claims) { c.Audiences = []string{"vault"} }, false},
@@ -109,6 +117,9 @@ func TestTokens(t *testing.T) {
 			user, err := authn.Bearer(signer, have, signer.Audiences()).Authenticate(r)
 			if (user != nil) != tc.ok || (err == nil) != tc.ok {
 				t.Fatalf("user %+v, error %v", user, err)
+			}
+			if err != nil && strings.Contains(err.Error(), strings.Split(token, ".")[2]) {
+				t.Errorf("the error tells the token: %v", err)
 			}
 		})
 	}
@@ -135,30 +146,6 @@ func TestTokens(t *testing.T) {
 			t.Error(diff)
 		}
 	})
-}
-
-func TestKeysFromPEM(t *testing.T) {
-	key := newKey(t)
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
-	if der, err = x509.MarshalPKIXPublicKey(key.Public()); err != nil {
-		t.Fatal(err)
-	}
-	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-	got, err := authn.ParsePrivateKey(private)
-	if err != nil || !key.Equal(got) {
-		t.Errorf("private: %v", err)
-	}
-	keys, err := authn.ParsePublicKeys(append(public, private...))
-	if err != nil || len(keys) != 2 || !key.PublicKey.Equal(keys[0]) || !key.PublicKey.Equal(keys[1]) {
-		t.Errorf("public: %v %v", keys, err)
-	}
-	if _, err := authn.ParsePrivateKey([]byte("x")); err == nil {
-		t.Error("nothing is a key")
-	}
 }
 
 func FuzzToken(f *testing.F) {

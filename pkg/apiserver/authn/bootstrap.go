@@ -1,0 +1,54 @@
+package authn
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"podium/pkg/apiserver/request"
+	"podium/pkg/client/bootstraptoken"
+)
+
+var errBootstrap = errors.New("invalid bootstrap token")
+
+// BootstrapTokens knows machines that are about to join by the tokens they were
+// given. now may be nil.
+func BootstrapTokens(now func() time.Time) TokenAuthenticator {
+	if now == nil {
+		now = time.Now
+	}
+	return TokenFunc(func(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
+		token, ok := bootstraptoken.Parse(p.Token)
+		if !ok || objects == nil {
+			return nil, nil
+		}
+		obj, err := objects.Get(ctx, corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, token.SecretName())
+		if apierrors.IsNotFound(err) {
+			return nil, errBootstrap
+		}
+		if err != nil {
+			return nil, err
+		}
+		return identify(obj.(*corev1.Secret), token, now())
+	})
+}
+
+// identify compares a token with the Secret of its id. The client does not
+// learn what is wrong: it might be guessing.
+func identify(secret *corev1.Secret, token bootstraptoken.Token, now time.Time) (*Identity, error) {
+	spec, err := bootstraptoken.FromSecret(secret)
+	switch {
+	case subtle.ConstantTimeCompare([]byte(spec.Secret), []byte(token.Secret)) != 1:
+		return nil, errBootstrap
+	case err != nil || secret.DeletionTimestamp != nil || spec.Expired(now) || !spec.For(bootstraptoken.Authentication):
+		return nil, errBootstrap
+	}
+	return &Identity{User: &request.User{
+		Name:   bootstraptoken.UserPrefix + spec.ID,
+		Groups: append(append([]string{bootstraptoken.Group}, spec.Groups...), Authenticated),
+	}}, nil
+}

@@ -1,0 +1,160 @@
+package authn
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"podium/pkg/apiserver/request"
+)
+
+// CertificateConfig says which client certificates are good.
+type CertificateConfig struct {
+	Roots   func() *x509.CertPool // the present authorities
+	Revoked func() *Revocations   // nil: none is revoked
+	Now     func() time.Time      // nil: time.Now
+}
+
+// Certificates knows users by their client certificates: the common name is
+// the user, the organizations are the groups. It verifies them itself, so that
+// a revoked certificate, or one of an authority that is no longer trusted, ends
+// with the next request and not with the connection.
+func Certificates(cfg CertificateConfig) Authenticator {
+	c := newVerifier(cfg)
+	return Func(func(r *http.Request) (*request.User, error) {
+		v, err := c.verify(r)
+		if v == nil || err != nil {
+			return nil, err
+		}
+		return v.user, nil
+	})
+}
+
+// verifier remembers whom it has verified: a client sends many requests over a
+// connection, all with the same certificate.
+type verifier struct {
+	cfg CertificateConfig
+
+	mu    sync.Mutex
+	roots *x509.CertPool // by which those that are known were verified
+	known map[[sha256.Size]byte]*verified
+}
+
+// verified is a certificate that leads to an authority.
+type verified struct {
+	chain []*x509.Certificate
+	until time.Time
+	user  *request.User // nil: the certificate names nobody
+}
+
+const maxVerified = 4096
+
+func newVerifier(cfg CertificateConfig) *verifier {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Revoked == nil {
+		cfg.Revoked = func() *Revocations { return nil }
+	}
+	return &verifier{cfg: cfg, known: map[[sha256.Size]byte]*verified{}}
+}
+
+var errRevoked = errors.New("the client certificate has been revoked")
+
+// verify is nil for a request without a certificate.
+func (c *verifier) verify(r *http.Request) (*verified, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil, nil
+	}
+	shown := r.TLS.PeerCertificates
+	v, err := c.verified(shown)
+	if err != nil {
+		return nil, err
+	}
+	// The connection is noted before the look at the list: whoever replaces
+	// the list later finds it.
+	note(r.Context(), v.chain)
+	if c.cfg.Revoked().Any(v.chain) {
+		return nil, errRevoked
+	}
+	return v, nil
+}
+
+func (c *verifier) verified(shown []*x509.Certificate) (*verified, error) {
+	h := sha256.New()
+	for _, cert := range shown {
+		h.Write(cert.Raw)
+	}
+	id := [sha256.Size]byte(h.Sum(nil))
+	roots, now := c.cfg.Roots(), c.cfg.Now()
+	c.mu.Lock()
+	if c.roots != roots || len(c.known) >= maxVerified {
+		c.roots = roots
+		clear(c.known)
+	}
+	v := c.known[id]
+	c.mu.Unlock()
+	if v != nil && now.Before(v.until) {
+		return v, nil
+	}
+	v, err := verifyChain(shown, roots, now)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.roots == roots {
+		c.known[id] = v
+	}
+	return v, nil
+}
+
+func verifyChain(shown []*x509.Certificate, roots *x509.CertPool, now time.Time) (*verified, error) {
+	between := x509.NewCertPool()
+	for _, cert := range shown[1:] {
+		between.AddCert(cert)
+	}
+	chains, err := shown[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("verify the client certificate: %w", err)
+	}
+	v := &verified{chain: chains[0], user: certificateUser(shown[0])}
+	for i, cert := range v.chain {
+		if i == 0 || cert.NotAfter.Before(v.until) {
+			v.until = cert.NotAfter
+		}
+	}
+	return v, nil
+}
+
+// uidAttribute is where in its subject a certificate may say the user's UID.
+func uidAttribute() asn1.ObjectIdentifier {
+	return asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
+}
+
+func certificateUser(cert *x509.Certificate) *request.User {
+	if cert.Subject.CommonName == "" {
+		return nil
+	}
+	sum := sha256.Sum256(cert.Raw)
+	u := &request.User{
+		Name:   cert.Subject.CommonName,
+		Groups: append(slices.Clone(cert.Subject.Organization), Authenticated),
+		Extra:  map[string][]string{extraCredential: {"X509SHA256=" + hex.EncodeToString(sum[:])}},
+	}
+	for _, name := range cert.Subject.Names {
+		if uid, ok := name.Value.(string); ok && name.Type.Equal(uidAttribute()) {
+			u.UID = uid
+		}
+	}
+	return u
+}
