@@ -35,6 +35,7 @@ type options struct {
 	etcdCA      string
 	etcdCert    string
 	etcdKey     string
+	encryption  encryptionOptions
 
 	bindAddress string
 	port        int
@@ -103,6 +104,8 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.certFile, "tls-cert-file", "", "file with the serving certificate (default: one made at start)")
 	f.StringVar(&o.keyFile, "tls-private-key-file", "", "file with the serving certificate's key")
 
+	o.encryption.flags(f)
+
 	f.StringVar(&o.kubeletCA, "kubelet-certificate-authority", "", "file with the authority that signs kubelets' serving certificates")
 	f.StringVar(&o.kubeletCert, "kubelet-client-certificate", "", "file with our certificate for kubelets")
 	f.StringVar(&o.kubeletKey, "kubelet-client-key", "", "file with that certificate's key")
@@ -133,6 +136,9 @@ func (o *options) parse() (cidr netip.Prefix, ports registry.PortRange, err erro
 	}
 	if o.dataDir != "" && len(o.etcdServers) > 0 {
 		errs = append(errs, errors.New("--data-dir and --etcd-servers exclude each other"))
+	}
+	if err := o.encryption.parse(); err != nil {
+		errs = append(errs, err)
 	}
 	if cidr, err = netip.ParsePrefix(o.serviceCIDR); err != nil {
 		errs = append(errs, fmt.Errorf("--service-cluster-ip-range: %w", err))
@@ -190,11 +196,17 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	store, err := o.store(ctx, log)
+	metrics := daemon.Metrics()
+	keys, err := o.encryption.build(ctx, metrics, o.identity, log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	disk, err := o.store(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, disk.Close()) }()
+	store := keys.Wrap(disk)
 	s := scheme.New()
 	nodes, err := o.nodeProxy(advertise, log)
 	if err != nil {
@@ -207,9 +219,9 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	server, err := New(Config{
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
-		Listener: listener, TLS: tlsConfig, Registry: daemon.Metrics(),
+		Listener: listener, TLS: tlsConfig, Registry: metrics, Encryption: keys,
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
-		Authn:   known, Disabled: disabled, PodSecurity: podSecurity, Profiling: o.profiling, Snapshot: store.Snapshot,
+		Authn:   known, Disabled: disabled, PodSecurity: podSecurity, Profiling: o.profiling, Snapshot: disk.Snapshot,
 		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
 		CompactEvery: o.keepPast(), EventTTL: o.eventTTL, ShutdownDelay: o.delay,
 		Advertise: advertise, ServiceCIDR: cidr, Identity: o.identity,

@@ -41,6 +41,8 @@ type Config struct {
 	Kinds  []*registry.Kind
 	Log    *slog.Logger
 
+	Encryption Encryption // optional: what keeps Store's values encrypted
+
 	Listener net.Listener         // optional: without it only Handler serves
 	TLS      *tls.Config          // optional: plain HTTP without it
 	Registry *prometheus.Registry // optional
@@ -79,6 +81,12 @@ type Config struct {
 	Advertise   netip.AddrPort
 	ServiceCIDR netip.Prefix // its first address is the Service's
 	Identity    string       // this server among several; default: the host's name
+}
+
+// Encryption is the keys that the store's values are encrypted with.
+type Encryption interface {
+	Run(ctx context.Context) error // keeps them current
+	Healthy() error
 }
 
 // Auditor is told of every request when it has been answered.
@@ -204,6 +212,9 @@ func (s *Server) addChecks(store storage.Store) {
 		}
 		return nil
 	})
+	if s.cfg.Encryption != nil {
+		s.health.Add("kms-providers", s.cfg.Encryption.Healthy)
+	}
 	s.pages = s.health.Handler()
 }
 
@@ -215,6 +226,9 @@ func (s *Server) Run(ctx context.Context) error {
 	defer end()
 	g, life := errgroup.WithContext(life)
 	g.Go(func() error { return unlessEnded(life, s.feed.Run(life)) })
+	if s.cfg.Encryption != nil {
+		g.Go(func() error { return unlessEnded(life, s.cfg.Encryption.Run(life)) })
+	}
 	g.Go(func() error { s.keepBootstrapped(life); return nil })
 	g.Go(func() error { s.keepRepaired(life); return nil })
 	g.Go(func() error { s.forgetEvents(life); return nil })

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,10 @@ type KV struct {
 	Key      string
 	Value    []byte
 	Revision int64 // of the write that made this value
+
+	// Stale says that the value is kept in a form that is to be replaced (under
+	// an old key): writing the same value again is not in vain.
+	Stale bool
 }
 
 // ListOptions narrows a List. The zero value means everything, now.
@@ -101,6 +106,13 @@ type Watch interface {
 // of 1.5 MiB, and the key and the transaction around the value need room.
 const MaxValue = 1400 << 10
 
+// What is encrypted begins with Sealed, and may be that much larger: by
+// nonces, padding and what a key management plugin adds.
+const (
+	Sealed      = "k8s:enc:"
+	maxOverhead = 64 << 10
+)
+
 // What can go wrong, asked for by errors.Is.
 var (
 	ErrNotFound  = errors.New("not found")
@@ -108,6 +120,10 @@ var (
 	ErrCompacted = errors.New("revision has been compacted")
 	ErrFuture    = errors.New("revision is in the future")
 	ErrTooLarge  = errors.New("value is too large")
+
+	// ErrUnreadable is a value that is there but cannot be decrypted, now or
+	// ever. It makes the whole call fail: left out, it would look deleted.
+	ErrUnreadable = errors.New("value cannot be decrypted")
 )
 
 // ConflictError says that a value was not at the expected revision.
@@ -126,9 +142,13 @@ func (e *ConflictError) Error() string {
 // CheckValue is the error of a value no store takes: too large, or nil, which
 // would read as a deletion.
 func CheckValue(key string, value []byte) error {
+	limit := MaxValue
+	if bytes.HasPrefix(value, []byte(Sealed)) {
+		limit += maxOverhead
+	}
 	switch {
-	case len(value) >= MaxValue:
-		return fmt.Errorf("%s: %d bytes, at most %d are allowed: %w", key, len(value), MaxValue-1, ErrTooLarge)
+	case len(value) >= limit:
+		return fmt.Errorf("%s: %d bytes, at most %d are allowed: %w", key, len(value), limit-1, ErrTooLarge)
 	case len(value) == 0:
 		return fmt.Errorf("%s: a value may not be empty", key)
 	}

@@ -17,6 +17,7 @@ type present struct {
 	revision int64
 	entry    *watchcache.Entry // where it came from: the cache ...
 	value    []byte            // ... or the store
+	stale    bool              // the store keeps it in a form that is to be replaced
 }
 
 // plan is what an attempt to change an object comes to.
@@ -106,7 +107,7 @@ func (r *resource) presentOf(kv storage.KV) (*present, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &present{obj: obj, revision: kv.Revision, value: kv.Value}, nil
+	return &present{obj: obj, revision: kv.Revision, value: kv.Value, stale: kv.Stale}, nil
 }
 
 // errUnproven says that a plan without a write was made from the cache: that
@@ -114,7 +115,8 @@ func (r *resource) presentOf(kv storage.KV) (*present, error) {
 var errUnproven = errors.New("the cached state is not proven to be the present one")
 
 // carryOut does what a plan says, provided the object is still as in cur. A
-// plan that changes nothing writes nothing.
+// plan that changes nothing writes nothing, unless what is stored is stale:
+// kept under an old key.
 func (r *resource) carryOut(ctx context.Context, key string, cur *present, p plan, dryRun bool) (*stored, error) {
 	if p.next == nil {
 		return r.remove(ctx, key, cur, dryRun)
@@ -132,7 +134,9 @@ func (r *resource) carryOut(ctx context.Context, key string, cur *present, p pla
 		if cur.entry != nil {
 			return nil, errUnproven
 		}
-		return &stored{obj: p.next, bare: bare}, nil
+		if dryRun || !cur.stale {
+			return &stored{obj: p.next, bare: bare}, nil
+		}
 	}
 	rev, err := r.api.Store.Update(ctx, key, value, cur.revision)
 	if err != nil {

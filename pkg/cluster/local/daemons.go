@@ -16,6 +16,8 @@ func (c *Config) daemons() []process {
 	return []process{
 		daemon("kube-apiserver",
 			"--data-dir="+c.path("etcd"),
+			"--encryption-provider-config="+c.encryptionConfig(),
+			"--encryption-provider-config-automatic-reload",
 			"--secure-port="+strconv.Itoa(c.Port),
 			"--advertise-address="+c.NodeIP,
 			"--client-ca-file="+pki("ca.crt"),

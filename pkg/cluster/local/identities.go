@@ -22,6 +22,9 @@ func (c *Config) identities(context.Context) error {
 	if err := pki.SigningKey(dir, "sa"); err != nil {
 		return err
 	}
+	if err := pki.EncryptionConfig(c.encryptionConfig()); err != nil {
+		return err
+	}
 	servers := []string{
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 		"localhost", "127.0.0.1", apiServiceIP, c.NodeIP, c.Node,
@@ -50,6 +53,8 @@ func (c *Config) identities(context.Context) error {
 	}
 	return c.writeKubeconfig(c.Kubeconfig(), "admin")
 }
+
+func (c *Config) encryptionConfig() string { return c.path("pki", "encryption.yaml") }
 
 // writeKubeconfig writes a kubeconfig with the certificate of that name in it.
 func (c *Config) writeKubeconfig(file, name string) error {

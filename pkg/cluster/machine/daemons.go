@@ -68,10 +68,12 @@ func (m *machine) peerURL(host string) string {
 
 func (m *machine) apiserver() unit {
 	return unit{name: "kube-apiserver", file: "kube-apiserver.yaml", conf: config("KubeApiserverConfiguration", settings{
-		"etcdServers":                  []string{clientURL("127.0.0.1")},
-		"etcdCafile":                   pkiFile("etcd/ca.crt"),
-		"etcdCertfile":                 pkiFile("apiserver-etcd-client.crt"),
-		"etcdKeyfile":                  pkiFile("apiserver-etcd-client.key"),
+		"etcdServers":              []string{clientURL("127.0.0.1")},
+		"etcdCafile":               pkiFile("etcd/ca.crt"),
+		"etcdCertfile":             pkiFile("apiserver-etcd-client.crt"),
+		"etcdKeyfile":              pkiFile("apiserver-etcd-client.key"),
+		"encryptionProviderConfig": pkiFile(encryptionFile),
+		"encryptionProviderConfigAutomaticReload": true,
 		"securePort":                   m.Port,
 		"advertiseAddress":             m.NodeIP,
 		"hostnameOverride":             m.Node,

@@ -31,6 +31,10 @@ const (
 	etcdCA    = "etcd/ca"
 )
 
+// encryptionFile is the configuration, below pkiDir, that Secrets are
+// encrypted by. All control planes of a cluster have the same.
+const encryptionFile = "encryption.yaml"
+
 // controlPlaneCertificates are those that a machine with the authorities'
 // keys makes for itself.
 func (c *Config) controlPlaneCertificates() []certificate {
@@ -68,6 +72,9 @@ func (m *machine) identities() error {
 		return err
 	}
 	if err := pki.SigningKey(dir, "sa"); err != nil {
+		return err
+	}
+	if err := pki.EncryptionConfig(filepath.Join(dir, encryptionFile)); err != nil {
 		return err
 	}
 	for _, c := range m.controlPlaneCertificates() {

@@ -35,6 +35,7 @@ type Feed struct {
 
 	revision atomic.Int64 // published; 0 before the first list
 	listed   atomic.Bool  // the caches have caught up for the first time
+	lost     bool         // the past holds what cannot be read any more; only Run's goroutine asks
 
 	mu      sync.Mutex
 	waiters []waiter
@@ -121,22 +122,24 @@ func (f *Feed) sweep(ctx context.Context) {
 }
 
 // list fills the caches. The first time it begins a little in the past, so that
-// watchers from before a restart find the changes they missed; target is the
-// revision from which on the caches show the present.
+// watchers from before a restart find the changes they missed, unless there are
+// values of that time whose key is gone; target is the revision from which on
+// the caches show the present.
 func (f *Feed) list(ctx context.Context) (target int64, err error) {
 	target, err = f.store.Revision(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for _, behind := range []int64{10_000, 1000, 100} {
-		if f.listed.Load() {
+		if f.listed.Load() || f.lost {
 			break
 		}
 		err := f.listAt(ctx, max(target-behind, 1))
 		if err == nil {
 			return target, nil
 		}
-		if !errors.Is(err, storage.ErrCompacted) {
+		f.lost = errors.Is(err, storage.ErrUnreadable)
+		if !f.lost && !errors.Is(err, storage.ErrCompacted) {
 			return 0, err
 		}
 	}
@@ -189,6 +192,9 @@ func (f *Feed) follow(ctx context.Context, target int64) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, storage.ErrUnreadable):
+			f.lost = true // what has replaced the value since may be read
+			return err
 		case errors.Is(err, storage.ErrCompacted), errors.Is(err, errRewound):
 			return err
 		}

@@ -1,0 +1,135 @@
+package encryption
+
+import (
+	"context"
+	"errors"
+
+	"podium/pkg/storage"
+)
+
+// Store is a storage.Store whose values are plain, over one whose values are
+// encrypted as the keyring says. A value that cannot be decrypted is an error
+// of the whole call: to show the rest would look as if it had been deleted.
+type Store struct {
+	inner storage.Store
+	keys  *Keyring
+}
+
+var _ storage.Store = (*Store)(nil)
+
+// Wrap is the plain view of a store.
+func (k *Keyring) Wrap(inner storage.Store) *Store { return &Store{inner, k} }
+
+// plain decrypts a value read from the store.
+func (s *Store) plain(ctx context.Context, kv *storage.KV) error {
+	value, stale, err := s.keys.rules().of(kv.Key).open(ctx, kv.Value, kv.Key)
+	if err != nil {
+		return err
+	}
+	kv.Value, kv.Stale = value, stale
+	return nil
+}
+
+// Get returns the present value of key.
+func (s *Store) Get(ctx context.Context, key string) (storage.KV, error) {
+	kv, err := s.inner.Get(ctx, key)
+	if err != nil {
+		return kv, err
+	}
+	if err := s.plain(ctx, &kv); err != nil {
+		return storage.KV{}, err
+	}
+	return kv, nil
+}
+
+// List returns the values under a prefix.
+func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.Page, error) {
+	page, err := s.inner.List(ctx, prefix, opts)
+	if err != nil {
+		return page, err
+	}
+	for i := range page.KVs {
+		if err := s.plain(ctx, &page.KVs[i]); err != nil {
+			return storage.Page{}, err
+		}
+	}
+	return page, nil
+}
+
+// Create stores a value under a new key.
+func (s *Store) Create(ctx context.Context, key string, value []byte) (int64, error) {
+	sealed, err := s.sealed(ctx, key, value)
+	if err != nil {
+		return 0, err
+	}
+	return s.inner.Create(ctx, key, sealed)
+}
+
+// Update replaces the value written at the revision expect.
+func (s *Store) Update(ctx context.Context, key string, value []byte, expect int64) (int64, error) {
+	sealed, err := s.sealed(ctx, key, value)
+	if err != nil {
+		return 0, err
+	}
+	rev, err := s.inner.Update(ctx, key, sealed, expect)
+	return rev, s.conflict(ctx, err)
+}
+
+func (s *Store) sealed(ctx context.Context, key string, value []byte) ([]byte, error) {
+	if err := storage.CheckValue(key, value); err != nil {
+		return nil, err
+	}
+	return s.keys.rules().of(key).seal(ctx, value, key)
+}
+
+// Delete removes the value written at the revision expect.
+func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
+	rev, err := s.inner.Delete(ctx, key, expect)
+	return rev, s.conflict(ctx, err)
+}
+
+// conflict decrypts the present value that a conflict carries. The error is
+// the caller's own: stores make a new one each time.
+func (s *Store) conflict(ctx context.Context, err error) error {
+	var conflict *storage.ConflictError
+	if !errors.As(err, &conflict) || conflict.Current == nil {
+		return err
+	}
+	if plainErr := s.plain(ctx, conflict.Current); plainErr != nil {
+		return plainErr
+	}
+	return err
+}
+
+// Watch reports every write under a prefix after a revision.
+func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watch, error) {
+	w, err := s.inner.Watch(ctx, prefix, after)
+	if err != nil {
+		return nil, err
+	}
+	return &watch{w, s}, nil
+}
+
+type watch struct {
+	storage.Watch
+	store *Store
+}
+
+// Next blocks until there are events.
+func (w *watch) Next(ctx context.Context) ([]storage.Event, error) {
+	events, err := w.Watch.Next(ctx)
+	for i := range events {
+		if ev := &events[i]; !ev.IsMark() && !ev.Deleted() {
+			if err := w.store.plain(ctx, &ev.KV); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return events, err
+}
+
+// Revision is the store's latest revision.
+func (s *Store) Revision(ctx context.Context) (int64, error) { return s.inner.Revision(ctx) }
+
+// Compact forgets what was overwritten or deleted before rev.
+func (s *Store) Compact(ctx context.Context, rev int64) error { return s.inner.Compact(ctx, rev) }

@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/base64"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestNoPlainSecretInEtcd looks for a Secret in the files of the cluster's
+// etcd, whose keys are not told here: the cluster made them.
+func TestNoPlainSecretInEtcd(t *testing.T) {
+	const secret, public = "e2e-tell-nobody-zq81", "e2e-everybody-may-know-zq81"
+	the.podium(t, "create", "secret", "generic", "at-rest", "--from-literal=password="+secret)
+	t.Cleanup(func() { the.podium(t, "delete", "secret/at-rest", "configmap/at-rest") })
+	the.podium(t, "create", "configmap", "at-rest", "--from-literal=a="+public)
+
+	found := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join(the.dir, "etcd"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		for _, text := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), public} {
+			found[text] = found[text] || bytes.Contains(data, []byte(text))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !found[public] {
+		t.Fatal("what is not encrypted is not found either: this test looks in the wrong place")
+	}
+	delete(found, public)
+	for text, is := range found {
+		if is {
+			t.Errorf("%q stands plain in etcd's files", text)
+		}
+	}
+}
+
+// TestFilesWithSecretsAreClosed: of what the cluster keeps in its folder,
+// others may read nothing but certificates and public keys.
+func TestFilesWithSecretsAreClosed(t *testing.T) {
+	for _, name := range []string{"pki", "kubeconfigs", "kubeconfig", "etcd", "logs", "pids", "kubelet"} {
+		err := filepath.WalkDir(filepath.Join(the.dir, name), func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if name == "kubelet" && path != filepath.Join(the.dir, name) {
+				return fs.SkipDir // its folder is closed; in it, pods own files
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			public := strings.HasSuffix(path, ".crt") || strings.HasSuffix(path, ".pub")
+			mayOpen := d.IsDir() && name != "etcd" && name != "kubelet" // what is in them is closed
+			switch {
+			case info.Mode()&fs.ModeSymlink != 0:
+			case info.Mode().Perm()&0o022 != 0:
+				t.Errorf("%s may be changed by others: %v", path, info.Mode())
+			case info.Mode().Perm()&0o077 != 0 && !public && !mayOpen:
+				t.Errorf("%s may be read by others: %v", path, info.Mode())
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
