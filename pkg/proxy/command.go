@@ -24,6 +24,7 @@ import (
 	"podium/pkg/podnetwork"
 	"podium/pkg/proxy/conntrack"
 	"podium/pkg/proxy/iptables"
+	"podium/pkg/proxy/services"
 	"podium/pkg/scheme"
 )
 
@@ -89,7 +90,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	o.Options.AddFlags(f)
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says where the API server is and who we are (default: the service account of the pod)")
 	f.StringVar(&o.node, "hostname-override", "", "name of this node (default: the host's name)")
-	f.StringVar(&o.clusterCIDR, "cluster-cidr", "", "the range of all pods: what asks for a cluster IP from elsewhere is masqueraded")
+	f.StringVar(&o.clusterCIDR, "cluster-cidr", "", "the range of all pods, IPv4 or IPv6: what asks for a cluster IP from elsewhere is masqueraded; its family is the one that is served (default: IPv4)")
 	f.StringVar(&o.healthz, "healthz-bind-address", "0.0.0.0:10256", "where to serve /healthz and /livez; empty: nowhere")
 	f.StringVar(&o.metrics, "metrics-bind-address", "127.0.0.1:10249", "where to serve /metrics; empty: nowhere")
 	f.StringVar(&o.mode, "proxy-mode", "iptables", "how Services are served: iptables")
@@ -144,17 +145,7 @@ func (o *options) rules() (RuleOptions, error) {
 		out.LocalInterface = o.namePrefix
 	}
 	var errs []error
-	// Upstream takes a list for dual stack; a list with one IPv4 range is as good.
-	for _, text := range strings.Split(o.clusterCIDR, ",") {
-		p, err := netip.ParsePrefix(strings.TrimSpace(text))
-		switch {
-		case text == "":
-		case err != nil:
-			errs = append(errs, fmt.Errorf("--cluster-cidr: %w", err))
-		case p.Addr().Is4() || !out.ClusterCIDR.IsValid():
-			out.ClusterCIDR = p
-		}
-	}
+	out.ClusterCIDR, errs = clusterCIDR(o.clusterCIDR)
 	for _, text := range o.nodePortAddresses {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -164,6 +155,22 @@ func (o *options) rules() (RuleOptions, error) {
 		out.NodePortAddresses = append(out.NodePortAddresses, p)
 	}
 	return out, errors.Join(errs...)
+}
+
+// clusterCIDR reads the range of all pods. Upstream takes a list, one range a
+// family; here it is one family.
+func clusterCIDR(text string) (netip.Prefix, []error) {
+	if text == "" {
+		return netip.Prefix{}, nil
+	}
+	if strings.Contains(text, ",") {
+		return netip.Prefix{}, []error{fmt.Errorf("--cluster-cidr=%s: dual-stack is not supported: give one range, IPv4 or IPv6", text)}
+	}
+	p, err := netip.ParsePrefix(strings.TrimSpace(text))
+	if err != nil {
+		return netip.Prefix{}, []error{fmt.Errorf("--cluster-cidr: %w", err)}
+	}
+	return p.Masked(), nil
 }
 
 func (o *options) nodeName() (string, error) {
@@ -192,7 +199,7 @@ func (o *options) daemon(log *slog.Logger) (Daemon, error) {
 	if err != nil {
 		return Daemon{}, err
 	}
-	kernel, err := iptables.NewHost()
+	kernel, err := iptables.NewHost(rules.Family())
 	if err != nil {
 		return Daemon{}, err
 	}
@@ -202,7 +209,7 @@ func (o *options) daemon(log *slog.Logger) (Daemon, error) {
 		Config: Config{
 			Node: node, Client: c, Log: log, Registry: daemon.Metrics(),
 			Events: events.New(c, "kube-proxy", node, log),
-			Kernel: kernel, Conntrack: conntrack.Kernel{},
+			Kernel: kernel, Conntrack: conntrack.Kernel{Six: rules.Family() == services.IPv6},
 			Health: &HealthServers{Log: log},
 			Rules:  rules, Times: Times{MinSync: o.minSync, Sync: o.sync},
 		},
@@ -240,16 +247,23 @@ func (o *options) raiseConntrack(m podnetwork.Machine, log *slog.Logger) {
 	}
 }
 
-// cleanUp removes what kube-proxy leaves on a machine.
+// cleanUp removes what kube-proxy leaves on a machine, whatever family it served.
 func (o *options) cleanUp(ctx context.Context) error {
-	kernel, err := iptables.NewHost()
-	if err != nil {
-		return err
+	var errs []error
+	for _, family := range []services.Family{services.IPv4, services.IPv6} {
+		kernel, err := iptables.NewHost(family)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		withEverything := iptables.Planner{Family: family, LocalhostNodePorts: true, Kernel: iptables.AllFeatures()}
+		errs = append(errs, iptables.Cleanup(ctx, kernel, append(withEverything.Hooks(), podnetwork.Hooks()...)))
+		if o.podNetwork != networkNone {
+			errs = append(errs, kernel.RemoveEmptyHostPorts())
+		}
 	}
-	withEverything := iptables.Planner{LocalhostNodePorts: true, Kernel: iptables.AllFeatures()}
-	errs := []error{iptables.Cleanup(ctx, kernel, append(withEverything.Hooks(), podnetwork.Hooks()...))}
 	if o.podNetwork != networkNone {
-		errs = append(errs, podnetwork.Cleanup(o.cniConfDir, o.cniDataDir, o.bridge), kernel.RemoveEmptyHostPorts())
+		errs = append(errs, podnetwork.Cleanup(o.cniConfDir, o.cniDataDir, o.bridge))
 	}
 	return errors.Join(errs...)
 }

@@ -14,7 +14,8 @@ func TestFlagsThatCannotBeHonoured(t *testing.T) {
 	}{
 		"NftablesIsNotThere":   {[]string{"--proxy-mode=nftables"}, "--proxy-mode=nftables is not available: use iptables"},
 		"NorIPVS":              {[]string{"--proxy-mode=ipvs"}, "--proxy-mode=ipvs is not available"},
-		"IPv6":                 {[]string{"--cluster-cidr=fd00::/56"}, "only IPv4 is proxied"},
+		"DualStack":            {[]string{"--cluster-cidr=10.244.0.0/16,fd00::/56"}, "dual-stack is not supported"},
+		"TwoFamilies":          {[]string{"--cluster-cidr=fd00::/56", "--nodeport-addresses=192.0.2.0/24"}, "only IPv6 is proxied"},
 		"PodNetwork":           {[]string{"--pod-network=bridge"}, "--pod-network=bridge"},
 		"BridgeName":           {[]string{"--bridge-name=../etc"}, "--bridge-name"},
 		"DetectWithoutCIDR":    {[]string{"--detect-local-mode=ClusterCIDR"}, "needs --cluster-cidr"},

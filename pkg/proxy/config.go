@@ -15,6 +15,7 @@ import (
 	"podium/pkg/proxy/conntrack"
 	"podium/pkg/proxy/iptables"
 	"podium/pkg/proxy/rules"
+	"podium/pkg/proxy/services"
 )
 
 // Config is what a proxy works with. The interfaces reach outside the process
@@ -40,7 +41,8 @@ type Config struct {
 // RuleOptions are the choices an operator has about rules.
 type RuleOptions struct {
 	// ClusterCIDR holds every pod of the cluster; what comes from elsewhere is
-	// masqueraded when it asks for a cluster IP. Zero: not known.
+	// masqueraded when it asks for a cluster IP. It also says whether IPv4 or
+	// IPv6 is proxied. Zero: not known, and IPv4.
 	ClusterCIDR netip.Prefix
 	// DetectLocal says how pods' packets are known: ClusterCIDR, NodeCIDR,
 	// BridgeInterface or InterfaceNamePrefix. Default: ClusterCIDR if it is
@@ -102,15 +104,20 @@ func (o RuleOptions) Validate() error {
 	default:
 		errs = append(errs, fmt.Errorf("--detect-local-mode=%q: use ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix", o.DetectLocal))
 	}
-	if o.ClusterCIDR.IsValid() && !o.ClusterCIDR.Addr().Is4() {
-		errs = append(errs, fmt.Errorf("--cluster-cidr=%s: only IPv4 is proxied", o.ClusterCIDR))
-	}
 	for _, p := range o.NodePortAddresses {
-		if !p.Addr().Is4() {
-			errs = append(errs, fmt.Errorf("--nodeport-addresses: %s: only IPv4 is proxied", p))
+		if services.FamilyOf(p.Addr()) != o.Family() {
+			errs = append(errs, fmt.Errorf("--nodeport-addresses: %s: only %s is proxied, as --cluster-cidr says", p, o.Family()))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Family is the kind of addresses that is proxied: that of the pods.
+func (o RuleOptions) Family() services.Family {
+	if o.ClusterCIDR.IsValid() {
+		return services.FamilyOf(o.ClusterCIDR.Addr())
+	}
+	return services.IPv4
 }
 
 // podTraffic is how rules tell pods' packets from others, given the pod

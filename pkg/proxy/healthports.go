@@ -65,7 +65,7 @@ func (h *HealthServers) Set(want map[int32]HealthAnswer) {
 }
 
 func (h *HealthServers) start(port int32) *healthServer {
-	l, err := net.Listen("tcp4", ":"+strconv.Itoa(int(port)))
+	l, err := net.Listen("tcp", ":"+strconv.Itoa(int(port)))
 	if err != nil {
 		h.Log.Error("a health check node port cannot be served", "port", port, "error", err)
 		return nil

@@ -16,6 +16,7 @@ import (
 	"podium/pkg/client/informer"
 	"podium/pkg/proxy/iptables"
 	"podium/pkg/proxy/rules"
+	"podium/pkg/proxy/services"
 )
 
 // Proxy keeps one node's kernel to what Services and EndpointSlices say.
@@ -67,7 +68,7 @@ func New(cfg Config) (*Proxy, error) {
 	p.services.OnChange(p.pending.service)
 	p.slices.OnChange(p.pending.slice)
 	p.node.OnChange(func(old, new *corev1.Node) {
-		if placeOf(old) != placeOf(new) {
+		if f := cfg.Rules.Family(); placeOf(old, f) != placeOf(new, f) {
 			p.pending.all()
 		}
 	})
@@ -114,13 +115,13 @@ type place struct {
 	podCIDR netip.Prefix
 }
 
-func placeOf(n *corev1.Node) place {
+func placeOf(n *corev1.Node, family services.Family) place {
 	if n == nil {
 		return place{}
 	}
 	out := place{zone: n.Labels[corev1.LabelTopologyZone]}
 	for _, text := range append([]string{n.Spec.PodCIDR}, n.Spec.PodCIDRs...) {
-		if cidr, err := netip.ParsePrefix(text); err == nil && cidr.Addr().Is4() {
+		if cidr, err := netip.ParsePrefix(text); err == nil && services.FamilyOf(cidr.Addr()) == family {
 			out.podCIDR = cidr
 			break
 		}

@@ -9,6 +9,7 @@ import (
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/daemon"
 	"podium/pkg/podnetwork"
+	"podium/pkg/proxy/services"
 )
 
 // Daemon is all that kube-proxy runs.
@@ -32,7 +33,7 @@ func Run(ctx context.Context, d Daemon) error {
 	if err != nil {
 		return err
 	}
-	if d.Rules.LocalhostNodePorts {
+	if d.Rules.LocalhostNodePorts && d.Rules.Family() == services.IPv4 {
 		if err := d.Sysctl("net/ipv4/conf/all/route_localnet", "1"); err != nil {
 			d.Log.Warn("node ports will not answer on 127.0.0.1", "error", err)
 		}

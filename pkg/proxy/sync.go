@@ -122,10 +122,11 @@ func (p *Proxy) replanAll() []name {
 	node, _ := p.currentNode()
 	o := p.cfg.Rules
 	p.planner = iptables.Planner{
+		Family:        o.Family(),
 		MasqueradeAll: o.MasqueradeAll, NodePortAddresses: o.NodePortAddresses,
 		LocalhostNodePorts: o.LocalhostNodePorts, Kernel: p.features,
 	}
-	p.planner.PodTraffic, p.planner.NotPodTraffic = o.podTraffic(placeOf(node).podCIDR)
+	p.planner.PodTraffic, p.planner.NotPodTraffic = o.podTraffic(placeOf(node, o.Family()).podCIDR)
 	first, last := p.planner.Base()
 	p.set.Put(iptables.First, first)
 	p.set.Put(iptables.Last, last)
@@ -144,7 +145,7 @@ func (p *Proxy) replanAll() []name {
 
 func (p *Proxy) self() services.Node {
 	node, _ := p.currentNode()
-	return services.Node{Name: p.cfg.Node, Zone: placeOf(node).zone}
+	return services.Node{Name: p.cfg.Node, Zone: placeOf(node, p.cfg.Rules.Family()).zone, Family: p.cfg.Rules.Family()}
 }
 
 // plan makes the rules of one Service anew, from what the informers hold now.

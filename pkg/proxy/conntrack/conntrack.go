@@ -20,7 +20,7 @@ type Table interface {
 // Frontends says which endpoints stand behind each address that is served.
 type Frontends struct {
 	byAddr     map[frontend]backends
-	byNodePort map[frontend]backends // with the unspecified address
+	byNodePort map[frontend]backends // with no address
 }
 
 type frontend struct {
@@ -42,7 +42,7 @@ func (f *Frontends) NodePort(protocol string, port uint16, endpoints []netip.Add
 }
 
 func onAnyAddress(protocol string, port uint16) frontend {
-	return frontend{protocol, netip.AddrPortFrom(netip.IPv4Unspecified(), port)}
+	return frontend{protocol, netip.AddrPortFrom(netip.Addr{}, port)}
 }
 
 func with(m map[frontend]backends, at frontend, endpoints []netip.AddrPort) map[frontend]backends {

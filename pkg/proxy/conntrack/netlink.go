@@ -10,11 +10,17 @@ import (
 )
 
 // Kernel is this machine's connection tracking, by netlink.
-type Kernel struct{}
+type Kernel struct {
+	Six bool // of IPv6, else of IPv4
+}
 
 // Delete implements Table.
-func (Kernel) Delete(doomed func(Flow) bool) (int, error) {
-	n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, filter(doomed))
+func (k Kernel) Delete(doomed func(Flow) bool) (int, error) {
+	family := netlink.InetFamily(unix.AF_INET)
+	if k.Six {
+		family = unix.AF_INET6
+	}
+	n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, filter(doomed))
 	if err != nil {
 		return int(n), fmt.Errorf("delete tracked connections: %w", err)
 	}

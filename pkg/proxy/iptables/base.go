@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"podium/pkg/proxy/rules"
+	"podium/pkg/proxy/services"
 )
 
 const (
@@ -30,14 +31,32 @@ var (
 )
 
 // portal is the chain where rules for a destination address stand. KUBE-SERVICES
-// is a tree: one branch for each /24 of addresses in use, so that a packet passes
+// is a tree: one branch for each 256 addresses in use, so that a packet passes
 // few rules and a new Service rewrites few.
 func portal(f *rules.Fragment, table string, ip netip.Addr) rules.Chain {
-	net, _ := ip.Prefix(24)
-	text := net.Addr().String()
-	branch := rules.Chain{Table: table, Name: chainServices + "-" + text[:strings.LastIndexByte(text, '.')]}
+	net, _ := ip.Prefix(ip.BitLen() - 8)
+	branch := rules.Chain{Table: table, Name: chainServices + "-" + branchName(net)}
 	f.Branch(branch, rules.Chain{Table: table, Name: chainServices}, rules.Dst(net))
 	return branch
+}
+
+// branchName is the network itself or, for IPv6, what fits of its hash: a
+// chain's name has at most 28 letters.
+func branchName(net netip.Prefix) string {
+	text := net.Addr().String()
+	if net.Addr().Is4() {
+		return text[:strings.LastIndexByte(text, '.')]
+	}
+	const fits = 28 - len(chainServices) - 1
+	return hash(text)[:fits]
+}
+
+// wholeAddress has the recent match tell clients apart by all of their address.
+func wholeAddress(f services.Family) string {
+	if f == services.IPv6 {
+		return " --mask ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
+	}
+	return " --mask 255.255.255.255"
 }
 
 // Names that order contributors inside a chain they share. Services stand
@@ -69,7 +88,7 @@ func (p *Planner) Base() (first, last rules.Fragment) {
 	f.Add(filter(chainForward), p.Kernel.comment("kubernetes forwarding rules"), "-m mark --mark "+masqMark, "-j ACCEPT")
 	f.Add(filter(chainForward), p.Kernel.comment("kubernetes forwarding conntrack rule"), "-m conntrack --ctstate RELATED,ESTABLISHED", "-j ACCEPT")
 
-	if p.LocalhostNodePorts { // route_localnet is on then: nobody else may speak to 127.0.0.1
+	if p.martians() { // route_localnet is on then: nobody else may speak to 127.0.0.1
 		f.Add(filter(chainMartians), "! -s 127.0.0.0/8 -d 127.0.0.0/8", p.Kernel.comment("block incoming localnet connections"),
 			"-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT", "-j DROP")
 	}
@@ -77,13 +96,19 @@ func (p *Planner) Base() (first, last rules.Fragment) {
 	return first, last
 }
 
+// martians: packets to 127.0.0.1 may come from elsewhere, and must be dropped.
+func (p *Planner) martians() bool { return p.LocalhostNodePorts && p.Family == services.IPv4 }
+
 // nodePortJumps leads what is addressed to this machine to the node ports,
 // after every other destination was tried.
 func (p *Planner) nodePortJumps(f *rules.Fragment) {
 	note := p.Kernel.comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
 	svc := rules.Chain{Table: rules.NAT, Name: chainServices}
 	notLoopback := ""
-	if !p.LocalhostNodePorts {
+	switch {
+	case p.Family == services.IPv6:
+		notLoopback = "! -d ::1/128" // IPv6 has no route_localnet
+	case !p.LocalhostNodePorts:
 		notLoopback = "! -d 127.0.0.0/8"
 	}
 	if len(p.NodePortAddresses) == 0 {
@@ -91,7 +116,7 @@ func (p *Planner) nodePortJumps(f *rules.Fragment) {
 		return
 	}
 	for _, net := range p.NodePortAddresses {
-		if net.Addr().IsLoopback() && !p.LocalhostNodePorts {
+		if net.Addr().IsLoopback() && (!p.LocalhostNodePorts || p.Family == services.IPv6) {
 			continue
 		}
 		f.Add(svc, rules.Dst(net), note, rules.LocalDst, rules.Jump(chainPorts))
@@ -125,7 +150,7 @@ func (p *Planner) Hooks() []rules.Hook {
 		{Table: rules.NAT, Chain: "OUTPUT", Match: portals, Target: chainServices},
 		{Table: rules.NAT, Chain: "POSTROUTING", Match: p.Kernel.commentWords("kubernetes postrouting rules"), Target: chainPostrout},
 	}
-	if p.LocalhostNodePorts {
+	if p.martians() {
 		hooks = append(hooks, rules.Hook{Table: rules.Filter, Chain: "INPUT", Target: chainMartians}, rules.Hook{Table: rules.Filter, Chain: "OUTPUT", Target: chainMartians})
 	}
 	return hooks

@@ -10,8 +10,10 @@ import (
 	"strings"
 
 	goiptables "github.com/coreos/go-iptables/iptables"
+	"golang.org/x/sys/unix"
 
 	"podium/pkg/proxy/rules"
+	"podium/pkg/proxy/services"
 )
 
 // lockSeconds is how long to wait for another program that writes iptables.
@@ -19,26 +21,32 @@ const lockSeconds = 5
 
 // Host is this machine's iptables, by its programs.
 type Host struct {
-	tool *goiptables.IPTables
-	nft  bool // the programs write to nf_tables
+	tool   *goiptables.IPTables
+	name   string // of the program: iptables or ip6tables
+	family services.Family
+	nft    bool // the programs write to nf_tables
 }
 
-// NewHost finds the programs.
-func NewHost() (*Host, error) {
-	tool, err := goiptables.New(goiptables.IPFamily(goiptables.ProtocolIPv4), goiptables.Timeout(lockSeconds))
-	if err != nil {
-		return nil, fmt.Errorf("iptables: %w (Debian's package: iptables)", err)
+// NewHost finds the programs of a family.
+func NewHost(family services.Family) (*Host, error) {
+	name, protocol := "iptables", goiptables.ProtocolIPv4
+	if family == services.IPv6 {
+		name, protocol = "ip6tables", goiptables.ProtocolIPv6
 	}
-	out, err := exec.Command("iptables", "--version").Output()
+	tool, err := goiptables.New(goiptables.IPFamily(protocol), goiptables.Timeout(lockSeconds))
 	if err != nil {
-		return nil, fmt.Errorf("iptables --version: %w", err)
+		return nil, fmt.Errorf("%s: %w (Debian's package: iptables)", name, err)
 	}
-	return &Host{tool: tool, nft: bytes.Contains(out, []byte("nf_tables"))}, nil
+	out, err := exec.Command(name, "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s --version: %w", name, err)
+	}
+	return &Host{tool: tool, name: name, family: family, nft: bytes.Contains(out, []byte("nf_tables"))}, nil
 }
 
 // Restore implements Kernel.
 func (h *Host) Restore(ctx context.Context, batch []byte) error {
-	cmd := exec.CommandContext(ctx, "iptables-restore", "--noflush", "--wait", strconv.Itoa(lockSeconds))
+	cmd := exec.CommandContext(ctx, h.name+"-restore", "--noflush", "--wait", strconv.Itoa(lockSeconds))
 	cmd.Stdin = bytes.NewReader(batch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return restoreError(err, string(out), batch)
@@ -68,13 +76,20 @@ func restoreError(err error, output string, batch []byte) error {
 // Counts implements Kernel.
 func (h *Host) Counts(ctx context.Context, table string) (map[string]int, error) {
 	if h.nft {
-		return nftCounts(table)
+		return nftCounts(h.nftFamily(), table)
 	}
-	out, err := exec.CommandContext(ctx, "iptables-save", "-t", table).Output()
+	out, err := exec.CommandContext(ctx, h.name+"-save", "-t", table).Output()
 	if err != nil {
-		return nil, fmt.Errorf("iptables-save -t %s: %w", table, err)
+		return nil, fmt.Errorf("%s-save -t %s: %w", h.name, table, err)
 	}
 	return parseSave(out), nil
+}
+
+func (h *Host) nftFamily() uint8 {
+	if h.family == services.IPv6 {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
 }
 
 // parseSave counts rules by chain in the output of iptables-save.
@@ -145,13 +160,13 @@ func (h *Host) Features(ctx context.Context) (Features, error) {
 		return h.Restore(ctx, rules.Batch{Delete: []rules.Chain{c}}.Render())
 	}
 	if err := try("-j RETURN"); err != nil {
-		return Features{}, fmt.Errorf("iptables does not work here: %w", err)
+		return Features{}, fmt.Errorf("%s does not work here: %w", h.name, err)
 	}
 	has := func(rule string) bool { return try(rule) == nil }
 	return Features{
 		Comment:     has(rules.Comment("x") + " -j RETURN"),
 		Statistic:   has(rules.Share(2) + " -j RETURN"),
-		Recent:      has("-m recent --name KUBE-PROXY-PROBE --rcheck --seconds 10 --reap --mask 255.255.255.255 --rsource -j RETURN"),
+		Recent:      has("-m recent --name KUBE-PROXY-PROBE --rcheck --seconds 10 --reap" + wholeAddress(h.family) + " --rsource -j RETURN"),
 		RandomFully: has("-j MASQUERADE --random-fully"),
 		SCTP:        has(rules.Port("sctp", 1) + " -j RETURN"),
 	}, nil

@@ -157,7 +157,7 @@ func TestTrafficOnThisKernel(t *testing.T) {
 	}
 	lab(t)
 	ctx := context.Background()
-	host, err := iptables.NewHost()
+	host, err := iptables.NewHost(services.IPv4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +302,7 @@ func TestScaleOnThisKernel(t *testing.T) {
 		return
 	}
 	ctx := context.Background()
-	host, err := iptables.NewHost()
+	host, err := iptables.NewHost(services.IPv4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,4 +344,79 @@ func TestScaleOnThisKernel(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// The same over IPv6, by ip6tables, in short.
+func TestIPv6TrafficOnThisKernel(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	if _, err := exec.LookPath("ip6tables"); err != nil {
+		t.Skip("needs ip6tables (Debian's package: iptables)")
+	}
+	must(t, "mount", "--make-rprivate", "/")
+	must(t, "mkdir", "-p", "/run/netns")
+	must(t, "mount", "-t", "tmpfs", "tmpfs", "/run/netns")
+	must(t, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
+	must(t, "ip", "netns", "add", "pod2")
+	must(t, "ip", "link", "add", "vpod2", "type", "veth", "peer", "name", "eth0", "netns", "pod2")
+	must(t, "ip", "addr", "add", "fd00:244::1/64", "dev", "vpod2", "nodad")
+	must(t, "ip", "link", "set", "vpod2", "up")
+	must(t, "ip", "-n", "pod2", "addr", "add", "fd00:244::2/64", "dev", "eth0", "nodad")
+	must(t, "ip", "-n", "pod2", "link", "set", "eth0", "up")
+	must(t, "ip", "-n", "pod2", "link", "set", "lo", "up")
+	must(t, "ip", "-n", "pod2", "route", "add", "default", "via", "fd00:244::1")
+	must(t, "ip", "link", "add", "up0", "type", "veth", "peer", "name", "nowhere")
+	must(t, "ip", "addr", "add", "2001:db8::10/64", "dev", "up0", "nodad")
+	must(t, "ip", "link", "set", "up0", "up")
+	must(t, "ip", "link", "set", "nowhere", "up")
+	must(t, "ip", "route", "add", "default", "via", "2001:db8::1")
+	serve(t, "pod2")
+
+	ctx := context.Background()
+	host, err := iptables.NewHost(services.IPv6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	features, err := host.Features(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planner := &iptables.Planner{Family: services.IPv6, PodTraffic: "-s fd00:244::/48", NotPodTraffic: "! -s fd00:244::/48", Kernel: features}
+	set := rules.NewSet()
+	first, last := planner.Base()
+	set.Put(iptables.First, first)
+	set.Put(iptables.Last, last)
+	set.Put("default/web", planner.Service([]services.Port{{
+		Namespace: "default", Service: "web", Protocol: "tcp", Port: 80, NodePort: 30080, Any: true, Affinity: time.Hour,
+		ClusterIP: netip.MustParseAddr("fd00:96::7"), Cluster: []services.Endpoint{endpoint("fd00:244::2")},
+	}}))
+	set.Put("default/none", planner.Service([]services.Port{{Namespace: "default", Service: "none", Protocol: "tcp", Port: 80, ClusterIP: netip.MustParseAddr("fd00:96::8")}}))
+	applier := iptables.NewApplier(host, planner.Hooks())
+	for range 2 { // the second time there is nothing to write
+		if _, err := applier.Sync(ctx, set, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, way := range []struct{ from, url, want string }{
+		{"", "http://[fd00:96::7]", "pod2 fd00:244::1"},
+		{"", "http://[2001:db8::10]:30080", "pod2 fd00:244::1"},
+		{"pod2", "http://[fd00:96::7]", "pod2 fd00:244::1"},
+	} {
+		if got, err := get(t, way.from, way.url); err != nil || got != way.want {
+			t.Errorf("%s from %q: %q, %v; want %q", way.url, way.from, got, err, way.want)
+		}
+	}
+	if got, err := get(t, "", "http://[fd00:96::8]"); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("a Service without endpoints: %q, %v; want refused", got, err)
+	}
+	if batch, hooks, err := applier.Repair(ctx, set); err != nil || !batch.Empty() || hooks != 0 {
+		t.Errorf("nothing was changed, yet: %v, %d hooks, %v", batch, hooks, err)
+	}
+	if err := iptables.Cleanup(ctx, host, planner.Hooks()); err != nil {
+		t.Fatal(err)
+	}
+	if left := must(t, "ip6tables-save"); strings.Contains(left, "KUBE-") {
+		t.Errorf("left:\n%s", left)
+	}
 }

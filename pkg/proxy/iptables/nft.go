@@ -34,14 +34,14 @@ func nftGeneration() (uint32, error) {
 	return 0, errors.New("the kernel sent no generation")
 }
 
-// nftCounts is the number of rules in each chain of an IPv4 table; a table
+// nftCounts is the number of rules in each chain of a family's table; a table
 // that does not exist has no chains.
-func nftCounts(table string) (map[string]int, error) {
+func nftCounts(family uint8, table string) (map[string]int, error) {
 	const tries = 5 // a dump that somebody's write interrupts starts anew
 	var err error
 	for range tries {
 		counts := map[string]int{}
-		if err = nftDump(table, counts); err == nil {
+		if err = nftDump(family, table, counts); err == nil {
 			return counts, nil
 		}
 		if !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, unix.EINTR) {
@@ -51,8 +51,8 @@ func nftCounts(table string) (map[string]int, error) {
 	return nil, fmt.Errorf("list nf_tables: %w", err)
 }
 
-func nftDump(table string, counts map[string]int) error {
-	chains := nftRequest(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, unix.AF_INET)
+func nftDump(family uint8, table string, counts map[string]int) error {
+	chains := nftRequest(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, family)
 	err := chains.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(m []byte) bool {
 		if text(attribute(m, unix.NFTA_CHAIN_TABLE)) == table {
 			counts[text(attribute(m, unix.NFTA_CHAIN_NAME))] = 0
@@ -62,7 +62,7 @@ func nftDump(table string, counts map[string]int) error {
 	if err != nil || len(counts) == 0 {
 		return err
 	}
-	inTable := nftRequest(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, unix.AF_INET)
+	inTable := nftRequest(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, family)
 	inTable.AddData(nl.NewRtAttr(unix.NFTA_RULE_TABLE, nl.ZeroTerminated(table)))
 	return inTable.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(m []byte) bool {
 		if text(attribute(m, unix.NFTA_RULE_TABLE)) == table {

@@ -13,6 +13,8 @@ import (
 
 // Planner holds what the rules depend on beside the Services themselves.
 type Planner struct {
+	// Family is that of all addresses.
+	Family services.Family
 	// PodTraffic matches packets that come from pods, as iptables syntax
 	// ("-s 10.244.0.0/16", "-i podium0"); empty: nobody knows.
 	PodTraffic string
@@ -250,7 +252,7 @@ func (w *portWriter) bySource(c rules.Chain, endpoints []services.Endpoint) {
 		e := endpoints[v%len(endpoints)]
 		match := ""
 		if bits > 0 {
-			match = rules.SourceBits(v, bits)
+			match = rules.SourceBits(v, bits, w.Family == services.IPv6)
 		}
 		w.f.Add(c, match, w.comment(w.toward(e)), rules.Jump(w.sep(e).Name))
 	}
@@ -267,7 +269,7 @@ func (w *portWriter) endpoint(sep rules.Chain, e services.Endpoint) {
 }
 
 func (w *portWriter) recent(e services.Endpoint, what string) string {
-	return "-m recent --name " + w.sep(e).Name + " " + what + " --mask 255.255.255.255 --rsource"
+	return "-m recent --name " + w.sep(e).Name + " " + what + wholeAddress(w.Family) + " --rsource"
 }
 
 func (w *portWriter) toward(e services.Endpoint) string { return w.p.ID() + " -> " + e.Addr.String() }

@@ -119,6 +119,8 @@ func plannerOf(t *testing.T, options string) *iptables.Planner {
 		switch key {
 		case "cluster-cidr":
 			p.PodTraffic, p.NotPodTraffic = "-s "+value, "! -s "+value
+		case "ipv6":
+			p.Family = services.IPv6
 		case "masquerade-all":
 			p.MasqueradeAll = true
 		case "nodeport-addresses":
@@ -133,8 +135,6 @@ func plannerOf(t *testing.T, options string) *iptables.Planner {
 	}
 	return p
 }
-
-var self = services.Node{Name: "here", Zone: "a"}
 
 // plan makes a fragment for each Service of a YAML stream.
 func plan(t testing.TB, planner *iptables.Planner, text string) map[string]rules.Fragment {
@@ -156,7 +156,7 @@ func plan(t testing.TB, planner *iptables.Planner, text string) map[string]rules
 	}
 	out := map[string]rules.Fragment{}
 	for key, svc := range svcs {
-		model := services.Build(svc, slicesOf[key], self)
+		model := services.Build(svc, slicesOf[key], services.Node{Name: "here", Zone: "a", Family: planner.Family})
 		f := planner.Service(model.Ports)
 		if model.HealthCheckPort != 0 {
 			planner.HealthPort(&f, key, model.HealthCheckPort)

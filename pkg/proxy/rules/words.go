@@ -66,13 +66,17 @@ func Share(n int) string {
 // DNAT sends the connection to another destination.
 func DNAT(to netip.AddrPort) string { return "-j DNAT --to-destination " + to.String() }
 
-// SourceBits matches sources whose lowest bits have the given value: 1 of
-// 2^bits parts of all clients, always the same part for the same client.
-func SourceBits(value, bits int) string {
+// SourceBits matches sources whose lowest bits, up to eight, have the given
+// value: 1 of 2^bits parts of all clients, always the same part for the same
+// client.
+func SourceBits(value, bits int, six bool) string {
 	mask := 1<<bits - 1
-	return "-s " + lowBits(value) + "/" + lowBits(mask)
+	return "-s " + lowBits(value, six) + "/" + lowBits(mask, six)
 }
 
-func lowBits(v int) string {
-	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}).String()
+func lowBits(v int, six bool) string {
+	if six {
+		return netip.AddrFrom16([16]byte{15: byte(v)}).String()
+	}
+	return netip.AddrFrom4([4]byte{3: byte(v)}).String()
 }

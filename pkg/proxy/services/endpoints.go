@@ -30,7 +30,7 @@ func (c candidate) better(than candidate) bool {
 func gather(sl []*discoveryv1.EndpointSlice, port, protocol string, node Node) []candidate {
 	byAddr := map[netip.AddrPort]candidate{}
 	for _, s := range sl {
-		if s.AddressType != discoveryv1.AddressTypeIPv4 || hasLabel(s, labelHeadless) {
+		if s.AddressType != node.Family.addressType() || hasLabel(s, labelHeadless) {
 			continue
 		}
 		number, ok := portNumber(s, port, protocol)
@@ -91,7 +91,7 @@ func candidates(e *discoveryv1.Endpoint, port uint16, node Node) []candidate {
 	}
 	var out []candidate
 	for _, text := range e.Addresses {
-		if a, err := netip.ParseAddr(text); err == nil && a.Is4() {
+		if a, ok := node.Family.address(text); ok {
 			c.Addr = netip.AddrPortFrom(a, port)
 			out = append(out, c)
 		}

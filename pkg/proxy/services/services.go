@@ -20,8 +20,9 @@ const (
 
 // Node is what the model must know about the node it is made for.
 type Node struct {
-	Name string
-	Zone string
+	Name   string
+	Zone   string
+	Family Family
 }
 
 // Port is one port of one Service as this node serves it.
@@ -78,16 +79,17 @@ func Build(svc *corev1.Service, sl []*discoveryv1.EndpointSlice, node Node) Serv
 	if svc == nil || !ours(svc) {
 		return Service{}
 	}
-	ip, ok := clusterIPv4(svc)
+	family := node.Family
+	ip, ok := clusterIP(svc, family)
 	if !ok {
-		return Service{Notes: []string{"the Service has no IPv4 cluster IP, and only IPv4 is proxied"}}
+		return Service{Notes: []string{fmt.Sprintf("the Service has no %s cluster IP, and only %[1]s is proxied", family)}}
 	}
 	base := Port{
 		Namespace: svc.Namespace, Service: svc.Name,
 		ClusterIP:     ip,
-		ExternalIPs:   addresses(svc.Spec.ExternalIPs),
-		Balancers:     balancers(svc),
-		AllowedSource: prefixes(svc.Spec.LoadBalancerSourceRanges),
+		ExternalIPs:   addresses(svc.Spec.ExternalIPs, family),
+		Balancers:     balancers(svc, family),
+		AllowedSource: prefixes(svc.Spec.LoadBalancerSourceRanges, family),
 		Affinity:      affinity(svc),
 		InternalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		ExternalLocal: svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
@@ -116,43 +118,43 @@ func ours(svc *corev1.Service) bool {
 		svc.Spec.ClusterIP != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-func clusterIPv4(svc *corev1.Service) (netip.Addr, bool) {
-	all := addresses(append([]string{svc.Spec.ClusterIP}, svc.Spec.ClusterIPs...))
+func clusterIP(svc *corev1.Service, family Family) (netip.Addr, bool) {
+	all := addresses(append([]string{svc.Spec.ClusterIP}, svc.Spec.ClusterIPs...), family)
 	if len(all) == 0 {
 		return netip.Addr{}, false
 	}
 	return all[0], true
 }
 
-// addresses keeps the IPv4 ones, in their order.
-func addresses(texts []string) []netip.Addr {
+// addresses keeps those of the family, in their order.
+func addresses(texts []string, family Family) []netip.Addr {
 	var out []netip.Addr
 	for _, t := range texts {
-		if a, err := netip.ParseAddr(t); err == nil && a.Is4() {
+		if a, ok := family.address(t); ok {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-func prefixes(texts []string) []netip.Prefix {
+func prefixes(texts []string, family Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, t := range texts {
-		if p, err := netip.ParsePrefix(strings.TrimSpace(t)); err == nil && p.Addr().Is4() {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(t)); err == nil && FamilyOf(p.Addr()) == family {
 			out = append(out, p.Masked())
 		}
 	}
 	return out
 }
 
-func balancers(svc *corev1.Service) []netip.Addr {
+func balancers(svc *corev1.Service, family Family) []netip.Addr {
 	var texts []string
 	for _, in := range svc.Status.LoadBalancer.Ingress {
 		if in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP {
 			texts = append(texts, in.IP)
 		}
 	}
-	return addresses(texts)
+	return addresses(texts, family)
 }
 
 func affinity(svc *corev1.Service) time.Duration {
