@@ -245,9 +245,6 @@ func serviceWarnings(svc, _ *corev1.Service) []string {
 			out = append(out, "spec.SessionAffinity is ignored for headless services")
 		}
 	}
-	if svc.Spec.TrafficDistribution != nil {
-		out = append(out, "spec.trafficDistribution: Podium does not consider this preference")
-	}
 	return out
 }
 
