@@ -41,6 +41,10 @@ func (e *Engine) removeNodes(ctx context.Context, nodes []NodeState, cluster str
 	if len(nodes) > 0 {
 		args := []string{"rm", "--force", "--volumes"}
 		for _, n := range nodes {
+			if n.State == "paused" { // a frozen process does not die
+				_, err := e.output(ctx, "unpause", n.Name)
+				errs = append(errs, err)
+			}
 			args = append(args, n.Name)
 		}
 		_, err := e.output(ctx, args...)

@@ -241,7 +241,7 @@ func TestDeleteTakesTheWholeCluster(t *testing.T) {
 	if err := Delete(t.Context(), f.engine(), "ci", file, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"rm --force --volumes ci-control-plane ci-worker"}, f.told("rm")); d != "" {
+	if d := cmp.Diff([]string{"unpause ci-worker", "rm --force --volumes ci-control-plane ci-worker"}, append(f.told("unpause"), f.told("rm")...)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if c, err := kubeconfig.Load(file); err != nil || len(c.Contexts) > 0 || c.CurrentContext != "" {
