@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"podium/api/config/v1alpha1"
@@ -118,5 +117,3 @@ func (o *Options) check(ctx context.Context, nodes []*node) error {
 	}
 	return errors.Join(errs...)
 }
-
-func port(n int) string { return strconv.Itoa(n) }

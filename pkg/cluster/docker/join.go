@@ -15,7 +15,7 @@ func (c *creation) join(ctx context.Context, waiting func(string)) error {
 	}
 	words := strings.Fields(command)
 	if len(words) < 2 || words[0] != "podium" || words[1] != "join" {
-		return fmt.Errorf("podium token create --print-join-command says %q: want podium join ...", command)
+		return fmt.Errorf("podium token create --print-join-command printed %q, which is no join command", command)
 	}
 	return each(ctx, c.nodes[1:], func(ctx context.Context, n *node) error {
 		return c.podium(ctx, n, waiting, append(words[1:len(words):len(words)], nodeArgs(n)...)...)
