@@ -1,6 +1,8 @@
 package podnetwork
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,12 +10,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/client"
+	"podium/pkg/client/clienttest"
 	"podium/pkg/proxy/rules"
 )
 
@@ -300,4 +305,61 @@ func TestLocal(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A node that comes, moves or goes is followed within a second, and what is
+// wrong with one is told once.
+func TestNodesAreFollowedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := clienttest.New().Client(t)
+		nodes := client.For[*corev1.Node](api)
+		m := &machine{files: map[string]string{}, sysctls: map[string]string{}}
+		var log bytes.Buffer
+		n := New(Config{
+			Node: "a", Client: api, Host: m, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError})),
+			SetRules: func(rules.Fragment) {},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- n.Run(ctx) }()
+		step := func(what string, do func() error, want string) {
+			t.Helper()
+			if err := do(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			var got []string
+			for _, r := range m.routes {
+				got = append(got, r.Pods.String()+" via "+r.Via.String())
+			}
+			if d := cmp.Diff(want, strings.Join(got, "; ")); d != "" {
+				t.Errorf("%s (-want +got):\n%s", what, d)
+			}
+		}
+		create := func(n *corev1.Node) func() error {
+			return func() error { _, err := nodes.Create(ctx, n); return err }
+		}
+		step("this node comes", create(node("a", "10.244.0.0/24", "192.0.2.1")), "")
+		step("another comes", create(node("b", "10.244.1.0/24", "192.0.2.2")), "10.244.1.0/24 via 192.0.2.2")
+		step("one comes that claims the same pods", create(node("c", "10.244.1.0/24", "192.0.2.3")), "10.244.1.0/24 via 192.0.2.2")
+		step("a node moves", func() error {
+			moved, err := nodes.Get(ctx, "b")
+			if err != nil {
+				return err
+			}
+			moved.Status.Addresses[0].Address = "192.0.2.9"
+			_, err = nodes.UpdateStatus(ctx, moved)
+			return err
+		}, "10.244.1.0/24 via 192.0.2.9")
+		step("it goes, and who claimed its pods has them", func() error { return nodes.Delete(ctx, "b", metav1.DeleteOptions{}) }, "10.244.1.0/24 via 192.0.2.3")
+		time.Sleep(10 * resync)
+		if told := strings.Count(log.String(), reasonOverlap); told != 1 {
+			t.Errorf("the overlap was told %d times:\n%s", told, &log)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
