@@ -2,6 +2,10 @@ package controllers_test
 
 import (
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -41,6 +45,8 @@ type cluster struct {
 	t        *testing.T
 	scheme   *scheme.Scheme
 	network  *network
+	backend  registry.Backend // the apiserver, from inside
+	tokenKey *ecdsa.PrivateKey
 	writes   atomic.Int64 // requests of the controllers that changed something
 	requests atomic.Int64
 	faults   atomic.Pointer[faults] // what goes wrong for the controllers
@@ -93,6 +99,10 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.backend = server.Backend()
+	if c.tokenKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
 	c.background(server.Run)
 	c.Client = c.client(nil)
 	c.until(time.Minute, "the apiserver is up", func() bool {
@@ -133,6 +143,7 @@ func (c *cluster) startControllers() {
 	cfg := controllers.Default()
 	cfg.LeaderElect = false
 	cfg.RootCA = []byte("a certificate")
+	cfg.TokenKey = func() crypto.Signer { return c.tokenKey }
 	cfg.Log = testLog()
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg.Client = c.client(func(next http.RoundTripper) http.RoundTripper { return &spy{c, ctx, next} })

@@ -29,6 +29,7 @@ type options struct {
 	keyFile      string
 	clientCA     string
 	rootCAFile   string
+	tokenKeyFile string
 	clusterCIDR  []string
 	serviceCIDR  []string
 	maskSize     int
@@ -87,6 +88,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.DurationVar(&c.EndpointBatch, "endpoint-updates-batch-period", c.EndpointBatch, "least time between two writes of one Endpoints object; 0: 20ms")
 	fs.DurationVar(&c.EndpointSliceBatch, "endpointslice-updates-batch-period", c.EndpointSliceBatch, "least time between two writes of one service's endpoint slices; 0: 20ms")
 	fs.StringVar(&o.rootCAFile, "root-ca-file", "", "the cluster's CA, published in every namespace as ConfigMap kube-root-ca.crt")
+	fs.StringVar(&o.tokenKeyFile, "service-account-private-key-file", "", "key that signs the tokens kept in Secrets of type kubernetes.io/service-account-token; read again when it changes; without it those stay empty")
 	fs.IntVar(&c.PodGCThreshold, "terminated-pod-gc-threshold", c.PodGCThreshold, "how many pods that ended are kept; 0 for all")
 
 	fs.DurationVar(&c.Nodes.GracePeriod, "node-monitor-grace-period", c.Nodes.GracePeriod, "silence after which a node is unreachable")
@@ -139,6 +141,12 @@ func (o *options) complete() error {
 		var err error
 		if c.RootCA, err = os.ReadFile(o.rootCAFile); err != nil {
 			errs = append(errs, fmt.Errorf("--root-ca-file: %w", err))
+		}
+	}
+	if o.tokenKeyFile != "" {
+		var err error
+		if c.TokenKey, err = tokenKey(o.tokenKeyFile); err != nil {
+			errs = append(errs, fmt.Errorf("--service-account-private-key-file: %w", err))
 		}
 	}
 	return errors.Join(append(errs, o.signing.complete(&c.Signing), checkNames(c))...)

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"crypto"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -40,7 +41,8 @@ type Config struct {
 	EndpointBatch        time.Duration // least time between two writes for one service
 	EndpointSliceBatch   time.Duration
 
-	RootCA []byte // PEM; without it no CA is published
+	RootCA   []byte               // PEM; without it no CA is published
+	TokenKey func() crypto.Signer // signs the tokens kept in secrets; nil: none are
 
 	PodGCThreshold int // how many pods that ended are kept; 0 for all
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"podium/pkg/controllers/bootstrapsigner"
 	"podium/pkg/controllers/csrapproving"
 	"podium/pkg/controllers/csrcleaner"
 	"podium/pkg/controllers/csrsigning"
@@ -21,7 +22,9 @@ import (
 	"podium/pkg/controllers/replicaset"
 	"podium/pkg/controllers/rootca"
 	"podium/pkg/controllers/serviceaccount"
+	"podium/pkg/controllers/serviceaccounttoken"
 	"podium/pkg/controllers/tainteviction"
+	"podium/pkg/controllers/tokencleaner"
 )
 
 // controller is one line of the list.
@@ -46,6 +49,9 @@ func list(c *Config) []controller {
 		{"garbage-collector-controller", "garbage-collector-controller", c.GCSyncs, plain(garbagecollector.New)},
 		{"namespace-controller", "namespace-controller", c.NamespaceSyncs, plain(namespace.New)},
 		{"serviceaccount-controller", "serviceaccount-controller", c.ServiceAccountSyncs, plain(serviceaccount.New)},
+		{"serviceaccount-token-controller", "serviceaccount-token-controller", c.ServiceAccountSyncs, c.accountTokens()},
+		{"bootstrap-signer-controller", "bootstrap-signer", 1, plain(bootstrapsigner.New)},
+		{"token-cleaner-controller", "token-cleaner", 1, plain(tokencleaner.New)},
 		{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher", c.ServiceAccountSyncs, c.rootCA()},
 		{"node-lifecycle-controller", "node-controller", 8, c.nodeLifecycle},
 		{"taint-eviction-controller", "taint-eviction-controller", 8, plain(tainteviction.New)},
@@ -74,6 +80,15 @@ func (c *Config) rootCA() func(kit.Kit) (runner, error) {
 		return nil
 	}
 	return func(k kit.Kit) (runner, error) { return rootca.New(rootca.Config{Kit: k, CA: c.RootCA}), nil }
+}
+
+func (c *Config) accountTokens() func(kit.Kit) (runner, error) {
+	if c.TokenKey == nil {
+		return nil
+	}
+	return func(k kit.Kit) (runner, error) {
+		return serviceaccounttoken.New(serviceaccounttoken.Config{Kit: k, Key: c.TokenKey, CA: c.RootCA}), nil
+	}
 }
 
 func (c *Config) nodeLifecycle(k kit.Kit) (runner, error) {

@@ -1,9 +1,11 @@
 package controllers
 
 import (
+	"crypto"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -44,4 +46,23 @@ func (f *signingFlags) complete(s *Signing) error {
 	}
 	s.Authority = pair.Get
 	return nil
+}
+
+// tokenKey reads the key that signs the tokens kept in secrets.
+func tokenKey(file string) (func() crypto.Signer, error) {
+	key, err := certfile.NewValue(func() (crypto.Signer, error) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		signer, err := certfile.ParsePrivateKey(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		return signer, nil
+	}, file)
+	if err != nil {
+		return nil, err
+	}
+	return key.Get, nil
 }

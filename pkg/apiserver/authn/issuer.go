@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"podium/pkg/client/jwtkey"
 )
 
 // Where others find the keys that verify our tokens.
@@ -41,7 +43,7 @@ func (t *Tokens) Issuer(keysURI string) IssuerDocument {
 func (t *Tokens) Keys() jose.JSONWebKeySet {
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
 	for id, key := range t.cfg.Keys().public {
-		alg, err := algorithm(key)
+		alg, err := jwtkey.Algorithm(key)
 		if err != nil {
 			continue // NewKeySet took no such key
 		}

@@ -2,12 +2,6 @@ package authn
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rsa"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +9,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"podium/pkg/client/certfile"
+	"podium/pkg/client/jwtkey"
 )
 
 // KeySet is one key that signs service account tokens, and all that verify
@@ -33,11 +28,11 @@ func NewKeySet(signing crypto.Signer, public ...crypto.PublicKey) (*KeySet, erro
 		public = append([]crypto.PublicKey{signing.Public()}, public...)
 	}
 	for i, key := range public {
-		id, err := keyID(key)
+		id, err := jwtkey.ID(key)
 		if err != nil {
 			return nil, err
 		}
-		alg, err := algorithm(key)
+		alg, err := jwtkey.Algorithm(key)
 		if err != nil {
 			return nil, err
 		}
@@ -46,8 +41,8 @@ func NewKeySet(signing crypto.Signer, public ...crypto.PublicKey) (*KeySet, erro
 		if signing == nil || i > 0 {
 			continue
 		}
-		if k.signer, err = jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: signing, KeyID: id}}, nil); err != nil {
-			return nil, fmt.Errorf("sign service account tokens: %w", err)
+		if k.signer, err = jwtkey.Signer(signing); err != nil {
+			return nil, err
 		}
 	}
 	return k, nil
@@ -95,32 +90,3 @@ func KeyFiles(signing string, public []string) (func() *KeySet, error) {
 }
 
 var errNoSigner = errors.New("the server has no key to sign service account tokens with")
-
-// keyID names a public key in the tokens it verifies, as upstream does: the
-// hash of its DER form.
-func keyID(key crypto.PublicKey) (string, error) {
-	der, err := x509.MarshalPKIXPublicKey(key)
-	if err != nil {
-		return "", fmt.Errorf("encode public key: %w", err)
-	}
-	sum := sha256.Sum256(der)
-	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
-}
-
-// algorithm is how a key signs.
-func algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
-	switch key := key.(type) {
-	case *rsa.PublicKey:
-		return jose.RS256, nil
-	case *ecdsa.PublicKey:
-		switch key.Curve {
-		case elliptic.P256():
-			return jose.ES256, nil
-		case elliptic.P384():
-			return jose.ES384, nil
-		case elliptic.P521():
-			return jose.ES512, nil
-		}
-	}
-	return "", fmt.Errorf("%T cannot sign service account tokens: RSA and ECDSA keys can", key)
-}

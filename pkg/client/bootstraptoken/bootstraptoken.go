@@ -162,5 +162,19 @@ func groupName() *regexp.Regexp {
 // Expired says whether the token's time is over.
 func (s Spec) Expired(now time.Time) bool { return !s.Expires.IsZero() && !now.Before(s.Expires) }
 
+// Left is how long the token of a Secret is still good; ends is false if that
+// is for ever. A time that cannot be read is over.
+func Left(s *corev1.Secret, now time.Time) (left time.Duration, ends bool) {
+	text, ok := s.Data[keyExpiration]
+	if !ok || len(text) == 0 {
+		return 0, false
+	}
+	at, err := time.Parse(time.RFC3339, string(text))
+	if err != nil {
+		return 0, true
+	}
+	return max(at.Sub(now), 0), true
+}
+
 // For says whether the token may be used so.
 func (s Spec) For(usage string) bool { return slices.Contains(s.Usages, usage) }

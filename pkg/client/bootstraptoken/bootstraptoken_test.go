@@ -59,6 +59,34 @@ func TestBadSecrets(t *testing.T) {
 	}
 }
 
+// Computed by another implementation of RFC 7515.
+func TestSignature(t *testing.T) {
+	token := bootstraptoken.Token{ID: "joshua", Secret: "secret"}
+	const want = "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..anRe5X6-9N1MQdmSykWtZeO90MJEhiNSrI5NtqYJpJI"
+	if got := token.Sign([]byte("payload")); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for signature, text := range map[string]string{want: "another", want + "A": "payload", "x..y": "payload", "": "payload", strings.Replace(want, "..", ".", 1): "payload"} {
+		if token.Verify(signature, []byte(text)) {
+			t.Errorf("%q is a signature of %q", signature, text)
+		}
+	}
+	if !token.Verify(want, []byte("payload")) {
+		t.Error("its own signature is refused")
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	token := bootstraptoken.Token{ID: "abcdef", Secret: "0123456789abcdef"}
+	f.Add(token.Sign([]byte("a")), []byte("b"))
+	f.Add("..", []byte(""))
+	f.Fuzz(func(t *testing.T, signature string, text []byte) {
+		if token.Verify(signature, text) && signature != token.Sign(text) {
+			t.Fatalf("%q signs %q", signature, text)
+		}
+	})
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add("abcdef.0123456789abcdef")
 	f.Add("abcdef.0123456789ABCDEF")

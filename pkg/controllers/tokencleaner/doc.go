@@ -1,0 +1,2 @@
+// Package tokencleaner deletes bootstrap tokens whose time is over.
+package tokencleaner
