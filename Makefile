@@ -28,6 +28,14 @@ images: deps ## build the images of clusters, tests and examples into _images/
 node-image: build images ## build the image of node containers (Docker, no registry)
 	@BINARIES="$(BINARIES)" hack/node-image
 
+.PHONY: install
+install: build images ## install below DESTDIR, PREFIX (/usr/local): for machines with systemd
+	@BINARIES="$(BINARIES)" hack/install
+
+.PHONY: deb
+deb: build images ## build a Debian package into _deb/
+	@BINARIES="$(BINARIES)" hack/deb
+
 .PHONY: up
 up: deps ## bring up a one-node cluster and an app on it
 	@hack/up $(RUN)

@@ -100,8 +100,8 @@ func checkUnits(names []string) func(context.Context, *machine) error {
 			if !m.hasUnit(ctx, name) {
 				missing = append(missing, name+".service")
 			}
-			if !m.host.Program("/usr/bin/" + name) {
-				missing = append(missing, "/usr/bin/"+name)
+			if !m.host.Program(name) {
+				missing = append(missing, name)
 			}
 		}
 		if len(missing) > 0 {

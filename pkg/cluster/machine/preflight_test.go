@@ -48,8 +48,8 @@ func TestPreflight(t *testing.T) {
 		},
 		"MissingUnit": {
 			reason: "podium alone was copied to the machine",
-			spoil:  func(_ *testing.T, h *fakeHost, _ *Config) { h.missing = []string{"kubelet.service", "/usr/bin/etcd"} },
-			want:   []string{"kubelet.service", "/usr/bin/etcd", "install Podium's package"},
+			spoil:  func(_ *testing.T, h *fakeHost, _ *Config) { h.missing = []string{"kubelet.service", "etcd"} },
+			want:   []string{"kubelet.service", "etcd", "install Podium's package"},
 		},
 		"NoForwarding": {
 			reason: "pods reach nobody",

@@ -43,10 +43,10 @@ func (m *machine) removePods(ctx context.Context) error {
 }
 
 func (m *machine) removeNetwork(ctx context.Context) error {
-	if !m.host.Program("/usr/bin/kube-proxy") {
+	if !m.host.Program("kube-proxy") {
 		return nil
 	}
-	_, err := m.host.Run(ctx, "/usr/bin/kube-proxy", "--cleanup")
+	_, err := m.host.Run(ctx, "kube-proxy", "--cleanup")
 	return err
 }
 

@@ -46,7 +46,7 @@ func TestResetLeavesNothing(t *testing.T) {
 		}
 	}
 	order := []string{"systemctl disable --quiet --now kubelet.service", "remove pods of unix:///run/containerd/containerd.sock",
-		"systemctl disable --quiet --now etcd.service", "/usr/bin/kube-proxy --cleanup"}
+		"systemctl disable --quiet --now etcd.service", "kube-proxy --cleanup"}
 	at := -1
 	for _, line := range order {
 		i := slices.Index(host.ran, line)

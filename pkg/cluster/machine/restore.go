@@ -98,15 +98,15 @@ func (r *restoring) check(cfg Config, host Host, file string) (*machine, error) 
 }
 
 func (r *restoring) preflight(ctx context.Context) error {
-	if !r.host.Program("/usr/bin/etcdutl") {
-		return errors.New("/usr/bin/etcdutl is not installed: install Podium's package")
+	if !r.host.Program("etcdutl") {
+		return errors.New("etcdutl is not installed: install Podium's package")
 	}
 	return r.machine.preflight(ctx, controlPlaneChecks(r.Port))
 }
 
 // rebuild makes a data folder of the snapshot, beside the one in use.
 func (r *restoring) rebuild(ctx context.Context) error {
-	_, err := r.host.Run(ctx, "/usr/bin/etcdutl", "snapshot", "restore", filepath.Join(r.work, snapshotName),
+	_, err := r.host.Run(ctx, "etcdutl", "snapshot", "restore", filepath.Join(r.work, snapshotName),
 		"--data-dir", filepath.Join(r.work, "etcd"), "--name", r.Node,
 		"--initial-cluster", r.Node+"="+r.peerURL(r.NodeIP), "--initial-advertise-peer-urls", r.peerURL(r.NodeIP),
 		"--initial-cluster-token", r.Cluster+"-"+r.backup.Made.Format("20060102150405"),

@@ -1,0 +1,86 @@
+package operator
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPackage installs it on a blank machine, changes a configuration file,
+// upgrades, removes and purges it.
+func TestPackage(t *testing.T) {
+	deb := needs(t)
+	m := boot(t, network(t), "blank")
+	before := files(m)
+	m.put(deb, "/podium.deb")
+	m.run(`dpkg -i /podium.deb`)
+	m.run(`for program in podium etcd etcdutl kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy; do $program --help >/dev/null 2>&1 || $program version >/dev/null; done
+		podium version --client
+		test -s /usr/share/bash-completion/completions/podium
+		zcat /usr/share/man/man1/podium-init.1.gz | grep -q control-plane-endpoint
+		! systemctl is-active kubelet
+		systemctl start kubelet && ! systemctl is-active kubelet`) // its condition is not met
+	m.refused(`systemd-run --wait --pipe -q podium certs check`, "in no cluster")
+
+	// The next version, with a configuration file that an operator has changed.
+	next := filepath.Join(t.TempDir(), "next.deb")
+	repack(t, deb, next)
+	m.put(next, "/next.deb")
+	m.run(`sed -i 's/^ARGS=.*/ARGS="-v=4"/' /etc/default/kubelet
+		podium init --control-plane-placement shared
+		before=$(systemctl show -p MainPID --value kubelet)
+		dpkg -i /next.deb
+		grep -q 'ARGS="-v=4"' /etc/default/kubelet
+		test "$before" != "$(systemctl show -p MainPID --value kubelet)"
+		export KUBECONFIG=/etc/podium/admin.conf
+		podium wait node --all --for condition=Ready --timeout 60s
+		dpkg-query -W -f '${Version}' podium | grep -q '+next$'`)
+	m.run(`dpkg -r podium; test -e /etc/default/kubelet; test -e /etc/podium/pki/ca.key
+		! pgrep -x 'etcd|kube-apiserver|kubelet|kube-proxy'`)
+	m.run(`dpkg -P podium; test ! -e /etc/podium; test ! -e /var/lib/podium; test ! -e /etc/default/kubelet
+		! iptables-save | grep KUBE; ! ls /etc/systemd/system/multi-user.target.wants | grep -E 'kube|etcd'`)
+	if left := strings.ReplaceAll(diff(before, files(m)), "/podium.deb\n", ""); strings.ReplaceAll(left, "/next.deb\n", "") != "" {
+		t.Errorf("purging leaves behind:\n%s", left)
+	}
+}
+
+// files are all that packages and programs could leave in places that stay.
+func files(m *machine) string {
+	return m.run(`find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/lib -o -path /var/log -o -path /var/cache \) -prune -o -type f -print | sort`)
+}
+
+// diff are the lines of b that are not in a.
+func diff(a, b string) string {
+	have := map[string]bool{}
+	for line := range strings.Lines(a) {
+		have[line] = true
+	}
+	var out strings.Builder
+	for line := range strings.Lines(b) {
+		if !have[line] {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// repack makes a package that differs in its version alone.
+func repack(t *testing.T, from, to string) {
+	t.Helper()
+	script := `dpkg-deb -R "$1" x && sed -i '/^Version:/s/$/+next/' x/DEBIAN/control && dpkg-deb --root-owner-group -Zxz -z1 -b x "$2"`
+	cmd := exec.Command("bash", "-e", "-c", script, "bash", abs(t, from), to)
+	cmd.Dir = t.TempDir()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("repack: %v\n%s", err, out)
+	}
+}
+
+func abs(t *testing.T, path string) string {
+	t.Helper()
+	full, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return full
+}
