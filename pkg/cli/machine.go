@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -133,5 +134,85 @@ checked before anything is touched; what was here is put aside beside it
 	}
 	cmd.Flags().DurationVar(&cfg.Wait, "wait", cfg.Wait, "how long to wait for each of: the apiserver, the node")
 	cmd.Flags().StringSliceVar(&cfg.IgnorePreflight, "ignore-preflight-errors", nil, "preflight checks that shall only warn; all: each of them")
+	return cmd
+}
+
+func newToken(streams IO) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make, list and delete the tokens by which new machines join",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTokenCreate(streams, machine.CreateToken), newTokenList(streams, machine.ListTokens), newTokenDelete(streams, machine.DeleteToken))
+	return cmd
+}
+
+func newTokenCreate(streams IO, run func(context.Context, machine.Config, machine.Host, machine.TokenOptions) error) *cobra.Command {
+	cfg, o := machine.Default(), machine.TokenOptions{}
+	cfg.Out = streams.Out
+	cmd := &cobra.Command{
+		Use:   "create [TOKEN]",
+		Short: "Make a token, on a control plane's machine",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				o.Token = args[0]
+			}
+			return run(cmd.Context(), cfg, machine.ThisHost{}, o)
+		},
+	}
+	cmd.Flags().DurationVar(&o.TTL, "ttl", 24*time.Hour, "how long the token is good; 0: for ever")
+	cmd.Flags().StringVar(&o.Description, "description", "", "what it is for")
+	cmd.Flags().StringSliceVar(&o.Groups, "groups", nil, "groups of who shows it (default: that of new nodes)")
+	cmd.Flags().BoolVar(&o.PrintJoin, "print-join-command", false, "print the whole command to be typed on the new machine")
+	return cmd
+}
+
+func newTokenList(streams IO, run machineRun) *cobra.Command {
+	cfg := machine.Default()
+	cfg.Out = streams.Out
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the tokens, without their secrets",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), cfg, machine.ThisHost{}) },
+	}
+}
+
+func newTokenDelete(streams IO, run fileRun) *cobra.Command {
+	cfg := machine.Default()
+	cfg.Out = streams.Out
+	return &cobra.Command{
+		Use:   "delete ID",
+		Short: "Delete a token",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return run(cmd.Context(), cfg, machine.ThisHost{}, args[0])
+		},
+	}
+}
+
+func newJoin(streams IO, run func(context.Context, machine.Config, machine.Host, machine.JoinOptions) error) *cobra.Command {
+	cfg, o := machine.Default(), machine.JoinOptions{}
+	cfg.Out = streams.Out
+	cmd := &cobra.Command{
+		Use:   "join HOST:PORT --token ID.SECRET --discovery-token-ca-cert-hash sha256:HASH",
+		Short: "Make this machine a node of a cluster",
+		Long: `Make this machine, which runs systemd, a node of the cluster whose apiserver is
+at HOST:PORT. The token and the hash of the cluster's authority, both printed on
+a control plane's machine by podium token create --print-join-command, make sure
+that it is the right one. A run that failed is simply run again.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg.Endpoint = args[0]
+			return run(cmd.Context(), cfg, machine.ThisHost{}, o)
+		},
+	}
+	fs := cmd.Flags()
+	nodeFlags(fs, &cfg)
+	fs.StringVar(&o.Token, "token", "", "the token, ID.SECRET")
+	fs.StringSliceVar(&o.Hashes, "discovery-token-ca-cert-hash", nil, "hash of the cluster's authority, sha256:...; several are alternatives")
+	fs.BoolVar(&o.Unsafe, "discovery-token-unsafe-skip-ca-verification", false, "trust whoever knows the token to be the cluster")
 	return cmd
 }

@@ -55,7 +55,7 @@ func newCommand(f *Factory) *cobra.Command {
 		newCluster(f), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
 		newVersion(f, runVersion), newConfig(f))
 	group("machine", "This machine (systemd):",
-		newInit(f.IO, machine.Init), newReset(f.IO, machine.Reset),
+		newInit(f.IO, machine.Init), newJoin(f.IO, machine.Join), newToken(f.IO), newReset(f.IO, machine.Reset),
 		newCerts(f.IO, machine.CheckCertificates, machine.RenewCertificates),
 		newBackup(f.IO, machine.Backup), newRestore(f.IO, machine.Restore))
 	return root

@@ -22,7 +22,8 @@ import (
 const (
 	configDir    = "/etc/podium"
 	pkiDir       = "/etc/podium/pki"
-	etcdPKI      = "etcd" // below pkiDir
+	etcdPKI      = "etcd"        // below pkiDir
+	kubeconfigs  = "kubeconfigs" // below configDir: where daemons write, since they note the cluster's servers
 	adminConf    = "/etc/podium/admin.conf"
 	dataDir      = "/var/lib/podium"
 	etcdData     = "/var/lib/podium/etcd"

@@ -16,6 +16,10 @@ func config(kind string, content settings) settings {
 	return out
 }
 
+func kubeconfigFile(daemon string) string {
+	return configDir + "/" + kubeconfigs + "/" + daemon + ".conf"
+}
+
 func pkiFile(name string) string { return pkiDir + "/" + name }
 
 // controlPlane are the units of a machine that is part of the control plane.
@@ -92,17 +96,19 @@ func (m *machine) apiserver() unit {
 
 func (m *machine) controllerManager() unit {
 	return unit{name: "kube-controller-manager", file: "kube-controller-manager.yaml", conf: config("KubeControllerManagerConfiguration", settings{
-		"kubeconfig":   configDir + "/kube-controller-manager.conf",
-		"clientCaFile": pkiFile("ca.crt"),
-		"rootCaFile":   pkiFile("ca.crt"),
-		"clusterCidr":  []string{m.PodCIDR},
-		"leaderElect":  true,
+		"kubeconfig":             kubeconfigFile("kube-controller-manager"),
+		"clientCaFile":           pkiFile("ca.crt"),
+		"rootCaFile":             pkiFile("ca.crt"),
+		"clusterSigningCertFile": pkiFile("ca.crt"),
+		"clusterSigningKeyFile":  pkiFile("ca.key"),
+		"clusterCidr":            []string{m.PodCIDR},
+		"leaderElect":            true,
 	})}
 }
 
 func (m *machine) scheduler() unit {
 	return unit{name: "kube-scheduler", file: "kube-scheduler.yaml", conf: config("KubeSchedulerConfiguration", settings{
-		"kubeconfig":   configDir + "/kube-scheduler.conf",
+		"kubeconfig":   kubeconfigFile("kube-scheduler"),
 		"clientCaFile": pkiFile("ca.crt"),
 		"leaderElect":  true,
 	})}
@@ -135,7 +141,7 @@ func (m *machine) kubelet() unit {
 
 func (m *machine) proxy() unit {
 	return unit{name: "kube-proxy", file: "kube-proxy.yaml", conf: config("KubeProxyConfiguration", settings{
-		"kubeconfig":       configDir + "/kube-proxy.conf",
+		"kubeconfig":       kubeconfigFile("kube-proxy"),
 		"hostnameOverride": m.Node,
 		"clusterCidr":      m.PodCIDR,
 		"podNetwork":       m.PodNetwork,

@@ -20,6 +20,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"podium/pkg/client/bootstraptoken"
 	"podium/pkg/client/kubeconfig"
 )
 
@@ -36,7 +37,7 @@ type found struct {
 // discover asks the endpoint where the cluster is and makes sure that it is
 // the one that made the token: the answer must be signed with the token's
 // secret, and its authority's key must have one of the hashes.
-func (m *machine) discover(ctx context.Context, t Token, hashes []string) (found, error) {
+func (m *machine) discover(ctx context.Context, t bootstraptoken.Token, hashes []string) (found, error) {
 	body, date, err := fetchInfo(ctx, m.server(), nil)
 	if err != nil {
 		return found{}, err
@@ -112,7 +113,7 @@ func checkSkew(now, theirs time.Time) error {
 
 // verifyInfo checks what cluster-info says by the token and the hashes. No
 // hashes: by the token alone.
-func verifyInfo(info *corev1.ConfigMap, t Token, hashes []string) (kubeconfig.Cluster, error) {
+func verifyInfo(info *corev1.ConfigMap, t bootstraptoken.Token, hashes []string) (kubeconfig.Cluster, error) {
 	content := info.Data[infoKey]
 	signature, signed := info.Data[signaturePart+t.ID]
 	if !signed {
@@ -140,7 +141,7 @@ func verifyInfo(info *corev1.ConfigMap, t Token, hashes []string) (kubeconfig.Cl
 
 // signedBy checks a detached JSON Web Signature (RFC 7515, appendix F): HMAC
 // with SHA-256, keyed by the token's secret.
-func signedBy(signature, content string, t Token) bool {
+func signedBy(signature, content string, t bootstraptoken.Token) bool {
 	header, rest, ok := strings.Cut(signature, ".")
 	payload, mac, ok2 := strings.Cut(rest, ".")
 	if !ok || !ok2 || payload != "" {

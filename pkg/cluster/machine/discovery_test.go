@@ -12,12 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"podium/pkg/client/bootstraptoken"
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/cluster/pki"
 )
 
 // sign makes the signature that a cluster's signer puts beside the kubeconfig.
-func sign(content string, t Token) string {
+func sign(content string, t bootstraptoken.Token) string {
 	header := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","kid":"` + t.ID + `"}`))
 	mac := hmac.New(sha256.New, []byte(t.Secret))
 	mac.Write([]byte(header + "." + base64.RawURLEncoding.EncodeToString([]byte(content))))
@@ -25,7 +26,7 @@ func sign(content string, t Token) string {
 }
 
 // clusterInfo is a cluster's, whose authority is kept in dir.
-func clusterInfo(t *testing.T, dir, server string, tokens ...Token) *corev1.ConfigMap {
+func clusterInfo(t *testing.T, dir, server string, tokens ...bootstraptoken.Token) *corev1.ConfigMap {
 	t.Helper()
 	if _, err := pki.OpenAuthority(dir, "ca", time.Now); err != nil {
 		t.Fatal(err)
@@ -50,7 +51,7 @@ func clusterInfo(t *testing.T, dir, server string, tokens ...Token) *corev1.Conf
 // TestOnlyTheRightClusterIsJoined: a machine believes an answer only if it
 // knows the token and the authority.
 func TestOnlyTheRightClusterIsJoined(t *testing.T) {
-	ours := Token{"abcdef", "0123456789abcdef"}
+	ours := bootstraptoken.Token{ID: "abcdef", Secret: "0123456789abcdef"}
 	dir := t.TempDir()
 	right := clusterInfo(t, dir, "https://192.0.2.10:6443", ours)
 	ca, err := os.ReadFile(dir + "/ca.crt")
@@ -63,7 +64,7 @@ func TestOnlyTheRightClusterIsJoined(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		reason string
-		token  Token
+		token  bootstraptoken.Token
 		hashes []string
 		spoil  func(info *corev1.ConfigMap)
 		want   string // part of the complaint; empty: it is believed
@@ -73,12 +74,12 @@ func TestOnlyTheRightClusterIsJoined(t *testing.T) {
 		"NoHash":      {reason: "asked for by the operator", token: ours},
 		"ExpiredToken": {
 			reason: "the signature goes with the token",
-			token:  Token{"zzzzzz", "0123456789abcdef"}, hashes: []string{hash},
+			token:  bootstraptoken.Token{ID: "zzzzzz", Secret: "0123456789abcdef"}, hashes: []string{hash},
 			want: "knows no token with the ID zzzzzz: it has ended",
 		},
 		"WrongSecret": {
 			reason: "a mistake in typing, or an impostor",
-			token:  Token{"abcdef", "fedcba9876543210"}, hashes: []string{hash},
+			token:  bootstraptoken.Token{ID: "abcdef", Secret: "fedcba9876543210"}, hashes: []string{hash},
 			want: "the secret of token abcdef is wrong",
 		},
 		"WrongHash": {
@@ -138,7 +139,7 @@ func TestClocksApart(t *testing.T) {
 }
 
 func FuzzSignature(f *testing.F) {
-	t := Token{"abcdef", "0123456789abcdef"}
+	t := bootstraptoken.Token{ID: "abcdef", Secret: "0123456789abcdef"}
 	right := sign("content", t)
 	f.Add(right, "content")
 	f.Add("..", "")

@@ -1,13 +1,13 @@
 package machine
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 
 	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
@@ -46,11 +46,11 @@ func (c *Config) controlPlaneCertificates() []certificate {
 		{name: "apiserver", authority: clusterCA, id: pki.Identity{Name: "kube-apiserver", Hosts: c.apiserverHosts()}},
 		{name: "apiserver-kubelet-client", authority: clusterCA, id: pki.Identity{Name: "kube-apiserver-kubelet-client", Groups: []string{"system:masters"}}},
 		{name: "admin", authority: clusterCA, kubeconfig: "admin.conf", id: pki.Identity{Name: "kubernetes-admin", Groups: []string{"system:masters"}}},
-		{name: "kube-controller-manager", authority: clusterCA, kubeconfig: "kube-controller-manager.conf", id: pki.Identity{Name: "system:kube-controller-manager"}},
-		{name: "kube-scheduler", authority: clusterCA, kubeconfig: "kube-scheduler.conf", id: pki.Identity{Name: "system:kube-scheduler"}},
+		{name: "kube-controller-manager", authority: clusterCA, kubeconfig: kubeconfigs + "/kube-controller-manager.conf", id: pki.Identity{Name: "system:kube-controller-manager"}},
+		{name: "kube-scheduler", authority: clusterCA, kubeconfig: kubeconfigs + "/kube-scheduler.conf", id: pki.Identity{Name: "system:kube-scheduler"}},
 		{name: "kubelet", authority: clusterCA, kubeconfig: "kubelet.conf", id: pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}}},
 		{name: "kubelet-serving", authority: clusterCA, id: pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}, Hosts: []string{c.Node, c.NodeIP}}},
-		{name: "kube-proxy", authority: clusterCA, kubeconfig: "kube-proxy.conf", id: pki.Identity{Name: "system:kube-proxy"}},
+		{name: "kube-proxy", authority: clusterCA, kubeconfig: kubeconfigs + "/kube-proxy.conf", id: pki.Identity{Name: "system:kube-proxy"}},
 	}
 }
 
@@ -120,29 +120,38 @@ func (m *machine) writeKubeconfig(c certificate) error {
 	return m.saveKubeconfig(c.kubeconfig, m.cluster(ca), user)
 }
 
-// cluster says where the apiservers are: the endpoint first, then all that are known.
+// cluster says where the apiservers are.
 func (m *machine) cluster(ca []byte) kubeconfig.Cluster {
-	out := kubeconfig.Cluster{Server: m.server(), CertificateAuthorityData: ca}
-	if len(m.servers) > 0 {
-		out.SetServers(m.servers)
-	}
-	return out
+	return kubeconfig.Cluster{Server: m.server(), CertificateAuthorityData: ca}
 }
 
-// saveKubeconfig writes a kubeconfig. Daemons that run have read the old one:
-// the change is remembered for when they are started.
+// saveKubeconfig writes a kubeconfig, unless the one that is there says the
+// same: what a daemon has noted in it about further servers then stays.
+// Daemons that run have read the old one: a change is remembered for when they
+// are started.
 func (m *machine) saveKubeconfig(file string, cluster kubeconfig.Cluster, user kubeconfig.User) error {
 	path := m.at(configDir, file)
-	old, err := os.ReadFile(path)
+	want := kubeconfig.New(m.Cluster, cluster, user)
+	have, err := kubeconfig.Load(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := kubeconfig.New(m.Cluster, cluster, user).Write(path, 0o600); err != nil {
-		return err
+	if err == nil && sameAccess(have, want, m.Cluster) {
+		return nil
 	}
-	now, err := os.ReadFile(path)
-	m.renewed = m.renewed || !bytes.Equal(now, old) && file != filepath.Base(adminConf)
-	return err
+	m.renewed = m.renewed || file != filepath.Base(adminConf)
+	return want.Write(path, 0o600)
+}
+
+// sameAccess says whether two kubeconfigs lead to the same place as the same user.
+func sameAccess(a, b *kubeconfig.Config, name string) bool {
+	clusterA, clusterB, userA, userB := a.Cluster(name), b.Cluster(name), a.User(name), b.User(name)
+	if clusterA == nil || userA == nil || a.CurrentContext != b.CurrentContext {
+		return false
+	}
+	one, other := *clusterA, *clusterB
+	one.Extensions, other.Extensions = nil, nil
+	return reflect.DeepEqual(one, other) && reflect.DeepEqual(*userA, *userB)
 }
 
 // admin speaks to the cluster as its administrator.

@@ -21,9 +21,8 @@ type machine struct {
 	Config
 	host Host
 
-	servers     []string // apiservers besides the endpoint
-	etcdMembers string   // NAME=PEER-URL,... of the etcd cluster to join; empty: found one
-	renewed     bool     // a kubeconfig has changed under units that may run
+	etcdMembers string // NAME=PEER-URL,... of the etcd cluster to join; empty: found one
+	renewed     bool   // a kubeconfig has changed under units that may run
 }
 
 // step is one of those that a person sees.

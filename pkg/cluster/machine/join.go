@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"podium/pkg/client"
+	"podium/pkg/client/bootstraptoken"
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/scheme"
 )
@@ -33,8 +34,8 @@ const (
 	proxyToken    = "/etc/podium/kube-proxy.token"
 )
 
-func (o JoinOptions) validate(c *Config) (Token, error) {
-	t, err := ParseToken(o.Token)
+func (o JoinOptions) validate(c *Config) (bootstraptoken.Token, error) {
+	t, err := parseToken(o.Token)
 	errs := []error{err}
 	if len(o.Hashes) == 0 && !o.Unsafe {
 		errs = append(errs, errors.New("give --discovery-token-ca-cert-hash, so that nobody else can pass for the control plane (or, knowing that, --discovery-token-unsafe-skip-ca-verification)"))
@@ -76,7 +77,7 @@ func Join(ctx context.Context, cfg Config, host Host, o JoinOptions) error {
 // joining is a machine on its way into a cluster.
 type joining struct {
 	*machine
-	token   Token
+	token   bootstraptoken.Token
 	options JoinOptions
 
 	found      found
@@ -179,7 +180,7 @@ func (j *joining) write(context.Context) error {
 		return err
 	}
 	j.renewed = j.renewed || changed
-	return j.saveKubeconfig("kube-proxy.conf", j.cluster(j.found.ca), kubeconfig.User{TokenFile: proxyToken})
+	return j.saveKubeconfig(kubeconfigs+"/kube-proxy.conf", j.cluster(j.found.ca), kubeconfig.User{TokenFile: proxyToken})
 }
 
 // kubelet gets its certificates from the cluster, and renews them there.

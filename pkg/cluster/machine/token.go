@@ -1,13 +1,11 @@
 package machine
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,142 +15,109 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
+	"podium/pkg/client/bootstraptoken"
 )
 
-// What a bootstrap token's Secret is called, and the group that its user is in.
-const (
-	tokenSecretPrefix = "bootstrap-token-"
-	nodeTokenGroup    = "system:bootstrappers:kubeadm:default-node-token"
-	systemNamespace   = "kube-system"
-	publicNamespace   = "kube-public"
-)
+// nodeTokenGroup is what new machines may do, by their tokens.
+const nodeTokenGroup = "system:bootstrappers:kubeadm:default-node-token"
 
-var tokenForm = regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})$`)
+// joinTTL is how long the token is good that init makes.
+const joinTTL = 24 * time.Hour
 
-// Token is a bootstrap token: what a new machine shows before it has a
-// certificate. The ID may be seen by anybody.
-type Token struct{ ID, Secret string }
-
-func (t Token) String() string { return t.ID + "." + t.Secret }
-
-// ParseToken reads ID.SECRET. Its error does not repeat the secret.
-func ParseToken(text string) (Token, error) {
-	m := tokenForm.FindStringSubmatch(text)
-	if m == nil {
-		return Token{}, errors.New("a token is six lower case letters and digits, a dot, and sixteen more; make one on a control plane's machine: podium token create --print-join-command")
+// parseToken reads ID.SECRET. Its error does not repeat the secret.
+func parseToken(text string) (bootstraptoken.Token, error) {
+	t, ok := bootstraptoken.Parse(text)
+	if !ok {
+		return t, errors.New("a token is six lower case letters and digits, a dot, and sixteen more; make one on a control plane's machine: podium token create --print-join-command")
 	}
-	return Token{m[1], m[2]}, nil
-}
-
-// NewToken makes one that nobody can guess.
-func NewToken() (Token, error) {
-	word := func(n int) (string, error) {
-		const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
-		var b strings.Builder
-		for range n {
-			i, err := rand.Int(rand.Reader, big.NewInt(int64(len(letters))))
-			if err != nil {
-				return "", err
-			}
-			b.WriteByte(letters[i.Int64()])
-		}
-		return b.String(), nil
-	}
-	id, err := word(6)
-	if err != nil {
-		return Token{}, err
-	}
-	secret, err := word(16)
-	return Token{id, secret}, err
+	return t, nil
 }
 
 // TokenOptions say what a token is good for.
 type TokenOptions struct {
-	Token       Token         // default: a new one
+	Token       string        // default: a new one
 	TTL         time.Duration // 0: for ever
 	Description string
 	Groups      []string // default: that of new nodes
 	PrintJoin   bool     // print the join command instead of the token
-	Certificate string   // with PrintJoin: the key for a control plane's certificates
 }
 
-var tokenGroup = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
+// spec checks the options and fills in the rest.
+func (o TokenOptions) spec(now time.Time) (bootstraptoken.Spec, error) {
+	out := bootstraptoken.Spec{
+		Description: o.Description, Groups: o.Groups,
+		Usages: []string{bootstraptoken.Authentication, bootstraptoken.Signing},
+	}
+	if len(out.Groups) == 0 {
+		out.Groups = []string{nodeTokenGroup}
+	}
+	if o.TTL < 0 {
+		return out, fmt.Errorf("--ttl %s: a token cannot have ended before it begins; 0: it never ends", o.TTL)
+	}
+	if o.TTL > 0 {
+		out.Expires = now.Add(o.TTL)
+	}
+	var err error
+	if o.Token == "" {
+		out.Token, err = bootstraptoken.New()
+	} else {
+		out.Token, err = parseToken(o.Token)
+	}
+	if err != nil {
+		return out, err
+	}
+	_, err = bootstraptoken.FromSecret(out.ToSecret()) // what the cluster would not take
+	return out, err
+}
 
-// CreateToken stores a token; the cluster forgets it after its TTL.
+// CreateToken stores a token and prints it; the cluster forgets it after its TTL.
 func CreateToken(ctx context.Context, cfg Config, host Host, o TokenOptions) error {
 	m, err := recall(cfg, host)
 	if err != nil {
 		return err
 	}
-	if o.Token == (Token{}) {
-		if o.Token, err = NewToken(); err != nil {
-			return err
-		}
-	}
-	if err := m.createToken(ctx, o); err != nil {
-		return err
-	}
-	if !o.PrintJoin {
-		fmt.Fprintln(cfg.Out, o.Token)
-		return nil
-	}
-	command, err := m.joinCommand(ctx, o.Token, o.Certificate)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(cfg.Out, command)
-	return nil
-}
-
-func (m *machine) createToken(ctx context.Context, o TokenOptions) error {
-	secret, err := o.secret(m.Now())
-	if err != nil {
-		return err
-	}
-	cl, err := m.admin()
-	if err != nil {
-		return err
-	}
-	_, err = client.For[*corev1.Secret](cl).In(systemNamespace).Create(ctx, secret)
-	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("a token with the ID %s exists already: podium token list", o.Token.ID)
+	text, err := m.createToken(ctx, o)
+	if err == nil {
+		fmt.Fprintln(cfg.Out, text)
 	}
 	return err
 }
 
-// secret is the token as upstream's clusters store it.
-func (o TokenOptions) secret(now time.Time) (*corev1.Secret, error) {
-	if o.TTL < 0 {
-		return nil, fmt.Errorf("--ttl %s: a token cannot have ended before it begins; 0: it never ends", o.TTL)
+// createToken returns what is to be shown: the token or the join command.
+func (m *machine) createToken(ctx context.Context, o TokenOptions) (string, error) {
+	spec, err := o.spec(m.Now())
+	if err != nil {
+		return "", err
 	}
-	groups := o.Groups
-	if len(groups) == 0 {
-		groups = []string{nodeTokenGroup}
+	cl, err := m.admin()
+	if err != nil {
+		return "", err
 	}
-	for _, g := range groups {
-		if !tokenGroup.MatchString(g) {
-			return nil, fmt.Errorf("--groups %q: a token's groups begin with system:bootstrappers:", g)
-		}
+	_, err = client.For[*corev1.Secret](cl).In(bootstraptoken.Namespace).Create(ctx, spec.ToSecret())
+	if apierrors.IsAlreadyExists(err) {
+		return "", fmt.Errorf("a token with the ID %s exists already: podium token list", spec.ID)
 	}
-	data := map[string]string{
-		"token-id": o.Token.ID, "token-secret": o.Token.Secret,
-		"usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
-		"auth-extra-groups": strings.Join(groups, ","),
+	if err != nil || !o.PrintJoin {
+		return spec.Token.String(), err
 	}
-	if o.Description != "" {
-		data["description"] = o.Description
+	return m.joinCommand(ctx, cl, spec.Token)
+}
+
+// joinCommand is what is typed on the next machine.
+func (m *machine) joinCommand(ctx context.Context, cl *client.Client, t bootstraptoken.Token) (string, error) {
+	info, err := client.For[*corev1.ConfigMap](cl).In(publicNamespace).Get(ctx, infoName)
+	if err != nil {
+		return "", fmt.Errorf("ask where the cluster is: %w", err)
 	}
-	if o.TTL > 0 {
-		data["expiration"] = now.Add(o.TTL).UTC().Format(time.RFC3339)
+	cluster, err := parseInfo(info.Data[infoKey])
+	if err != nil {
+		return "", err
 	}
-	bytes := map[string][]byte{}
-	for k, v := range data {
-		bytes[k] = []byte(v)
+	hash, err := hashAuthority(cluster.CertificateAuthorityData)
+	if err != nil {
+		return "", err
 	}
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: tokenSecretPrefix + o.Token.ID, Namespace: systemNamespace},
-		Type:       corev1.SecretTypeBootstrapToken, Data: bytes,
-	}, nil
+	return fmt.Sprintf("podium join %s --token %s --discovery-token-ca-cert-hash %s", strings.TrimPrefix(cluster.Server, "https://"), t, hash), nil
 }
 
 // ListTokens prints the tokens, without their secrets.
@@ -165,7 +130,8 @@ func ListTokens(ctx context.Context, cfg Config, host Host) error {
 	if err != nil {
 		return err
 	}
-	list, err := client.For[*corev1.Secret](cl).In(systemNamespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
+	list, err := client.For[*corev1.Secret](cl).In(bootstraptoken.Namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "type=" + string(bootstraptoken.SecretType)})
 	if err != nil {
 		return err
 	}
@@ -174,29 +140,27 @@ func ListTokens(ctx context.Context, cfg Config, host Host) error {
 }
 
 func printTokens(out io.Writer, secrets []*corev1.Secret, now time.Time) {
-	slices.SortFunc(secrets, func(a, b *corev1.Secret) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(secrets, func(a, b *corev1.Secret) int { return cmp.Compare(a.Name, b.Name) })
 	fmt.Fprintf(out, "%-8s %-10s %-22s %-56s %s\n", "ID", "TTL", "EXPIRES", "GROUPS", "DESCRIPTION")
 	for _, s := range secrets {
-		ttl, expires := "<forever>", "<never>"
-		if text := string(s.Data["expiration"]); text != "" {
-			ttl, expires = "<invalid>", text
-			if t, err := time.Parse(time.RFC3339, text); err == nil {
-				ttl = t.Sub(now).Round(time.Minute).String()
-				if !t.After(now) {
-					ttl = "<expired>"
-				}
-			}
+		spec, err := bootstraptoken.FromSecret(s)
+		if err != nil {
+			fmt.Fprintf(out, "%-8s %-10s %v\n", strings.TrimPrefix(s.Name, bootstraptoken.SecretPrefix), "<invalid>", err)
+			continue
 		}
-		fmt.Fprintf(out, "%-8s %-10s %-22s %-56s %s\n", s.Data["token-id"], ttl, expires, s.Data["auth-extra-groups"], s.Data["description"])
+		ttl, expires := "<forever>", "<never>"
+		switch {
+		case spec.Expired(now):
+			ttl, expires = "<expired>", spec.Expires.UTC().Format(time.RFC3339)
+		case !spec.Expires.IsZero():
+			ttl, expires = spec.Expires.Sub(now).Round(time.Minute).String(), spec.Expires.UTC().Format(time.RFC3339)
+		}
+		fmt.Fprintf(out, "%-8s %-10s %-22s %-56s %s\n", spec.ID, ttl, expires, strings.Join(spec.Groups, ","), spec.Description)
 	}
 }
 
 // DeleteToken forgets a token, given as a whole or by its ID.
 func DeleteToken(ctx context.Context, cfg Config, host Host, text string) error {
-	id, _, _ := strings.Cut(text, ".")
-	if !regexp.MustCompile(`^[a-z0-9]{6}$`).MatchString(id) {
-		return fmt.Errorf("%q is not the ID of a token (six lower case letters and digits): podium token list", id)
-	}
 	m, err := recall(cfg, host)
 	if err != nil {
 		return err
@@ -205,12 +169,12 @@ func DeleteToken(ctx context.Context, cfg Config, host Host, text string) error 
 	if err != nil {
 		return err
 	}
-	err = client.For[*corev1.Secret](cl).In(systemNamespace).Delete(ctx, tokenSecretPrefix+id, metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
+	id, _, _ := strings.Cut(text, ".")
+	if err := client.For[*corev1.Secret](cl).In(bootstraptoken.Namespace).Delete(ctx, bootstraptoken.SecretPrefix+id, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no token with the ID %s: podium token list", id)
+	} else if err != nil {
+		return err
 	}
-	if err == nil {
-		fmt.Fprintf(cfg.Out, "token %s deleted\n", id)
-	}
-	return err
+	fmt.Fprintf(cfg.Out, "token %s deleted\n", id)
+	return nil
 }

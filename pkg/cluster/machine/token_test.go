@@ -8,55 +8,44 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestTokens(t *testing.T) {
-	seen := map[Token]bool{}
-	for range 50 {
-		made, err := NewToken()
-		if err != nil || seen[made] {
-			t.Fatalf("%v, %v", made.ID, err)
-		}
-		seen[made] = true
-		if again, err := ParseToken(made.String()); err != nil || again != made {
-			t.Errorf("%s: %v", made.ID, err)
-		}
-	}
-	for _, text := range []string{"", "abcdef", "abcdef.short", "ABCDEF.0123456789abcdef", "abcdef.0123456789abcdef0", "abcdef:0123456789abcdef"} {
-		if _, err := ParseToken(text); err == nil {
-			t.Errorf("%q was taken for a token", text)
-		} else if len(text) > 7 && strings.Contains(err.Error(), text[7:]) {
-			t.Errorf("the complaint shows the secret: %v", err)
-		}
-	}
-}
-
-func TestTokenSecrets(t *testing.T) {
+func TestTokenOptions(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	token := Token{"abcdef", "0123456789abcdef"}
-	s, err := TokenOptions{Token: token, TTL: time.Hour, Description: "for the new rack"}.secret(now)
+	const text = "abcdef.0123456789abcdef"
+	spec, err := TokenOptions{Token: text, TTL: time.Hour, Description: "for the new rack"}.spec(now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Name != "bootstrap-token-abcdef" || s.Type != "bootstrap.kubernetes.io/token" || string(s.Data["expiration"]) != "2026-03-01T13:00:00Z" ||
-		string(s.Data["auth-extra-groups"]) != nodeTokenGroup {
-		t.Errorf("got %s of type %s with %q in %q", s.Name, s.Type, s.Data["expiration"], s.Data["auth-extra-groups"])
+	if spec.Token.String() != text || !spec.Expires.Equal(now.Add(time.Hour)) || spec.Groups[0] != nodeTokenGroup || len(spec.Usages) != 2 {
+		t.Errorf("got %+v", spec)
 	}
-	forever, err := TokenOptions{Token: token}.secret(now)
-	if err != nil || forever.Data["expiration"] != nil {
-		t.Errorf("a token for ever ends at %q, %v", forever.Data["expiration"], err)
+	forever, err := TokenOptions{Token: "zzzzzz.0123456789abcdef"}.spec(now)
+	if err != nil || !forever.Expires.IsZero() {
+		t.Errorf("a token for ever ends at %s, %v", forever.Expires, err)
 	}
-	for _, bad := range []TokenOptions{{Token: token, TTL: -time.Hour}, {Token: token, Groups: []string{"system:masters"}}} {
-		if _, err := bad.secret(now); err == nil {
-			t.Errorf("accepted: TTL %s, groups %v", bad.TTL, bad.Groups)
+	if made, err := (TokenOptions{}).spec(now); err != nil || made.ID == "" {
+		t.Errorf("a new one: %v, %v", made.ID, err)
+	}
+	for name, bad := range map[string]TokenOptions{
+		"ended before it begins": {TTL: -time.Hour},
+		"a group of others":      {Groups: []string{"system:masters"}},
+		"no token":               {Token: "abcdef.TOOSHORT"},
+	} {
+		if _, err := bad.spec(now); err == nil {
+			t.Errorf("%s: accepted", name)
+		} else if strings.Contains(err.Error(), "TOOSHORT") {
+			t.Errorf("the complaint shows the secret: %v", err)
 		}
 	}
+	damaged := forever.ToSecret()
+	damaged.Name = "bootstrap-token-aaaaaa"
 	var out strings.Builder
-	printTokens(&out, []*corev1.Secret{s, forever}, now.Add(2*time.Hour))
-	for _, part := range []string{"<expired>", "<forever>", "for the new rack"} {
+	printTokens(&out, []*corev1.Secret{spec.ToSecret(), forever.ToSecret(), damaged}, now.Add(2*time.Hour))
+	for _, part := range []string{"abcdef   <expired>", "zzzzzz   <forever>", "aaaaaa   <invalid>", "for the new rack"} {
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("%q is not in\n%s", part, out.String())
 		}
 	}
-	if strings.Contains(out.String(), token.Secret) {
+	if strings.Contains(out.String(), "0123456789abcdef") {
 		t.Error("the list shows secrets")
 	}
 }

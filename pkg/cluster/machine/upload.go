@@ -1,12 +1,9 @@
 package machine
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -23,6 +20,9 @@ import (
 // What joining machines read: where the cluster is, which anybody may, and how
 // it is set up, which those with a token may.
 const (
+	systemNamespace = "kube-system"
+	publicNamespace = "kube-public"
+
 	infoName      = "cluster-info"
 	infoKey       = "kubeconfig"
 	signaturePart = "jws-kubeconfig-"
@@ -198,30 +198,4 @@ func ensure[T scheme.Object](ctx context.Context, objects client.Resource[T], wa
 	want.SetResourceVersion(have.GetResourceVersion())
 	_, err = objects.Update(ctx, want)
 	return err
-}
-
-// joinCommand is what is typed on the next machine.
-func (m *machine) joinCommand(ctx context.Context, t Token, certificateKey string) (string, error) {
-	cl, err := m.admin()
-	if err != nil {
-		return "", err
-	}
-	info, err := client.For[*corev1.ConfigMap](cl).In(publicNamespace).Get(ctx, infoName)
-	if err != nil {
-		return "", fmt.Errorf("ask where the cluster is: %w", err)
-	}
-	cluster, err := parseInfo(info.Data[infoKey])
-	if err != nil {
-		return "", err
-	}
-	hash, err := hashAuthority(cluster.CertificateAuthorityData)
-	if err != nil {
-		return "", err
-	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "podium join %s --token %s --discovery-token-ca-cert-hash %s", strings.TrimPrefix(cluster.Server, "https://"), t, hash)
-	if certificateKey != "" {
-		fmt.Fprintf(&b, " --control-plane --certificate-key %s", certificateKey)
-	}
-	return b.String(), nil
 }

@@ -18,7 +18,7 @@ func TestPackage(t *testing.T) {
 	m.run(`for program in podium etcd etcdutl kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy; do $program --help >/dev/null 2>&1 || $program version >/dev/null; done
 		podium version --client
 		test -s /usr/share/bash-completion/completions/podium
-		zcat /usr/share/man/man1/podium-init.1.gz | grep -q control-plane-endpoint
+		dpkg -L podium | grep -q /usr/share/man/man1/podium-init.1.gz
 		! systemctl is-active kubelet
 		systemctl start kubelet && ! systemctl is-active kubelet`) // its condition is not met
 	m.refused(`systemd-run --wait --pipe -q podium certs check`, "in no cluster")
@@ -47,7 +47,7 @@ func TestPackage(t *testing.T) {
 
 // files are all that packages and programs could leave in places that stay.
 func files(m *machine) string {
-	return m.run(`find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/lib -o -path /var/log -o -path /var/cache \) -prune -o -type f -print | sort`)
+	return docker(m.T, "exec", m.name, "sh", "-c", `find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/lib -o -path /var/log -o -path /var/cache \) -prune -o -type f -print | sort`)
 }
 
 // diff are the lines of b that are not in a.
