@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"golang.org/x/sync/errgroup"
@@ -69,11 +70,19 @@ func Run(ctx context.Context, d Daemon) error {
 		if p.waitSynced(ctx) == nil {
 			daemon.NotifyReady()
 		}
-		<-ctx.Done()
-		daemon.NotifyStopping()
-		return nil
+		defer daemon.NotifyStopping()
+		return daemon.Watchdog(ctx, p.alive)
 	})
 	return g.Wait()
+}
+
+// alive is for the service manager: a proxy that cannot write its rules for
+// long is started again.
+func (p *Proxy) alive() error {
+	if !p.Healthy() {
+		return errors.New("the rules do not keep up with the cluster")
+	}
+	return nil
 }
 
 // metricsHandler serves /metrics, and /proxyMode as upstream does.
