@@ -40,8 +40,7 @@ type options struct {
 	bindAddress string
 	port        int
 	advertise   string
-	certFile    string
-	keyFile     string
+	serving     daemon.Serving
 
 	kubeletCA      string
 	kubeletCert    string
@@ -101,8 +100,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "address to listen at")
 	f.IntVar(&o.port, "secure-port", 6443, "port to listen at")
 	f.StringVar(&o.advertise, "advertise-address", "", "address at which the cluster's machines reach this server (default: --bind-address, or the address of the default route)")
-	f.StringVar(&o.certFile, "tls-cert-file", "", "file with the serving certificate (default: one made at start)")
-	f.StringVar(&o.keyFile, "tls-private-key-file", "", "file with the serving certificate's key")
+	o.serving.AddFlags(f)
 
 	o.encryption.flags(f)
 
@@ -146,7 +144,7 @@ func (o *options) parse() (cidr netip.Prefix, ports registry.PortRange, err erro
 	if ports, err = parsePorts(o.nodePorts); err != nil {
 		errs = append(errs, fmt.Errorf("--service-node-port-range: %w", err))
 	}
-	if (o.certFile == "") != (o.keyFile == "") {
+	if (o.serving.CertFile == "") != (o.serving.KeyFile == "") {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file belong together"))
 	}
 	if a, err := netip.ParseAddr(o.advertise); o.advertise != "" && (err != nil || !reachable(a)) {
@@ -182,7 +180,7 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	known := o.authn.build()
-	tlsConfig, err := daemon.ClientCATLS(o.certFile, o.keyFile, "")
+	tlsConfig, err := o.serving.TLS()
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,10 @@ func (c *Client) Scheme() *scheme.Scheme { return c.scheme }
 // CloseIdle closes the connections that no request uses.
 func (c *Client) CloseIdle() { c.network.closeIdle() }
 
+// Reconnect has the next requests go over new connections, which show the
+// present certificate. The old ones finish what they carry.
+func (c *Client) Reconnect() { c.network.replace() }
+
 func newTransport(cfg *tls.Config) *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -149,6 +153,18 @@ func (n *network) renew(failed http.RoundTripper) bool {
 	n.current.CloseIdleConnections()
 	n.current, n.renewed = n.make(), time.Now()
 	return true
+}
+
+func (n *network) replace() {
+	if n.fixed != nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.current != nil {
+		n.current.CloseIdleConnections()
+	}
+	n.current, n.renewed = n.make(), time.Now()
 }
 
 func (n *network) closeIdle() {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
-	"strconv"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -23,11 +21,7 @@ import (
 type options struct {
 	daemon.Options
 	kubeconfig   string
-	bindAddress  string
-	securePort   int
-	certFile     string
-	keyFile      string
-	clientCA     string
+	secure       daemon.Secure
 	rootCAFile   string
 	tokenKeyFile string
 	clusterCIDR  []string
@@ -41,7 +35,7 @@ type options struct {
 
 // NewCommand is the daemon's command line.
 func NewCommand() *cobra.Command {
-	o := &options{bindAddress: "0.0.0.0", securePort: 10257, clusterCIDR: []string{"10.244.0.0/16"}, cfg: Default()}
+	o := &options{clusterCIDR: []string{"10.244.0.0/16"}, cfg: Default()}
 	cmd := &cobra.Command{
 		Use:   "kube-controller-manager",
 		Short: "Makes the cluster's state what the API says it should be",
@@ -62,11 +56,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.SortFlags = false
 	o.AddFlags(fs)
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says where the API is and who asks; default: the pod's service account")
-	fs.StringVar(&o.bindAddress, "bind-address", o.bindAddress, "IP address of health and metrics")
-	fs.IntVar(&o.securePort, "secure-port", o.securePort, "port of health and metrics (HTTPS); 0 turns them off")
-	fs.StringVar(&o.certFile, "tls-cert-file", "", "serving certificate; default: self-signed, in memory")
-	fs.StringVar(&o.keyFile, "tls-private-key-file", "", "key of the serving certificate")
-	fs.StringVar(&o.clientCA, "client-ca-file", "", "authority of the clients that may read metrics; without it nobody may")
+	o.secure.AddFlags(fs, 10257)
 
 	fs.BoolVar(&c.LeaderElect, "leader-elect", c.LeaderElect, "work only while holding the lease: for several replicas")
 	fs.StringVar(&c.LeaseName, "leader-elect-resource-name", c.LeaseName, "name of the lease")
@@ -183,18 +173,7 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	cfg.Health = &daemon.Health{}
 
 	g, ctx := errgroup.WithContext(ctx)
-	if o.securePort != 0 {
-		tls, err := daemon.ClientCATLS(o.certFile, o.keyFile, o.clientCA)
-		if err != nil {
-			return err
-		}
-		g.Go(func() error {
-			return daemon.Serve(ctx, daemon.ServeConfig{
-				Address: net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)), TLS: tls,
-				Handler: daemon.Protect(daemon.Mux(cfg.Health, registry)), Log: cfg.Log,
-			})
-		})
-	}
+	g.Go(func() error { return o.secure.Serve(ctx, daemon.Mux(cfg.Health, registry), cfg.Client, cfg.Log) })
 	g.Go(func() error { return Run(ctx, cfg) })
 	g.Go(func() error { return kubeconfig.Follow(ctx, cfg.Client, o.kubeconfig, cfg.Log) })
 	g.Go(func() error { return daemon.Watchdog(ctx, cfg.Health.Live) })

@@ -22,7 +22,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	authorizationv1 "k8s.io/api/authorization/v1"
 
+	"podium/pkg/client"
+	"podium/pkg/scheme"
 	"podium/pkg/version"
 )
 
@@ -268,13 +271,14 @@ func TestTLS(t *testing.T) {
 	caFile, certFile, keyFile := filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	writeFile(t, caFile, ca.pem)
 	ca.issue(t, certFile, keyFile, "first")
-	cfg, err := ClientCATLS(certFile, keyFile, caFile)
+	cfg, err := (&Serving{CertFile: certFile, KeyFile: keyFile, ClientCA: caFile}).TLS()
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &Health{}
 	mux := Mux(h, Metrics())
-	addr, stop := serveLocal(t, ServeConfig{TLS: cfg, Handler: Protect(mux)})
+	access := &Access{Open: openPaths()}
+	addr, stop := serveLocal(t, ServeConfig{TLS: cfg, Handler: access.Guard(mux, api(t, "someone"), slog.New(slog.DiscardHandler))})
 	defer func() {
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -292,7 +296,7 @@ func TestTLS(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode, resp.TLS.PeerCertificates[0].Subject.CommonName
 	}
-	clientCert := ca.pair(t, "someone")
+	clientCert, other := ca.pair(t, "someone"), ca.pair(t, "other")
 	stranger := newCA(t).pair(t, "stranger")
 	if code, _ := get("/healthz"); code != 200 {
 		t.Errorf("anonymous health: %d", code)
@@ -302,6 +306,9 @@ func TestTLS(t *testing.T) {
 	}
 	if code, name := get("/metrics", clientCert); code != 200 || name != "first" {
 		t.Errorf("metrics: %d %s", code, name)
+	}
+	if code, _ := get("/metrics", other); code != 403 {
+		t.Errorf("metrics for one who may not: %d", code)
 	}
 	if code, _ := get("/metrics", stranger); code == 200 {
 		t.Errorf("a stranger's certificate: %d", code)
@@ -316,8 +323,75 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// api is a server that lets one user read metrics and nothing else.
+func api(t *testing.T, reader string) *client.Client {
+	t.Helper()
+	s := scheme.New()
+	c, err := client.New(s, client.Config{Servers: []string{"http://api"}, Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		obj, _, err := s.Decode(body, scheme.Protobuf, nil)
+		if err != nil {
+			return nil, err
+		}
+		review := obj.(*authorizationv1.SubjectAccessReview)
+		what := review.Spec.NonResourceAttributes
+		review.Status.Allowed = review.Spec.User == reader && *what == authorizationv1.NonResourceAttributes{Verb: "get", Path: "/metrics"}
+		out, err := s.Encode(review, scheme.Protobuf)
+		w := httptest.NewRecorder()
+		w.Header().Set("Content-Type", scheme.Protobuf)
+		w.Write(out)
+		return w.Result(), err
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestTLSFlags(t *testing.T) {
+	for _, row := range []struct {
+		reason string
+		args   string
+		want   string // of the error
+	}{
+		{"the defaults", "", ""},
+		{"TLS 1.3 only", "--tls-min-version=VersionTLS13", ""},
+		{"one suite", "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", ""},
+		{"an old name", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", ""},
+		{"an old version", "--tls-min-version=VersionTLS11", "older ones are not spoken"},
+		{"no forward secrecy", "--tls-cipher-suites=TLS_RSA_WITH_AES_128_GCM_SHA256", "want some of TLS_ECDHE_"},
+		{"no authenticated encryption", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", "want some of TLS_ECDHE_"},
+		{"HTTP/2 would not work", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "HTTP/2 needs"},
+		{"a key without its certificate", "--tls-private-key-file=k", "needs its key"},
+	} {
+		s := &Serving{}
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		s.AddFlags(fs)
+		if err := fs.Parse(strings.Fields(row.args)); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := s.TLS()
+		if row.want != "" {
+			if err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%s: %v, want %s", row.reason, err, row.want)
+			}
+			continue
+		}
+		if err != nil || cfg.MinVersion < tls.VersionTLS12 || len(cfg.CipherSuites) == 0 {
+			t.Errorf("%s: %v, %+v", row.reason, err, cfg)
+		}
+	}
+}
+
 func TestSelfSigned(t *testing.T) {
-	cfg, err := ClientCATLS("", "", "")
+	cfg, err := (&Serving{}).TLS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +399,7 @@ func TestSelfSigned(t *testing.T) {
 	if err != nil || len(cert.Certificate) != 1 {
 		t.Error(err)
 	}
-	if _, err := ClientCATLS("a", "", ""); err == nil {
+	if _, err := (&Serving{CertFile: "a"}).TLS(); err == nil {
 		t.Error("a certificate without its key")
 	}
 }

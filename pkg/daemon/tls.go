@@ -8,38 +8,78 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"podium/pkg/client/certfile"
 )
 
-// ClientCATLS is a serving configuration: TLS 1.2 and newer, the certificate
-// and the authority read again when their files change. With a caFile, clients
-// are asked for a certificate, and one they show must be the authority's; they
-// may show none. Without certFile and keyFile the certificate is self-signed
-// and lives in memory.
-func ClientCATLS(certFile, keyFile, caFile string) (*tls.Config, error) {
-	if (certFile == "") != (keyFile == "") {
-		return nil, errors.New("a serving certificate needs its key, and a key its certificate")
+// Serving is how a daemon's server shows who it is and learns who asks. Files
+// are read again when they change.
+type Serving struct {
+	CertFile, KeyFile string // empty: self-signed, in memory
+	// Certificate, when set, is asked instead, at each handshake.
+	Certificate func() (*tls.Certificate, error)
+	// ClientCA is the file of the authority of clients' certificates: clients
+	// are asked for one, and one they show must be the authority's; they may
+	// show none. Empty: they are not asked.
+	ClientCA string
+
+	MinVersion   string   // VersionTLS12 (default) or VersionTLS13
+	CipherSuites []string // of TLS 1.2, by name; none: the modern ones
+}
+
+// AddClientCA declares the flag of the clients' authority; usage says what that
+// is for.
+func (s *Serving) AddClientCA(fs *pflag.FlagSet, usage string) {
+	fs.StringVar(&s.ClientCA, "client-ca-file", "", usage)
+}
+
+// AddFlags declares the other flags.
+func (s *Serving) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&s.CertFile, "tls-cert-file", "", "file with the serving certificate; default: self-signed, in memory")
+	fs.StringVar(&s.KeyFile, "tls-private-key-file", "", "file with the serving certificate's key")
+	fs.StringVar(&s.MinVersion, "tls-min-version", minVersion, "oldest TLS that is spoken: VersionTLS12 or VersionTLS13")
+	fs.StringSliceVar(&s.CipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2, by name (those of TLS 1.3 cannot be chosen); default: those with forward secrecy and authenticated encryption: "+strings.Join(suiteNames(), ","))
+}
+
+const minVersion = "VersionTLS12"
+
+// TLS is the serving configuration.
+func (s *Serving) TLS() (*tls.Config, error) {
+	if (s.CertFile == "") != (s.KeyFile == "") {
+		return nil, errors.New("a serving certificate needs its key, and a key its certificate: --tls-cert-file, --tls-private-key-file")
 	}
-	certificate, err := servingCertificate(certFile, keyFile)
-	if err != nil {
-		return nil, err
+	certificate := s.Certificate
+	if certificate == nil {
+		present, err := servingCertificate(s.CertFile, s.KeyFile)
+		if err != nil {
+			return nil, err
+		}
+		certificate = func() (*tls.Certificate, error) { return present(), nil }
 	}
 	cfg := &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"h2", "http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return certificate(), nil
-		},
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate() },
 	}
-	if caFile == "" {
+	var err error
+	if cfg.MinVersion, err = oldestTLS(s.MinVersion); err != nil {
+		return nil, err
+	}
+	if cfg.CipherSuites, err = suites(s.CipherSuites, cfg.MinVersion); err != nil {
+		return nil, err
+	}
+	if s.ClientCA == "" {
 		return cfg, nil
 	}
-	pool, err := certfile.NewPool(caFile)
+	pool, err := certfile.NewPool(s.ClientCA)
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +96,57 @@ func ClientCATLS(certFile, keyFile, caFile string) (*tls.Config, error) {
 		return c, nil
 	}
 	return cfg, nil
+}
+
+func oldestTLS(name string) (uint16, error) {
+	switch name {
+	case "", minVersion:
+		return tls.VersionTLS12, nil
+	case "VersionTLS13":
+		return tls.VersionTLS13, nil
+	}
+	return 0, fmt.Errorf("--tls-min-version %q: want VersionTLS12 or VersionTLS13; older ones are not spoken", name)
+}
+
+// modern are the suites of TLS 1.2 with forward secrecy and authenticated
+// encryption.
+func modern() []*tls.CipherSuite {
+	return slices.DeleteFunc(tls.CipherSuites(), func(c *tls.CipherSuite) bool {
+		return !slices.Contains(c.SupportedVersions, tls.VersionTLS12) || strings.HasSuffix(c.Name, "_CBC_SHA")
+	})
+}
+
+func suiteNames() (names []string) {
+	for _, c := range modern() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// suites finds the suites by their names. Old names without the hash at the
+// end are understood, as they are upstream.
+func suites(names []string, oldest uint16) ([]uint16, error) {
+	known := map[string]uint16{}
+	var ids []uint16
+	for _, c := range modern() {
+		known[c.Name], known[strings.TrimSuffix(c.Name, "_SHA256")] = c.ID, c.ID
+		ids = append(ids, c.ID)
+	}
+	if len(names) == 0 {
+		return ids, nil
+	}
+	ids = nil
+	for _, name := range names {
+		id, ok := known[name]
+		if !ok {
+			return nil, fmt.Errorf("--tls-cipher-suites %q: want some of %s", name, strings.Join(suiteNames(), ", "))
+		}
+		ids = append(ids, id)
+	}
+	if oldest == tls.VersionTLS12 && !slices.Contains(ids, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256) && !slices.Contains(ids, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256) {
+		return nil, errors.New("--tls-cipher-suites: HTTP/2 needs TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 among them")
+	}
+	return ids, nil
 }
 
 func servingCertificate(certFile, keyFile string) (func() *tls.Certificate, error) {

@@ -19,13 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/sysctls"
-	"podium/pkg/scheme"
 )
 
 // The values of --cgroup-driver.
@@ -46,10 +44,14 @@ const lockWait = 10 * time.Second
 type options struct {
 	daemon.Options `json:"-"`
 
-	kubeconfig, hostname, rootDir, podLogsDir                     string
+	credentials credentials
+	access      accessFlags
+	tls         daemon.Serving
+
+	hostname, rootDir, podLogsDir                                 string
 	endpoint, cgroupDriver, cgroupRoot                            string
 	clusterDomain, resolvConf, infraImage                         string
-	bindAddress, healthzAddress, certFile, keyFile, clientCA      string
+	bindAddress, healthzAddress                                   string
 	nodeIPs, clusterDNS, taints, unsafeSysctls                    []string
 	labels, kubeReserved, systemReserved                          map[string]string
 	port, healthzPort, maxPods, parallelPulls, logMaxFiles        int
@@ -83,7 +85,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.AddFlags(fs)
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says where the API is and who asks")
+	o.credentials.addFlags(fs)
 	fs.StringVar(&o.hostname, "hostname-override", "", "name of the node; default: the host's name")
 	fs.StringSliceVar(&o.nodeIPs, "node-ip", nil, "addresses of the node; default: that of the interface with the default route")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels of the node, as key=value,...")
@@ -124,16 +126,22 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.port, "port", 10250, "port of the server (HTTPS): logs, exec, attach, port-forward, metrics; 0 turns it off")
 	fs.StringVar(&o.healthzAddress, "healthz-bind-address", "127.0.0.1", "address of the plain health page")
 	fs.IntVar(&o.healthzPort, "healthz-port", 10248, "port of the plain health page; 0 turns it off")
-	fs.StringVar(&o.certFile, "tls-cert-file", "", "serving certificate; default: self-signed, in memory")
-	fs.StringVar(&o.keyFile, "tls-private-key-file", "", "key of the serving certificate")
-	fs.StringVar(&o.clientCA, "client-ca-file", "", "authority of the clients that may use the server; without it nobody may")
+	o.tls.AddClientCA(fs, "authority of the server's clients' certificates; without it only tokens are known")
+	o.tls.AddFlags(fs)
+	o.access.addFlags(fs)
 }
 
 // validate reports everything that is wrong at once.
 func (o *options) validate() error {
 	var errs []error
-	if o.kubeconfig == "" {
+	if o.credentials.kubeconfig == "" {
 		errs = append(errs, errors.New("--kubeconfig is needed"))
+	}
+	if err := o.access.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if o.credentials.rotateServer && o.tls.CertFile != "" {
+		errs = append(errs, errors.New("--rotate-server-certificates and --tls-cert-file exclude each other"))
 	}
 	switch o.cgroupDriver {
 	case driverAuto, driverCgroupfs, driverSystemd, driverNone:
@@ -177,6 +185,14 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer unlock()
+	id, err := o.credentials.identify(ctx, cfg.NodeName, cfg.Registry, log)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	if err := o.secure(ctx, cfg, id, g); err != nil {
+		return err
+	}
 	wait, cancel := context.WithTimeout(ctx, runtimeWait)
 	conn, err := cri.Connect(wait, o.endpoint, cri.Options{RequestTimeout: o.requestTimeout, Observe: newRuntimeMetrics(cfg.Registry).observe})
 	cancel()
@@ -196,9 +212,8 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	if cfg.Cgroups, err = o.cgroups(ctx, conn.Runtime, log); err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return Run(ctx, *cfg) })
-	g.Go(func() error { return kubeconfig.Follow(ctx, cfg.Client, o.kubeconfig, log) })
+	g.Go(func() error { return kubeconfig.Follow(ctx, cfg.Client, o.credentials.kubeconfig, log) })
 	if o.healthzPort != 0 {
 		g.Go(func() error {
 			return daemon.Serve(ctx, daemon.ServeConfig{
@@ -210,6 +225,26 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	daemon.NotifyReady()
 	defer daemon.NotifyStopping()
 	return g.Wait()
+}
+
+// secure sees to the certificates: the client's, and the server's.
+func (o *options) secure(ctx context.Context, cfg *Config, id *identity, g *errgroup.Group) error {
+	cfg.Client = id.client
+	if id.keep != nil && o.credentials.rotate {
+		g.Go(func() error { return id.keep.Run(ctx) })
+	}
+	if o.port == 0 {
+		return nil
+	}
+	if o.credentials.rotateServer {
+		s := o.credentials.serving(id, cfg.Registry, cfg.Log)
+		o.tls.Certificate, cfg.OnNode = s.certificate, s.observe
+		g.Go(func() error { return s.keep.Run(ctx) })
+	}
+	var err error
+	cfg.TLS, err = o.tls.TLS()
+	cfg.Access = o.access.delegate(id.client)
+	return err
 }
 
 // config is what the flags say; what only the machine and the runtime know is added later.
@@ -241,18 +276,6 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 		return nil, fmt.Errorf("--container-log-max-size: %w", err)
 	}
 	cfg.LogMaxSize = size.Value()
-	api, err := kubeconfig.ForDaemon(o.kubeconfig, "kubelet")
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Client, err = client.New(scheme.New(), api); err != nil {
-		return nil, err
-	}
-	if o.port != 0 {
-		if cfg.TLS, err = daemon.ClientCATLS(o.certFile, o.keyFile, o.clientCA); err != nil {
-			return nil, err
-		}
-	}
 	if err := os.MkdirAll(o.rootDir, 0o750); err != nil {
 		return nil, err
 	}

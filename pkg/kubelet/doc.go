@@ -10,6 +10,7 @@
 //	resources  QoS, cgroups
 //	volumes, env, downward   what containers mount and see
 //	node       registration, Lease, node status
+//	certificate the kubelet's own certificates, asked for in time
 //	server, stats            logs, exec, attach, port-forward, statistics
 //
 // Everything outside Go's memory comes in through Config, so that a hundred

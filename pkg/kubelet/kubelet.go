@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,8 +40,9 @@ type Config struct {
 	// The node.
 	NodeName string
 	Labels   map[string]string
-	Taints   []corev1.Taint // when it is registered first
-	Register bool           // make the Node object if there is none
+	Taints   []corev1.Taint     // when it is registered first
+	Register bool               // make the Node object if there is none
+	OnNode   func(*corev1.Node) // told of the Node as the API has it; nil: nobody asks
 	Machine  Machine
 	Reserved corev1.ResourceList // not for pods
 	MaxPods  int                 // 0: 110
@@ -78,8 +78,9 @@ type Config struct {
 	Address  string       // host:port
 	Listener net.Listener // instead of Address
 	TLS      *tls.Config
-	Port     int32 // what the node says; that of Address
-	NodeLogs fs.FS // what /logs/ shows; nil: nothing
+	Access   server.Access // who may use it; nil: nobody
+	Port     int32         // what the node says; that of Address
+	NodeLogs fs.FS         // what /logs/ shows; nil: nothing
 }
 
 // Machine is what the kubelet knows of its machine.
@@ -149,7 +150,12 @@ func Run(ctx context.Context, cfg Config) error {
 	self := informer.New(client.For[*corev1.Node](cfg.Client), informer.Options{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, cfg.NodeName).String(), Log: cfg.Log, Transform: strip,
 	})
-	self.OnChange(func(_, n *corev1.Node) { agent.Observe(n) })
+	self.OnChange(func(_, n *corev1.Node) {
+		agent.Observe(n)
+		if cfg.OnNode != nil {
+			cfg.OnNode(n)
+		}
+	})
 	health(cfg.Health, agent, bound.Synced)
 
 	g, ctx := errgroup.WithContext(ctx)
@@ -242,11 +248,11 @@ func health(h *daemon.Health, agent *node.Agent, synced func() bool) {
 	})
 }
 
-// serve answers the apiserver. Whoever it trusts with everything is trusted here.
+// serve answers the apiserver, and whoever else the API says may ask.
 func serve(ctx context.Context, cfg *Config, manager *pods.Manager) error {
 	s := server.Config{
 		NodeName: cfg.NodeName, Pods: manager.Pods, Runtime: cfg.Runtime, Registry: cfg.Registry, RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, NodeLogs: cfg.NodeLogs, Log: cfg.Log,
-		Authorize: func(user server.User, _, _ string) bool { return slices.Contains(user.Groups, "system:masters") },
+		Access: cfg.Access,
 	}
 	if cfg.Health != nil {
 		s.Health = cfg.Health.Handler()

@@ -19,6 +19,7 @@ const (
 	authenticated   = "system:authenticated"
 	unauthenticated = "system:unauthenticated"
 	anonymous       = "system:anonymous"
+	masters         = "system:masters" // who may do everything: nobody has to be asked
 )
 
 // Config says whom and how long to believe.
@@ -131,6 +132,9 @@ func (d *Delegate) MayPath(ctx context.Context, u *User, verb, path string) (boo
 }
 
 func (d *Delegate) may(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	if slices.Contains(spec.Groups, masters) {
+		return true, nil
+	}
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return false, fmt.Errorf("describe what is asked: %w", err)

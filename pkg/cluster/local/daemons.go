@@ -36,6 +36,8 @@ func (c *Config) daemons() []process {
 			"--kubeconfig="+conf("kube-controller-manager"),
 			"--cluster-cidr="+podCIDR,
 			"--root-ca-file="+pki("ca.crt"),
+			"--cluster-signing-cert-file="+pki("ca.crt"),
+			"--cluster-signing-key-file="+pki("ca.key"),
 			"--leader-elect=false", // one machine, one of each
 		),
 		daemon("kube-scheduler",

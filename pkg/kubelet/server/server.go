@@ -1,27 +1,34 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podium/pkg/client/access"
 	"podium/pkg/client/streams"
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/stats"
 )
 
-// User is who a verified client certificate names.
-type User struct {
-	Name   string   // common name
-	Groups []string // organizations
+// Access knows clients and says what they may do: *access.Delegate.
+type Access interface {
+	// Authenticate is who a request comes from, or an error.
+	Authenticate(r *http.Request) (*access.User, error)
+	// MayResource says whether a user may do this to an object of the API: here,
+	// to a subresource of the node.
+	MayResource(ctx context.Context, u *access.User, what authorizationv1.ResourceAttributes) (bool, error)
 }
 
 // Config is what the handlers work with.
@@ -31,10 +38,7 @@ type Config struct {
 	// (container ids are taken from it). The objects are not modified.
 	Pods    func() []*corev1.Pod
 	Runtime runtimeapi.RuntimeServiceClient
-	// Authorize decides over a user, by verb ("get", "create", ...) and the
-	// node subresource the path belongs to: "proxy", "log", "stats",
-	// "metrics" or "pods". nil: nobody gets anything but health.
-	Authorize func(user User, verb, subresource string) bool
+	Access  Access // nil: nobody gets anything
 	// Streaming is how the runtime's streaming server is reached; nil: by TCP.
 	Streaming http.RoundTripper
 
@@ -54,11 +58,10 @@ type server struct {
 	stats *stats.Collector
 }
 
-// New is the handler to be served over TLS, with client certificates verified
-// against the cluster's CA: a request without one gets health and 401.
+// New is the handler to be served over TLS. Every page wants a user who may.
 func New(cfg Config) http.Handler {
-	if cfg.Authorize == nil {
-		cfg.Authorize = func(User, string, string) bool { return false }
+	if cfg.Access == nil {
+		cfg.Access = nobody{}
 	}
 	if cfg.Streaming == nil {
 		cfg.Streaming = &http.Transport{DisableKeepAlives: true} // a connection a stream; no proxy: it is this machine
@@ -82,76 +85,57 @@ func New(cfg Config) http.Handler {
 	return s.routes()
 }
 
-// routes are upstream's paths.
+// routes are upstream's paths, each with the subresources of the node of which
+// a client must have one: proxy is all there is, the others are a part of it.
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
-	for _, path := range []string{"/healthz", "/healthz/", "/livez", "/livez/", "/readyz", "/readyz/"} {
-		mux.Handle(path, s.Health)
+	handle := func(pattern string, need need, h func(w http.ResponseWriter, r *http.Request) error) {
+		mux.Handle(pattern, s.guard(need, h))
 	}
-	handle := func(pattern, subresource string, h func(w http.ResponseWriter, r *http.Request) error) {
-		mux.Handle(pattern, s.guard(subresource, h))
-	}
-	handle("GET /pods", "pods", s.pods)
-	handle("GET /runningpods/{$}", "pods", s.runningPods)
-	handle("GET /containerLogs/{namespace}/{pod}/{container}", "proxy", s.containerLogs)
-	for _, method := range []string{"GET", "POST"} {
-		handle(method+" /exec/{namespace}/{pod}/{container}", "proxy", s.exec)
-		handle(method+" /exec/{namespace}/{pod}/{uid}/{container}", "proxy", s.exec)
-		handle(method+" /attach/{namespace}/{pod}/{container}", "proxy", s.attach)
-		handle(method+" /attach/{namespace}/{pod}/{uid}/{container}", "proxy", s.attach)
-		handle(method+" /portForward/{namespace}/{pod}", "proxy", s.portForward)
-		handle(method+" /portForward/{namespace}/{pod}/{uid}", "proxy", s.portForward)
-	}
-	handle("GET /stats/summary", "stats", s.summary)
-	handle("GET /metrics/resource", "metrics", s.resourceMetrics)
-	handle("GET /metrics/cadvisor", "metrics", s.containerMetrics)
-	if s.Registry != nil {
-		metrics := daemon.MetricsHandler(s.Registry)
-		handle("GET /metrics", "metrics", func(w http.ResponseWriter, r *http.Request) error {
-			metrics.ServeHTTP(w, r)
+	page := func(h http.Handler) func(w http.ResponseWriter, r *http.Request) error {
+		return func(w http.ResponseWriter, r *http.Request) error {
+			h.ServeHTTP(w, r)
 			return nil
-		})
+		}
+	}
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		handle(path, need{"healthz", "proxy"}, page(s.Health))
+		handle(path+"/", need{"healthz", "proxy"}, page(s.Health))
+	}
+	handle("GET /pods", need{"pods", "proxy"}, s.pods)
+	handle("GET /runningpods/{$}", need{"pods", "proxy"}, s.runningPods)
+	handle("GET /containerLogs/{namespace}/{pod}/{container}", need{"proxy"}, s.containerLogs)
+	for _, method := range []string{"GET", "POST"} {
+		handle(method+" /exec/{namespace}/{pod}/{container}", need{"proxy"}, s.exec)
+		handle(method+" /exec/{namespace}/{pod}/{uid}/{container}", need{"proxy"}, s.exec)
+		handle(method+" /attach/{namespace}/{pod}/{container}", need{"proxy"}, s.attach)
+		handle(method+" /attach/{namespace}/{pod}/{uid}/{container}", need{"proxy"}, s.attach)
+		handle(method+" /portForward/{namespace}/{pod}", need{"proxy"}, s.portForward)
+		handle(method+" /portForward/{namespace}/{pod}/{uid}", need{"proxy"}, s.portForward)
+	}
+	handle("GET /stats/summary", need{"stats"}, s.summary)
+	handle("GET /metrics/resource", need{"metrics"}, s.resourceMetrics)
+	handle("GET /metrics/cadvisor", need{"metrics"}, s.containerMetrics)
+	if s.Registry != nil {
+		handle("GET /metrics", need{"metrics"}, page(daemon.MetricsHandler(s.Registry)))
 	}
 	if s.NodeLogs != nil {
-		files := http.StripPrefix("/logs/", http.FileServerFS(s.NodeLogs))
-		handle("GET /logs/", "log", func(w http.ResponseWriter, r *http.Request) error {
-			files.ServeHTTP(w, r)
-			return nil
-		})
+		handle("GET /logs/", need{"log"}, page(http.StripPrefix("/logs/", http.FileServerFS(s.NodeLogs))))
 	}
+	mux.Handle("/", s.guard(need{"proxy"}, page(http.NotFoundHandler()))) // strangers do not learn what there is
 	return mux
 }
 
-// guard lets those through who may, and answers with a handler's error.
-func (s *server) guard(subresource string, h func(w http.ResponseWriter, r *http.Request) error) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, ok := identify(r)
-		if !ok {
-			http.Error(w, "Unauthorized", http.StatusUnauthorized)
-			return
+// verbOf is what a request does, in the API's words. To run something in a
+// container is to create, also where WebSocket makes it a GET: who may only
+// look must not.
+func verbOf(r *http.Request) string {
+	for _, stream := range []string{"/exec/", "/attach/", "/portForward/"} {
+		if strings.HasPrefix(r.URL.Path, stream) {
+			return "create"
 		}
-		verb := verbOf(r.Method)
-		if !s.Authorize(user, verb, subresource) {
-			http.Error(w, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Name, verb, subresource), http.StatusForbidden)
-			return
-		}
-		if err := h(w, r); err != nil {
-			s.fail(w, r, err)
-		}
-	})
-}
-
-// identify reads the user from the certificate that TLS has verified.
-func identify(r *http.Request) (User, bool) {
-	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		return User{}, false
 	}
-	subject := r.TLS.VerifiedChains[0][0].Subject
-	return User{Name: subject.CommonName, Groups: subject.Organization}, subject.CommonName != ""
-}
-
-func verbOf(method string) string {
-	switch method {
+	switch r.Method {
 	case http.MethodPost:
 		return "create"
 	case http.MethodPut:

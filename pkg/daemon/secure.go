@@ -1,0 +1,59 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"podium/pkg/client"
+)
+
+// Secure is the HTTPS port of a daemon that has nothing to serve but what it
+// tells of itself: health, metrics, profiles.
+type Secure struct {
+	BindAddress string
+	Port        int // 0: none
+	Profiling   bool
+	Serving
+	Access
+}
+
+// AddFlags declares the flags; port is the daemon's own.
+func (s *Secure) AddFlags(fs *pflag.FlagSet, port int) {
+	fs.StringVar(&s.BindAddress, "bind-address", "0.0.0.0", "IP address of health and metrics")
+	fs.IntVar(&s.Port, "secure-port", port, "port of health and metrics (HTTPS); 0 turns them off")
+	fs.BoolVar(&s.Profiling, "profiling", true, "serve profiles of this process at /debug/pprof to those who may read them")
+	s.AddClientCA(fs, "authority of the clients' certificates; without it only tokens are known")
+	s.Serving.AddFlags(fs)
+	s.Access.AddFlags(fs)
+}
+
+// Serve answers until ctx ends; at once when there is no port.
+func (s *Secure) Serve(ctx context.Context, pages *http.ServeMux, c *client.Client, log *slog.Logger) error {
+	if s.Port == 0 {
+		return nil
+	}
+	cfg, err := s.TLS()
+	if err != nil {
+		return err
+	}
+	if s.Profiling {
+		addProfiles(pages)
+	}
+	return Serve(ctx, ServeConfig{
+		Address: net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port)), TLS: cfg, Handler: s.Guard(pages, c, log), Log: log,
+	})
+}
+
+func addProfiles(mux *http.ServeMux) {
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+}

@@ -1,0 +1,187 @@
+package certificate
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Store is where a certificate lives: in Dir, NAME-DATE.pem with the
+// certificate and its key, and NAME-current.pem, a link to the newest.
+type Store struct{ Dir, Name string }
+
+// keep is how many files there are at most: the present and the one before.
+const keep = 2
+
+// Path is the file with the present certificate and its key.
+func (s Store) Path() string { return filepath.Join(s.Dir, s.Name+"-current.pem") }
+
+// keyPath is where the key waits for its certificate.
+func (s Store) keyPath() string { return filepath.Join(s.Dir, s.Name+".key.tmp") }
+
+// Load reads the present certificate; nil if there is none.
+func (s Store) Load() (*tls.Certificate, error) {
+	text, err := os.ReadFile(s.Path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	cert, err := ParsePair(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Path(), err)
+	}
+	return cert, nil
+}
+
+// ParsePair reads a certificate and its key from one text.
+func ParsePair(text []byte) (*tls.Certificate, error) {
+	cert, err := tls.X509KeyPair(text, text)
+	if err != nil {
+		return nil, err
+	}
+	return &cert, nil
+}
+
+// Key is the key that waits for its certificate, a new one if none does.
+func (s Store) Key() (crypto.Signer, error) {
+	if text, err := os.ReadFile(s.keyPath()); err == nil {
+		if key, err := parseKey(text); err == nil {
+			return key, nil
+		}
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	text, err := keyText(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	return key, writeWhole(s.keyPath(), text)
+}
+
+// DropKey forgets the key that waits.
+func (s Store) DropKey() error {
+	err := os.Remove(s.keyPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func parseKey(text []byte) (crypto.Signer, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("no PEM block")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a %T cannot sign", key)
+	}
+	return signer, nil
+}
+
+func keyText(key crypto.Signer) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// Save makes a certificate the present one.
+func (s Store) Save(certificate []byte, key crypto.Signer, now time.Time) (*tls.Certificate, error) {
+	text, err := keyText(key)
+	if err != nil {
+		return nil, err
+	}
+	text = append(slices.Clone(certificate), text...)
+	cert, err := ParsePair(text)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate does not fit its key: %w", err)
+	}
+	file := fmt.Sprintf("%s-%s.pem", s.Name, now.UTC().Format("2006-01-02-15-04-05"))
+	if err := writeWhole(filepath.Join(s.Dir, file), text); err != nil {
+		return nil, err
+	}
+	if err := s.link(file); err != nil {
+		return nil, err
+	}
+	return cert, errors.Join(s.DropKey(), s.prune(file))
+}
+
+// link turns the present one to file in one step.
+func (s Store) link(file string) error {
+	next := filepath.Join(s.Dir, s.Name+"-updated.pem")
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(file, next); err != nil {
+		return err
+	}
+	if err := os.Rename(next, s.Path()); err != nil {
+		return err
+	}
+	return syncDir(s.Dir)
+}
+
+// prune removes old certificates and their keys.
+func (s Store) prune(present string) error {
+	files, err := filepath.Glob(filepath.Join(s.Dir, s.Name+"-[0-9]*.pem"))
+	if err != nil {
+		return err
+	}
+	slices.Sort(files) // the dates are in the names
+	var errs []error
+	for i, file := range files {
+		if i < len(files)-keep && filepath.Base(file) != present {
+			errs = append(errs, os.Remove(file))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// writeWhole replaces a file: after a crash it is the old one or the new one.
+func writeWhole(file string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return syncDir(filepath.Dir(file))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
