@@ -143,7 +143,40 @@ func (c *call) warn(problems []error) {
 
 // invalid is the 422 of an object.
 func (r *resource) invalid(name string, errs field.ErrorList) error {
-	return apierrors.NewInvalid(r.gvk().GroupKind(), name, errs)
+	return apierrors.NewInvalid(r.gvk().GroupKind(), name, bounded(errs))
+}
+
+// What an answer tells of what is wrong. To put many thousand errors into one
+// message takes minutes: its cost grows with their square.
+const (
+	maxCauses = 100
+	maxShown  = 1 << 10 // bytes of a wrong value
+)
+
+// bounded are the first errors, with wrong values cut short.
+func bounded(errs field.ErrorList) field.ErrorList {
+	more := len(errs) - maxCauses
+	if more > 0 {
+		errs = errs[:maxCauses:maxCauses]
+	}
+	for i, err := range errs {
+		if text, ok := err.BadValue.(string); ok && len(text) > maxShown {
+			short := *err
+			short.BadValue = shortened(text)
+			errs[i] = &short
+		}
+	}
+	if more > 0 {
+		errs = append(errs, field.TooMany(nil, maxCauses+more, maxCauses))
+	}
+	return errs
+}
+
+func shortened(text string) string {
+	if len(text) <= maxShown {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxShown], "") + " ..."
 }
 
 func (r *resource) notFound(name string) error { return apierrors.NewNotFound(r.group(), name) }

@@ -33,6 +33,9 @@ func (c *call) readBody() (body, error) {
 		return body{}, wire.UnsupportedMedia(wire.AcceptedMedia())
 	}
 	data, err := wire.ReadBody(c.w, c.r)
+	if err == nil {
+		err = checkBulk(data, media)
+	}
 	return body{data, media}, err
 }
 

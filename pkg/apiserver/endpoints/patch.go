@@ -16,6 +16,8 @@ import (
 	"podium/pkg/scheme"
 )
 
+const applyYAML = string(types.ApplyYAMLPatchType)
+
 // patchTypes are the media types of patches, in the order errors list them.
 func patchTypes() []string {
 	return []string{
@@ -39,8 +41,10 @@ func (c *call) readPatch() (p patchCall, err error) {
 	if p.writeOptions, err = c.patchOptions(p.kind); err != nil {
 		return p, err
 	}
-	p.data, err = wire.ReadBody(c.w, c.r)
-	return p, err
+	if p.data, err = wire.ReadBody(c.w, c.r); err != nil {
+		return p, err
+	}
+	return p, checkBulk(p.data, string(p.kind))
 }
 
 // patch changes a part of an object, by one of the four kinds of patches.
@@ -109,7 +113,7 @@ func (c *call) patchProblems(p patchCall, problems []error) error {
 
 // invalidPatch is the 422 of a patch whose result is no such object.
 func invalidPatch(shown []byte, err error) error {
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(shown), err.Error())})
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shortened(string(shown)), shortened(err.Error()))})
 }
 
 // checkPatched refuses a patch that makes another object of this one.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	kjson "sigs.k8s.io/json"
 
+	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
 )
 
@@ -61,12 +62,19 @@ func (d *patchDoc) apply(obj runtime.Object, gvk schema.GroupVersionKind) ([]err
 	return d.merge(obj, gvk)
 }
 
+// patchOptions bound what copies may add up to: each can double what is there.
+func patchOptions() *jsonpatch.ApplyOptions {
+	o := jsonpatch.NewApplyOptions()
+	o.AccumulatedCopySizeLimit = wire.MaxBody
+	return o
+}
+
 func (d *patchDoc) operate(obj runtime.Object, gvk schema.GroupVersionKind) ([]error, error) {
 	bare, err := scheme.BareJSON(obj)
 	if err != nil {
 		return nil, err
 	}
-	patched, err := d.ops.Apply(scheme.TypedJSON(gvk, bare))
+	patched, err := d.ops.ApplyWithOptions(scheme.TypedJSON(gvk, bare), patchOptions())
 	if err != nil {
 		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/util/net"
@@ -39,13 +40,28 @@ func New(info Info, header http.Header) *Request {
 	return &Request{Info: info, header: header}
 }
 
+// maxWarnings is how many bytes all warnings of a response may have: clients
+// bound the headers they take.
+const maxWarnings = 4 << 10
+
 // Warn adds a Warning header to the response. The same text is sent once. It
-// has no effect after the response has begun.
+// has no effect after the response has begun, and none beyond what a client
+// takes; the text that reaches that bound is cut short.
 func (r *Request) Warn(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.Contains(r.warnings, text) {
 		return
+	}
+	left := maxWarnings
+	for _, w := range r.warnings {
+		left -= len(w)
+	}
+	if left <= 0 {
+		return
+	}
+	if len(text) > left {
+		text = strings.ToValidUTF8(text[:left], "") + "..."
 	}
 	r.warnings = append(r.warnings, text)
 	if h, err := net.NewWarningHeader(299, "-", text); err == nil {

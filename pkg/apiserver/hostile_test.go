@@ -1,0 +1,199 @@
+package apiserver_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"podium/pkg/apiserver/wire"
+)
+
+const megabyte = 1 << 20
+
+// peak runs f and says by how much the heap has grown at most meanwhile. The
+// collector is made to run often, so that what is counted is mostly what is held.
+func peak(f func()) uint64 {
+	defer debug.SetGCPercent(debug.SetGCPercent(50))
+	runtime.GC()
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	heap := func() uint64 {
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	before := heap()
+	most := before
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			most = max(most, heap())
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	f()
+	close(stop)
+	<-done
+	return most - before
+}
+
+// filled repeats text until it is nearly as long as a body may be.
+func filled(begin, text, end string) string {
+	return begin + strings.Repeat(text, (3*megabyte-len(begin)-len(end))/len(text)) + end
+}
+
+// keys is a JSON object of n different keys, each made by format.
+func keys(n int, format string) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, format, i)
+	}
+	return "{" + b.String() + "}"
+}
+
+// protoPod is a Pod with containers of two bytes each.
+func protoPod(size int) string {
+	spec := strings.Repeat("\x12\x00", size/2) // field 2 of a PodSpec
+	pod := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), []byte(spec))
+	raw := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), pod)
+	return "k8s\x00" + string(raw)
+}
+
+func zeros(t *testing.T, size int64) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := io.CopyN(z, zero{}, size); err != nil {
+		t.Fatal(err)
+	}
+	z.Close()
+	return b.String()
+}
+
+type zero struct{}
+
+func (zero) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// Whatever a client sends, the answer is its fault (4xx), short, and found
+// without holding much more than what was sent.
+func TestHostileBodies(t *testing.T) {
+	w := start(t)
+	must[any](w, 201, "POST", cms, jsonType, configMap("x"))
+	const pods = "/api/v1/namespaces/default/pods"
+	must[any](w, 201, "POST", "/api/v1/namespaces/default/serviceaccounts", jsonType, `{"metadata":{"name":"default"}}`)
+	must[any](w, 201, "POST", pods, jsonType, barePod("p", ""))
+
+	bomb := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+	merge := "a0: &a0 {k: v}\n"
+	for i := 1; i < 12; i++ {
+		bomb += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
+		merge += fmt.Sprintf("a%d: &a%d {<<: [%s]}\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
+	}
+	var copies []string
+	copies = append(copies, `{"op":"add","path":"/data/a0","value":"`+strings.Repeat("x", 1000)+`"}`, `{"op":"add","path":"/metadata/annotations","value":{}}`)
+	for i := range 60 {
+		copies = append(copies, fmt.Sprintf(`{"op":"copy","from":"/data","path":"/data/b%d"}`, i))
+	}
+	for _, tc := range []struct {
+		name, method, path, contentType, body string
+		header                                []string
+	}{
+		{name: "10^6 keys, JSON", contentType: jsonType, body: `{"data":` + keys(1e6, `"k%d":""`) + `}`},
+		{name: "10^6 keys, YAML", contentType: yamlType, body: `data: ` + keys(1e6, `"k%d":""`)},
+		{name: "10^6 keys, apply", method: "PATCH", path: cms + "/x?fieldManager=m", contentType: applyType, body: `data: ` + keys(1e6, `"k%d":""`)},
+		{name: "10^6 keys, merge", method: "PATCH", path: cms + "/x", contentType: mergeType, body: `{"data":` + keys(1e6, `"k%d":""`) + `}`},
+		{name: "as many bad keys as fit", contentType: jsonType, body: `{"metadata":{"name":"y"},"data":` + keys(220000, `"/%d":""`) + `}`},
+		{name: "as many bad labels as fit", contentType: jsonType, body: `{"metadata":{"name":"y","labels":` + keys(220000, `"/%d":""`) + `}}`},
+		{name: "as many bad keys as fit, merge", method: "PATCH", path: cms + "/x", contentType: mergeType, body: `{"data":` + keys(220000, `"/%d":""`) + `}`},
+		{name: "as many unknown fields as fit, strict", path: cms + "?fieldValidation=Strict", contentType: jsonType, body: keys(220000, `"f%d":1`)},
+		{name: "unknown fields, YAML", path: cms + "?fieldValidation=Strict", contentType: yamlType, body: keys(80000, `"f%d":1`)},
+		{name: "as many containers as fit", path: pods, contentType: jsonType, body: filled(`{"metadata":{"name":"q"},"spec":{"containers":[`, `{},`, `{}]}}`)},
+		{name: "as many containers as are read", path: pods, contentType: jsonType, body: `{"metadata":{"name":"q"},"spec":{"containers":[` + strings.Repeat("{},", 49990) + `{}]}}`},
+		{name: "containers of two bytes", path: pods, contentType: protoType, body: protoPod(3 * megabyte / 2)},
+		{name: "containers of YAML", path: pods, contentType: yamlType, body: "metadata: {name: q}\nspec:\n  containers:\n" + strings.Repeat("  - a:\n", 100000)},
+		{name: "containers, applied", method: "PATCH", path: pods + "/p?fieldManager=m", contentType: applyType, body: filled(`{"kind":"Pod","apiVersion":"v1","spec":{"containers":[`, `{},`, `{}]}}`)},
+		{name: "containers, patched", method: "PATCH", path: pods + "/p", contentType: jsonPatch, body: filled(`[{"op":"replace","path":"/spec/containers","value":[`, `{},`, `{}]}]`)},
+		{name: "as many volumes as fit, patched", method: "PATCH", path: pods + "/p", contentType: smpType, body: `{"spec":{"volumes":[` + strings.TrimSuffix(strings.Repeat(`{"name":"/"},`, 20000), ",") + `]}}`},
+		{name: "nested objects", contentType: jsonType, body: filled("", `{"a":`, "")},
+		{name: "nested lists", contentType: jsonType, body: filled("", `[`, "")},
+		{name: "nested lists in a field", contentType: jsonType, body: filled(`{"data":`, `[`, "")},
+		{name: "nested, closed", contentType: jsonType, body: `{"x":` + strings.Repeat("[", megabyte) + strings.Repeat("]", megabyte) + "}"},
+		{name: "nested lists, YAML", contentType: yamlType, body: "a: " + strings.Repeat("[", 900_000)},
+		{name: "nested maps, YAML", contentType: yamlType, body: strings.Repeat("{a: ", 12_000)},
+		{name: "nested sequences, YAML", contentType: yamlType, body: strings.Repeat("- ", 49_000)},
+		{name: "nested complex keys, YAML", contentType: yamlType, body: strings.Repeat("? ", 450_000)},
+		{name: "nested, apply", method: "PATCH", path: cms + "/x?fieldManager=m", contentType: applyType, body: "data: " + strings.Repeat("[", 900_000)},
+		{name: "nested, merge", method: "PATCH", path: cms + "/x", contentType: mergeType, body: filled("", `{"data":`, "")},
+		{name: "nested, JSON patch", method: "PATCH", path: cms + "/x", contentType: jsonPatch, body: filled(`[{"op":"add","path":"/data/a","value":`, `[`, "")},
+		{name: "nested managed fields", contentType: jsonType, body: `{"metadata":{"name":"y","managedFields":[{"manager":"m","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":` + strings.Repeat(`{"f:a":`, 9000) + "{}" + strings.Repeat("}", 8990) + `}]}}`},
+		{name: "YAML aliases", contentType: yamlType, body: bomb},
+		{name: "YAML aliases, apply", method: "PATCH", path: cms + "/x?fieldManager=m", contentType: applyType, body: bomb},
+		{name: "YAML merges", contentType: yamlType, body: merge},
+		{name: "a YAML alias of itself", contentType: yamlType, body: "a: &a [*a]\n"},
+		{name: "YAML anchors", contentType: yamlType, body: "a: [" + strings.Repeat("&a x,", 180_000) + "*a"},
+		{name: "gzip", contentType: jsonType, body: zeros(t, 1<<30), header: []string{"Content-Encoding", "gzip"}},
+		{name: "gzip, protobuf", contentType: protoType, body: zeros(t, 1<<30), header: []string{"Content-Encoding", "gzip"}},
+		{name: "protobuf that promises more", contentType: protoType, body: "k8s\x00\x0a\x00\x12\xff\xff\xff\xff\x07"},
+		{name: "protobuf of groups", contentType: protoType, body: "k8s\x00" + strings.Repeat("\x0b", 3*megabyte-8)},
+		{name: "JSON patch that copies what it copied", method: "PATCH", path: cms + "/x", contentType: jsonPatch, body: "[" + strings.Join(copies, ",") + "]"},
+		{name: "JSON patch of many operations", method: "PATCH", path: cms + "/x", contentType: jsonPatch, body: filled("[", `{"op":"test","path":"/a"},`, `{}]`)},
+		{name: "a number of many digits", contentType: jsonType, body: filled(`{"data":{"a":`, "9", "}}")},
+		{name: "a number of a great exponent", contentType: yamlType, body: "metadata: {name: y, generation: 1e999999999}\n"},
+		{name: "bytes that are no text", contentType: jsonType, body: filled("", "\xff", "")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			method, path := tc.method, tc.path
+			if method == "" {
+				method = "POST"
+			}
+			if path == "" {
+				path = cms
+			}
+			for _, length := range []int64{int64(len(tc.body)), -1} { // -1: sent in chunks, nobody knows how many
+				if length == -1 && len(tc.body) <= wire.MaxBody {
+					continue // read the same way
+				}
+				r := httptest.NewRequest(method, path, strings.NewReader(tc.body))
+				r.ContentLength = length
+				r.Header.Set("Content-Type", tc.contentType)
+				for i := 0; i+1 < len(tc.header); i += 2 {
+					r.Header.Set(tc.header[i], tc.header[i+1])
+				}
+				rec := httptest.NewRecorder()
+				began := time.Now()
+				grown := peak(func() { w.handler.ServeHTTP(rec, r) })
+				t.Logf("%d bytes: %d, %d bytes of answer, %d MB held, %v: %.100s", len(tc.body), rec.Code, rec.Body.Len(), grown/megabyte, time.Since(began).Round(time.Millisecond), rec.Body)
+				if rec.Code < 400 || rec.Code >= 500 {
+					t.Errorf("%d, want 4xx: %.300s", rec.Code, rec.Body)
+				}
+				if rec.Body.Len() > megabyte {
+					t.Errorf("the answer has %d bytes", rec.Body.Len())
+				}
+				if grown > 200*megabyte {
+					t.Errorf("%d MB were held", grown/megabyte)
+				}
+			}
+		})
+	}
+}
