@@ -2,6 +2,9 @@ package cli_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"log/slog"
 	"net"
 	"net/http"
@@ -62,6 +65,7 @@ func serve(t *testing.T) (address string, stop func()) {
 	}
 	s, store := scheme.New(), memory.New()
 	cidr := netip.MustParsePrefix("10.96.0.0/16")
+	tokens := storyTokens(t)
 	server, err := apiserver.New(apiserver.Config{
 		Scheme: s, Store: store, Log: slog.New(slog.DiscardHandler), Listener: l,
 		Authenticator: authn.Func(func(*http.Request) (*request.User, error) {
@@ -69,6 +73,7 @@ func serve(t *testing.T) (address string, stop func()) {
 		}),
 		Kinds: registry.Kinds(s, registry.Config{
 			Store: store, ServiceCIDR: cidr, NodePorts: registry.PortRange{First: 30000, Last: 32767}, Now: time.Now,
+			Tokens: tokens, TokenAudiences: tokens.Audiences(), Identify: tokens,
 		}),
 		OpenAPI:      &openapi.Documents{V2: docs.V2, V3: docs.V3, Paths: docs.Paths},
 		ServiceCIDR:  cidr,
@@ -95,4 +100,17 @@ func serve(t *testing.T) (address string, stop func()) {
 			t.Errorf("the server ended with %v", err)
 		}
 	}
+}
+
+// storyTokens signs tokens with a key of the moment.
+func storyTokens(t *testing.T) *authn.Tokens {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := authn.NewKeySet(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authn.NewTokens(authn.TokenConfig{Issuers: []string{"https://story"}, Keys: func() *authn.KeySet { return keys }})
 }

@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -340,3 +341,52 @@ func TestPodStatusUpdate(t *testing.T) {
 }
 
 var _ registry.Backend = (*lateAccounts)(nil)
+
+func TestWhatAPodMayReferTo(t *testing.T) {
+	env := func(secret string) []corev1.EnvVar {
+		return []corev1.EnvVar{{Name: "E", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: "k"}}}}
+	}
+	secretVolume := func(name string) []corev1.Volume {
+		return []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}}}
+	}
+	mirror := func(change func(*corev1.Pod)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+			change(p)
+		}
+	}
+	limited := account("default", func(a *corev1.ServiceAccount) {
+		a.Annotations = map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"}
+		a.Secrets = []corev1.ObjectReference{{Name: "ours"}}
+		a.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
+	})
+	for name, tc := range map[string]struct {
+		account *corev1.ServiceAccount
+		change  func(*corev1.Pod)
+		want    string // "": allowed
+	}{
+		"a secret that the account lists": {limited, func(p *corev1.Pod) { p.Spec.Volumes = secretVolume("ours") }, ""},
+		"a volume of another":             {limited, func(p *corev1.Pod) { p.Spec.Volumes = secretVolume("theirs") }, `volume with secret.secretName="theirs" is not allowed because service account default does not reference that secret`},
+		"an environment of another":       {limited, func(p *corev1.Pod) { p.Spec.Containers[0].Env = env("theirs") }, `envVar E referencing secret.secretName="theirs" is not allowed`},
+		"another to pull images with":     {limited, func(p *corev1.Pod) { p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "theirs"}} }, `imagePullSecrets[0].name="theirs" is not allowed`},
+		"an account without limits":       {account("default", nil), func(p *corev1.Pod) { p.Spec.Volumes = secretVolume("theirs") }, ""},
+		"a mirror pod":                    {account("default", nil), mirror(func(*corev1.Pod) {}), ""},
+		"a mirror pod with an account":    {account("default", nil), mirror(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" }), "a mirror pod may not reference service accounts"},
+		"a mirror pod with a secret":      {account("default", nil), mirror(func(p *corev1.Pod) { p.Spec.Containers[0].Env = env("theirs") }), "a mirror pod may not reference secrets"},
+		"a mirror pod with a token for somebody": {account("default", nil), mirror(func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+				Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
+			}}}}
+		}), "a mirror pod may not use ServiceAccountToken volume projections"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newRig(t, "10.0.0.0/24", somePorts).kinds["pods"]
+			pod := newPod(tc.change)
+			k.Default(pod)
+			err := k.Prepare(t.Context(), holding(map[string][]scheme.Object{"serviceaccounts": {tc.account}}), pod, nil)
+			if tc.want == "" && err != nil || tc.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+		})
+	}
+}

@@ -169,6 +169,18 @@ func (c *Cluster) Create(ctx context.Context, k *Kind, namespace string, obj *Ob
 	})
 }
 
+// Post sends an object to a path that answers with another: an action on an
+// object, or a question.
+func (c *Cluster) Post(ctx context.Context, path string, obj *Object) (*Object, error) {
+	body, err := obj.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return c.object(ctx, client.Request{
+		Method: http.MethodPost, Path: path, Body: body, Header: http.Header{"Content-Type": {"application/json"}},
+	})
+}
+
 // Update replaces an object.
 func (c *Cluster) Update(ctx context.Context, k *Kind, namespace string, obj *Object, query url.Values) (*Object, error) {
 	body, err := obj.MarshalJSON()
