@@ -8,7 +8,7 @@
 // On SIGTERM it finishes the requests it has, then ends.
 //
 // As `web fetch PATH` it asks the cluster's API for a path instead, as its
-// service account, and prints the answer.
+// service account, and prints the answer; as `web get URL` any other server.
 package main
 
 import (
@@ -28,8 +28,13 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	do := run
-	if len(os.Args) == 3 && os.Args[1] == "fetch" {
-		do = fetch
+	if len(os.Args) == 3 {
+		switch os.Args[1] {
+		case "fetch":
+			do = fetch
+		case "get":
+			do = get
+		}
 	}
 	if err := do(ctx); err != nil {
 		log.Fatal(err)

@@ -21,17 +21,28 @@ type Config struct {
 	Bin    string        // folder of the daemons' binaries; default: that of the running program
 	Images []string      // image archives to load; those named pause.tar and cluster-dns.tar are needed
 	Node   string        // name of the node; default the host's name in lower case
-	NodeIP string        // default: the address of the default route
+	NodeIP string        // default: the address of the default route; an IPv6 address makes an IPv6 cluster
 	Port   int           // of the apiserver; default 6443
 	Wait   time.Duration // for the node to be Ready; default 60 s
 	Out    io.Writer     // progress; nil: none
 }
 
+// ranges are the cluster's own addresses.
+type ranges struct {
+	pods, services string
+	api            string // the first of services
+	dns            string
+}
+
+// ranges are of the family that the node's address has.
+func (c *Config) ranges() ranges {
+	if ip, err := netip.ParseAddr(c.NodeIP); err == nil && ip.Is6() {
+		return ranges{"fd00:10:244::/56", "fd00:10:96::/112", "fd00:10:96::1", "fd00:10:96::a"}
+	}
+	return ranges{"10.244.0.0/16", "10.96.0.0/16", "10.96.0.1", "10.96.0.10"}
+}
+
 const (
-	podCIDR      = "10.244.0.0/16"
-	serviceCIDR  = "10.96.0.0/16"
-	apiServiceIP = "10.96.0.1" // the first of serviceCIDR
-	clusterDNS   = "10.96.0.10"
 	bridge       = "podium0"
 	sandboxImage = "localhost/podium/pause:v1"
 )
@@ -82,16 +93,19 @@ func (c *Config) complete() error {
 			errs = append(errs, err)
 		}
 	}
-	if ip, err := netip.ParseAddr(c.NodeIP); err != nil || !ip.Is4() {
-		errs = append(errs, fmt.Errorf("node IP %q is not an IPv4 address; give one with --node-ip", c.NodeIP))
+	if ip, err := netip.ParseAddr(c.NodeIP); err != nil || ip.Zone() != "" {
+		errs = append(errs, fmt.Errorf("node IP %q is not an address; give one with --node-ip", c.NodeIP))
 	}
 	return errors.Join(errs...)
 }
 
-// defaultAddress is the address this host would speak to the world from. It
-// sends nothing.
+// defaultAddress is the address this host would speak to the world from, by
+// IPv4 where it can. It sends nothing.
 func defaultAddress() (string, error) {
 	conn, err := net.Dial("udp4", "192.0.2.1:9")
+	if err != nil {
+		conn, err = net.Dial("udp6", "[2001:db8::1]:9")
+	}
 	if err != nil {
 		return "", fmt.Errorf("find this host's address (has it a default route? else give --node-ip): %w", err)
 	}

@@ -13,6 +13,7 @@ func (c *Config) daemons() []process {
 	daemon := func(name string, flags ...string) process {
 		return process{name: name, args: append([]string{filepath.Join(c.Bin, name)}, flags...)}
 	}
+	own := c.ranges()
 	return []process{
 		daemon("kube-apiserver",
 			"--data-dir="+c.path("etcd"),
@@ -29,12 +30,12 @@ func (c *Config) daemons() []process {
 			"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 			"--service-account-signing-key-file="+pki("sa.key"),
 			"--service-account-key-file="+pki("sa.pub"),
-			"--service-cluster-ip-range="+serviceCIDR,
+			"--service-cluster-ip-range="+own.services,
 		),
 		daemon("kube-controller-manager",
 			"--client-ca-file="+pki("ca.crt"),
 			"--kubeconfig="+conf("kube-controller-manager"),
-			"--cluster-cidr="+podCIDR,
+			"--cluster-cidr="+own.pods,
 			"--root-ca-file="+pki("ca.crt"),
 			"--cluster-signing-cert-file="+pki("ca.crt"),
 			"--cluster-signing-key-file="+pki("ca.key"),
@@ -53,7 +54,7 @@ func (c *Config) daemons() []process {
 			"--container-runtime-endpoint=unix://"+c.containerdSocket(),
 			"--cgroup-driver=cgroupfs",
 			"--cgroup-root=/"+c.id(),
-			"--cluster-dns="+clusterDNS,
+			"--cluster-dns="+own.dns,
 			"--cluster-domain=cluster.local",
 			"--pod-logs-dir="+c.path("pods"),
 			"--client-ca-file="+pki("ca.crt"),
@@ -63,7 +64,7 @@ func (c *Config) daemons() []process {
 		daemon("kube-proxy", append([]string{
 			"--kubeconfig=" + conf("kube-proxy"),
 			"--hostname-override=" + c.Node,
-			"--cluster-cidr=" + podCIDR,
+			"--cluster-cidr=" + own.pods,
 		}, c.networkFlags()...)...),
 	}
 }

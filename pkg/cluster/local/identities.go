@@ -27,7 +27,7 @@ func (c *Config) identities(context.Context) error {
 	}
 	servers := []string{
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
-		"localhost", "127.0.0.1", apiServiceIP, c.NodeIP, c.Node,
+		"localhost", "127.0.0.1", c.ranges().api, c.NodeIP, c.Node,
 	}
 	for _, cert := range []struct {
 		name string
