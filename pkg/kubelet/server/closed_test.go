@@ -1,0 +1,56 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/client/access"
+)
+
+// anyone is an administrator.
+type anyone struct{}
+
+func (anyone) Authenticate(*http.Request) (*access.User, error) {
+	return &access.User{Name: "admin"}, nil
+}
+
+func (anyone) MayResource(context.Context, *access.User, authorizationv1.ResourceAttributes) (bool, error) {
+	return true, nil
+}
+
+// Nothing here helps to look into the process or to run a command by a mere
+// link, not even for an administrator.
+func TestNoDebugPages(t *testing.T) {
+	h := New(Config{Access: anyone{}, Pods: func() []*corev1.Pod { return nil }})
+	for _, tc := range []struct {
+		reason, method, path string
+		code                 int
+	}{
+		{"profiles show memory", "GET", "/debug/pprof/", 404},
+		{"and a trace slows the node down", "GET", "/debug/pprof/profile?seconds=60", 404},
+		{"flags may be changed by this", "PUT", "/debug/flags/v", 404},
+		{"the configuration names files", "GET", "/configz", 404},
+		{"a command by a link", "GET", "/run/ns/p/c?cmd=id", 404},
+		{"or by a form", "POST", "/run/ns/p/c?cmd=id", 404},
+		{"exec is a stream; a browser's GET starts nothing", "GET", "/exec/ns/p/c?command=id&output=1", 400},
+		{"nor does its POST", "POST", "/exec/ns/p/c?command=id&output=1", 400},
+		{"the runtime's own pages", "GET", "/cri/exec/x", 404},
+		{"a checkpoint is a copy of a container's memory", "POST", "/checkpoint/ns/p/c", 404},
+		{"no logs of the node unless there are some", "GET", "/logs/", 404},
+	} {
+		r := httptest.NewRequest(tc.method, tc.path, nil)
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, r)
+		if rec.Code != tc.code {
+			t.Errorf("%s %s: %d %s, want %d; %s", tc.method, tc.path, rec.Code, rec.Body, tc.code, tc.reason)
+		}
+		if rec.Code == http.StatusOK {
+			t.Errorf("%s %s is open", tc.method, tc.path)
+		}
+	}
+}
