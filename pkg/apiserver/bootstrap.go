@@ -93,6 +93,9 @@ func (s *Server) ensureAll(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.ensureRoles(ctx); err != nil {
+		return err
+	}
 	if !s.cfg.Advertise.IsValid() {
 		return nil
 	}

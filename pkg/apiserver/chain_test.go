@@ -177,8 +177,10 @@ func TestServeTLS(t *testing.T) {
 		code int
 	}{
 		{"admin", client(issue(pki.Identity{Name: "ann", Groups: []string{"system:masters"}})), cms, 200},
-		{"scheduler", client(issue(pki.Identity{Name: "system:kube-scheduler"})), cms, 200},
-		{"node", client(issue(pki.Identity{Name: "system:node:n", Groups: []string{"system:nodes"}})), cms, 200},
+		{"scheduler", client(issue(pki.Identity{Name: "system:kube-scheduler"})), "/api/v1/nodes", 200},
+		{"scheduler", client(issue(pki.Identity{Name: "system:kube-scheduler"})), cms, 403},
+		{"node", client(issue(pki.Identity{Name: "system:node:n", Groups: []string{"system:nodes"}})), "/api/v1/services", 200},
+		{"node", client(issue(pki.Identity{Name: "system:node:n", Groups: []string{"system:nodes"}})), cms, 403},
 		{"user", client(issue(pki.Identity{Name: "joe"})), cms, 403},
 		{"user", client(issue(pki.Identity{Name: "joe"})), "/apis", 200},
 		{"nobody", client(), cms, 401},

@@ -56,6 +56,7 @@ type options struct {
 	enable       []string
 	disable      []string
 	admission    admissionOptions
+	access       accessFlags
 	profiling    bool
 	maxReads     int
 	maxWrites    int
@@ -117,6 +118,7 @@ func (o *options) flags(cmd *cobra.Command) {
 
 	f.StringSliceVar(&o.enable, "enable-admission-plugins", nil, "admission plugins to have on; all that exist are, unless disabled")
 	f.StringSliceVar(&o.disable, "disable-admission-plugins", nil, "admission plugins to have off")
+	o.access.flags(f)
 	o.admission.flags(f)
 	f.BoolVar(&o.profiling, "profiling", true, "serve profiles of this process at /debug/pprof to those who may read them (system:masters)")
 	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many reading requests are worked on at a time; 0: no limit")
@@ -150,7 +152,7 @@ func (o *options) parse() (cidr netip.Prefix, ports registry.PortRange, err erro
 	if a, err := netip.ParseAddr(o.advertise); o.advertise != "" && (err != nil || !reachable(a)) {
 		errs = append(errs, fmt.Errorf("--advertise-address=%s is no IP address that other machines could reach", o.advertise))
 	}
-	return cidr, ports, errors.Join(errs...)
+	return cidr, ports, errors.Join(append(errs, o.access.parse())...)
 }
 
 func parsePorts(text string) (registry.PortRange, error) {
@@ -211,11 +213,17 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer nodes.Close()
+	access, err := o.access.build(metrics)
+	if err != nil {
+		return err
+	}
 	forKinds := registry.Config{
-		Store: store, ServiceCIDR: cidr, NodePorts: ports, Tokens: known.Issuer, TokenAudiences: known.Audiences, Identify: known.Tokens, MaxTokenLife: o.authn.maxToken,
+		Access: access,
+		Store:  store, ServiceCIDR: cidr, NodePorts: ports, Tokens: known.Issuer, TokenAudiences: known.Audiences, Identify: known.Tokens, MaxTokenLife: o.authn.maxToken,
 		Now: time.Now, Streams: nodes.Streams(), Disabled: disabled,
 	}
 	server, err := New(Config{
+		Access: access,
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
 		Listener: listener, TLS: tlsConfig, Registry: metrics, Encryption: keys,
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},

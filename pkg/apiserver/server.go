@@ -49,10 +49,11 @@ type Config struct {
 	OpenAPI  *openapi.Documents   // optional: without it there is no /openapi and no server-side apply
 
 	// Who may do what. Without Authenticator: those that Authn knows. Without
-	// Authorizer: the system's own rules.
+	// Authorizer: Access.
 	Authenticator authn.Authenticator
 	Authn         Authentication
 	Authorizer    authz.Authorizer
+	Access        *Access // the system's own: knows the roles, also when Authorizer is another; default: Node, RBAC
 	Admission     admission.Chain
 	Disabled      registry.PluginSet // rules of admission that are off
 	PodSecurity   podsecurity.Config // what pods are held to beside their namespaces' labels
@@ -113,6 +114,8 @@ type Server struct {
 	flow    *flowcontrol.Inflight
 	metrics *metrics
 
+	rolesDone atomic.Bool // the default roles have been looked at
+
 	closing   context.Context // ends when watches are to end
 	close     context.CancelFunc
 	bootstrap atomic.Pointer[error] // nil until done once
@@ -133,13 +136,20 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = prometheus.NewRegistry()
 	}
+	if cfg.Access == nil {
+		access, err := NewAccess(AccessConfig{})
+		if err != nil {
+			return nil, err
+		}
+		cfg.Access = access
+	}
 	s := &Server{cfg: cfg, sightings: map[string]sighting{}, flow: flowcontrol.NewInflight(cfg.MaxReads, cfg.MaxWrites)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.metrics = newMetrics(cfg.Registry, cfg.Kinds, s.flow)
 	store := s.metrics.timed(cfg.Store)
 	s.feed = watchcache.NewFeed(store, "/registry/", cfg.Log)
 	s.api = endpoints.New(endpoints.Config{
-		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Admission: s.admission(), Disabled: cfg.Disabled,
+		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Followers: cfg.Access.followers(), Admission: s.admission(), Disabled: cfg.Disabled,
 		OpenAPI: cfg.v3(), Now: cfg.Now, Random: cfg.Random, Log: cfg.Log, Closing: s.closing, Observe: s.metrics,
 	})
 	cfg.Registry.MustRegister(s.feed)
@@ -184,7 +194,7 @@ func (s *Server) completeAccess() {
 		s.cfg.Authenticator = s.cfg.Authn.authenticator(s.api)
 	}
 	if s.cfg.Authorizer == nil {
-		s.cfg.Authorizer = authz.Chain(authz.System(), authz.Discovery())
+		s.cfg.Authorizer = s.cfg.Access
 	}
 }
 

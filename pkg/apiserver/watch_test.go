@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +111,15 @@ func (w *watching) want(want ...string) (last *corev1.ConfigMap) {
 	return last
 }
 
+func revision(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 func TestWatch(t *testing.T) {
 	w := start(t)
 	url := w.listen()
@@ -135,7 +145,7 @@ func TestWatch(t *testing.T) {
 			must[any](w, 200, "DELETE", cms+"/new", "", "")
 			for _, all := range []*watching{from, initial, list, now} {
 				gone := all.want("ADDED new", "MODIFIED new", "MODIFIED new", "MODIFIED new", "DELETED new")
-				if gone.Data["a"] != "b" || gone.ResourceVersion <= rv {
+				if gone.Data["a"] != "b" || revision(t, gone.ResourceVersion) <= revision(t, rv) {
 					t.Errorf("deleted: %+v", gone)
 				}
 			}

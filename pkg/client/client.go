@@ -20,6 +20,9 @@ type Config struct {
 	TLS *tls.Config
 	// Token gives the bearer token of each request; nil or an empty token: none.
 	Token func() (string, error)
+	// Rejected is told when the server did not know who asked; the request is
+	// then sent once more. nil: nobody is told.
+	Rejected func()
 	// Transport replaces the network, for simulations and tests; TLS is then ignored.
 	Transport http.RoundTripper
 	// UserAgent names the program in the server's logs.

@@ -63,7 +63,7 @@ func (c *Client) send(ctx context.Context, r Request, transport func() http.Roun
 		if resp.StatusCode < 300 {
 			return resp, nil
 		}
-		if resp.StatusCode == http.StatusUnauthorized && !renewed && c.network.renew(t) {
+		if resp.StatusCode == http.StatusUnauthorized && !renewed && (c.rejected() || c.network.renew(t)) {
 			renewed = true
 			drain(resp.Body)
 			continue
@@ -78,6 +78,15 @@ func (c *Client) send(ctx context.Context, r Request, transport func() http.Roun
 			return nil, err
 		}
 	}
+}
+
+// rejected tells who gives tokens that one was no good.
+func (c *Client) rejected() bool {
+	if c.cfg.Rejected == nil {
+		return false
+	}
+	c.cfg.Rejected()
+	return true
 }
 
 // tryServers sends the request to the server that answered last, and to the

@@ -29,6 +29,7 @@ type options struct {
 	maskSize     int
 	maskSizeIPv4 int
 	maskSizeIPv6 int
+	accounts     bool
 	signing      signingFlags
 	cfg          Config
 }
@@ -65,6 +66,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.DurationVar(&c.RenewDeadline, "leader-elect-renew-deadline", c.RenewDeadline, "how long a leader works on without a renewal")
 	fs.DurationVar(&c.RetryPeriod, "leader-elect-retry-period", c.RetryPeriod, "time between attempts to get or renew the lease")
 
+	fs.BoolVar(&o.accounts, "use-service-account-credentials", true, "let each controller work under a service account of its own, with a role that holds what it uses")
 	fs.StringSliceVar(&c.Controllers, "controllers", c.Controllers, "names of the controllers to run; * is all, -name is not this one")
 	fs.IntVar(&c.DeploymentSyncs, "concurrent-deployment-syncs", c.DeploymentSyncs, "how many deployments are worked on at a time")
 	fs.IntVar(&c.ReplicaSetSyncs, "concurrent-replicaset-syncs", c.ReplicaSetSyncs, "how many replica sets are worked on at a time")
@@ -167,6 +169,9 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	}
 	if cfg.Client, err = client.New(scheme.New(), api); err != nil {
 		return err
+	}
+	if o.accounts {
+		cfg.ClientFor = identities(cfg.Client, api, func(c client.Config) (*client.Client, error) { return client.New(scheme.New(), c) })
 	}
 	registry := daemon.Metrics()
 	cfg.Registry = registry

@@ -18,10 +18,13 @@ import (
 
 // Config is what the daemon needs.
 type Config struct {
-	Client   *client.Client
-	Log      *slog.Logger
-	Registry prometheus.Registerer // nil: no metrics are shown
-	Health   *daemon.Health        // nil: no readiness is shown
+	Client *client.Client
+	// ClientFor makes a controller's own client, which speaks as a service
+	// account of kube-system; nil: all use Client. The shared informers do.
+	ClientFor func(account string) (*client.Client, error)
+	Log       *slog.Logger
+	Registry  prometheus.Registerer // nil: no metrics are shown
+	Health    *daemon.Health        // nil: no readiness is shown
 
 	LeaderElect   bool
 	LeaseName     string

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"podium/pkg/controllers/bootstrapsigner"
+	"podium/pkg/controllers/clusterroleaggregation"
 	"podium/pkg/controllers/csrapproving"
 	"podium/pkg/controllers/csrcleaner"
 	"podium/pkg/controllers/csrsigning"
@@ -31,6 +32,7 @@ import (
 type controller struct {
 	name      string // as --controllers has it
 	component string // as its events have it
+	account   string // in kube-system, which it works as
 	workers   int
 	build     func(kit.Kit) (runner, error) // nil: the configuration does not ask for it
 }
@@ -42,24 +44,25 @@ type runner interface {
 // list is every controller there is.
 func list(c *Config) []controller {
 	return []controller{
-		{"deployment-controller", "deployment-controller", c.DeploymentSyncs, plain(deployment.New)},
-		{"replicaset-controller", "replicaset-controller", c.ReplicaSetSyncs, plain(replicaset.New)},
-		{"endpointslice-controller", "endpoint-slice-controller", c.ServiceEndpointSyncs, c.endpointSlices},
-		{"endpoints-controller", "endpoint-controller", c.EndpointSyncs, c.endpoints},
-		{"garbage-collector-controller", "garbage-collector-controller", c.GCSyncs, plain(garbagecollector.New)},
-		{"namespace-controller", "namespace-controller", c.NamespaceSyncs, plain(namespace.New)},
-		{"serviceaccount-controller", "serviceaccount-controller", c.ServiceAccountSyncs, plain(serviceaccount.New)},
-		{"serviceaccount-token-controller", "serviceaccount-token-controller", c.ServiceAccountSyncs, c.accountTokens()},
-		{"bootstrap-signer-controller", "bootstrap-signer", 1, plain(bootstrapsigner.New)},
-		{"token-cleaner-controller", "token-cleaner", 1, plain(tokencleaner.New)},
-		{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher", c.ServiceAccountSyncs, c.rootCA()},
-		{"node-lifecycle-controller", "node-controller", 8, c.nodeLifecycle},
-		{"taint-eviction-controller", "taint-eviction-controller", 8, plain(tainteviction.New)},
-		{"pod-garbage-collector-controller", "pod-garbage-collector", 1, c.podGC},
-		{"node-ipam-controller", "cidrAllocator", 5, c.nodeIPAM()},
-		{"certificatesigningrequest-approving-controller", "certificate-controller", 5, plain(csrapproving.New)},
-		{"certificatesigningrequest-signing-controller", "certificate-controller", 5, c.csrSigning()},
-		{"certificatesigningrequest-cleaner-controller", "certificate-controller", 1, plain(csrcleaner.New)},
+		{"deployment-controller", "deployment-controller", "deployment-controller", c.DeploymentSyncs, plain(deployment.New)},
+		{"replicaset-controller", "replicaset-controller", "replicaset-controller", c.ReplicaSetSyncs, plain(replicaset.New)},
+		{"endpointslice-controller", "endpoint-slice-controller", "endpointslice-controller", c.ServiceEndpointSyncs, c.endpointSlices},
+		{"endpoints-controller", "endpoint-controller", "endpoint-controller", c.EndpointSyncs, c.endpoints},
+		{"garbage-collector-controller", "garbage-collector-controller", "generic-garbage-collector", c.GCSyncs, plain(garbagecollector.New)},
+		{"namespace-controller", "namespace-controller", "namespace-controller", c.NamespaceSyncs, plain(namespace.New)},
+		{"serviceaccount-controller", "serviceaccount-controller", "service-account-controller", c.ServiceAccountSyncs, plain(serviceaccount.New)},
+		{"serviceaccount-token-controller", "serviceaccount-token-controller", "tokens-controller", c.ServiceAccountSyncs, c.accountTokens()},
+		{"bootstrap-signer-controller", "bootstrap-signer", "bootstrap-signer", 1, plain(bootstrapsigner.New)},
+		{"token-cleaner-controller", "token-cleaner", "token-cleaner", 1, plain(tokencleaner.New)},
+		{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher", "root-ca-cert-publisher", c.ServiceAccountSyncs, c.rootCA()},
+		{"node-lifecycle-controller", "node-controller", "node-controller", 8, c.nodeLifecycle},
+		{"taint-eviction-controller", "taint-eviction-controller", "node-controller", 8, plain(tainteviction.New)},
+		{"pod-garbage-collector-controller", "pod-garbage-collector", "pod-garbage-collector", 1, c.podGC},
+		{"node-ipam-controller", "cidrAllocator", "node-controller", 5, c.nodeIPAM()},
+		{"certificatesigningrequest-approving-controller", "certificate-controller", "certificate-controller", 5, plain(csrapproving.New)},
+		{"certificatesigningrequest-signing-controller", "certificate-controller", "certificate-controller", 5, c.csrSigning()},
+		{"certificatesigningrequest-cleaner-controller", "certificate-controller", "certificate-controller", 1, plain(csrcleaner.New)},
+		{"clusterrole-aggregation-controller", "clusterrole-aggregation-controller", "clusterrole-aggregation-controller", 5, plain(clusterroleaggregation.New)},
 	}
 }
 

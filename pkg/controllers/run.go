@@ -56,9 +56,16 @@ func Run(ctx context.Context, cfg Config) error {
 func runAll(ctx context.Context, cfg *Config, v *views.Views, metrics *loop.Metrics) error {
 	runs := []func(context.Context) error{v.Run}
 	for _, ctl := range enabled(cfg) {
-		recorder := events.New(cfg.Client, ctl.component, "", cfg.Log)
+		own := cfg.Client
+		if cfg.ClientFor != nil {
+			var err error
+			if own, err = cfg.ClientFor(ctl.account); err != nil {
+				return fmt.Errorf("%s: %w", ctl.name, err)
+			}
+		}
+		recorder := events.New(own, ctl.component, "", cfg.Log)
 		r, err := ctl.build(kit.Kit{
-			Client: cfg.Client, Views: v, Events: recorder, Workers: ctl.workers, Log: cfg.Log, Metrics: metrics,
+			Client: own, Views: v, Events: recorder, Workers: ctl.workers, Log: cfg.Log, Metrics: metrics,
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", ctl.name, err)

@@ -5,6 +5,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -61,6 +62,10 @@ func kinds() []*Kind {
 		of[appsv1.ReplicaSet, appsv1.ReplicaSetList](appsv1.SchemeGroupVersion, "replicasets", namespaced, short("rs"), all),
 		asked[authenticationv1.SelfSubjectReview](authenticationv1.SchemeGroupVersion, "selfsubjectreviews"),
 		asked[authenticationv1.TokenReview](authenticationv1.SchemeGroupVersion, "tokenreviews"),
+		asked[authorizationv1.LocalSubjectAccessReview](authorizationv1.SchemeGroupVersion, "localsubjectaccessreviews", namespaced),
+		asked[authorizationv1.SelfSubjectAccessReview](authorizationv1.SchemeGroupVersion, "selfsubjectaccessreviews"),
+		asked[authorizationv1.SelfSubjectRulesReview](authorizationv1.SchemeGroupVersion, "selfsubjectrulesreviews"),
+		asked[authorizationv1.SubjectAccessReview](authorizationv1.SchemeGroupVersion, "subjectaccessreviews"),
 		of[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](certificatesv1.SchemeGroupVersion, "certificatesigningrequests", short("csr")),
 		of[coordinationv1.Lease, coordinationv1.LeaseList](coordinationv1.SchemeGroupVersion, "leases", namespaced),
 		of[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](discoveryv1.SchemeGroupVersion, "endpointslices", namespaced),

@@ -54,10 +54,28 @@ func (t *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errReset
 	}
 	resp, err := t.next.RoundTrip(r)
+	if err == nil && resp.StatusCode == http.StatusForbidden {
+		t.forbidden(r, resp)
+	}
 	if err == nil && isWatch(r) {
 		resp.Body = &laggard{ReadCloser: resp.Body, t: t, what: what}
 	}
 	return resp, err
+}
+
+// rolesWithin is when a new cluster has its default roles, whatever happens.
+const rolesWithin = 2 * time.Minute
+
+// forbidden is a problem: a daemon lacks a right. It is none while there are no
+// roles yet, nor where an apiserver has not yet seen the pod on whose behalf a
+// kubelet asks.
+func (t *wire) forbidden(r *http.Request, resp *http.Response) {
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	if err == nil && time.Since(t.w.began) > rolesWithin && bytes.Contains(body, []byte(" cannot ")) && !bytes.Contains(body, []byte("no relationship found")) {
+		t.w.problem("%s may not %s %s: %s", t.life.who, r.Method, r.URL.Path, body)
+	}
 }
 
 // done has a request done whose answer nobody hears.

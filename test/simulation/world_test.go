@@ -59,6 +59,7 @@ type world struct {
 	dir     string
 	user    *client.Client // an administrator, to whom nothing bad happens
 	calm    chan struct{}  // closed when faults are over
+	began   time.Time
 
 	// lie may answer a request of a daemon as if it had been done: a defect
 	// that the simulation must find. nil: nobody lies.
@@ -87,7 +88,7 @@ var serviceCIDR = netip.MustParsePrefix("10.96.0.0/16")
 func newWorld(ctx context.Context, t *testing.T, p *plan, s size, change ...func(*world)) *world {
 	w := &world{
 		t: t, size: s, plan: p, scheme: scheme.New(), store: memory.New(), network: newNetwork(),
-		dir: t.TempDir(), calm: make(chan struct{}), daemons: map[string]*daemon{},
+		dir: t.TempDir(), began: time.Now(), calm: make(chan struct{}), daemons: map[string]*daemon{},
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -141,7 +142,7 @@ const (
 )
 
 func identify(r *http.Request) (*request.User, error) {
-	return &request.User{Name: r.Header.Get(userHeader), Groups: []string{r.Header.Get(groupHeader), "system:authenticated"}}, nil
+	return &request.User{Name: r.Header.Get(userHeader), Groups: []string{r.Header.Get(groupHeader), request.Authenticated}}, nil
 }
 
 // client is a client of one life of a daemon.
@@ -157,7 +158,7 @@ func (w *world) client(l *life, user string, faulty bool) *client.Client {
 	case user == "admin":
 		header.Set(groupHeader, authn.Masters)
 	case strings.HasPrefix(user, "system:node:"):
-		header.Set(groupHeader, "system:nodes")
+		header.Set(groupHeader, request.Nodes)
 	}
 	cfg := client.Config{Transport: transport, Header: header}
 	for i := range w.size.apiservers {
@@ -179,13 +180,17 @@ func (w *world) apiserver(i int) *daemon {
 		l.atDeath(listener.cut)
 		defer listener.cut()
 		store := &storeGate{Store: w.store, w: w, life: l}
+		access, err := apiserver.NewAccess(apiserver.AccessConfig{})
+		if err != nil {
+			return err
+		}
 		kinds := registry.Config{
-			Store: store, ServiceCIDR: serviceCIDR, NodePorts: registry.PortRange{First: 30000, Last: 32767},
+			Access: access, Store: store, ServiceCIDR: serviceCIDR, NodePorts: registry.PortRange{First: 30000, Last: 32767},
 			Tokens: w.tokens, TokenAudiences: w.tokens.Audiences(), Identify: w.tokens, Now: time.Now,
 		}
 		server, err := apiserver.New(apiserver.Config{
 			Scheme: w.scheme, Store: store, Kinds: registry.Kinds(w.scheme, kinds), Log: w.log(name), Listener: listener,
-			Authenticator: authn.Func(identify), MaxReads: 400, MaxWrites: 200, Identity: name,
+			Authenticator: authn.Func(identify), Access: access, MaxReads: 400, MaxWrites: 200, Identity: name,
 			Advertise: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), 6443), ServiceCIDR: serviceCIDR,
 			Repair: func(ctx context.Context, b registry.Backend) error {
 				return registry.RepairServices(ctx, w.scheme, b, kinds)
@@ -203,6 +208,9 @@ func (w *world) controllers(i int) *daemon {
 	return &daemon{name: name, run: func(ctx context.Context, l *life) error {
 		cfg := controllers.Default()
 		cfg.Client, cfg.Log, cfg.RootCA = w.client(l, "system:kube-controller-manager", true), w.log(name), []byte("a certificate")
+		cfg.ClientFor = func(account string) (*client.Client, error) {
+			return w.client(l, "system:serviceaccount:kube-system:"+account, true), nil
+		}
 		cfg.ClusterCIDRs = []nodeipam.Range{{CIDR: netip.MustParsePrefix("10.244.0.0/16"), MaskSize: 24}}
 		return controllers.Run(ctx, cfg)
 	}}

@@ -11,10 +11,10 @@ import (
 
 // Names that Kubernetes gives to groups and users.
 const (
-	Authenticated   = "system:authenticated"
-	Unauthenticated = "system:unauthenticated"
-	AnonymousUser   = "system:anonymous"
-	Masters         = "system:masters"
+	Authenticated   = request.Authenticated
+	Unauthenticated = request.Unauthenticated
+	AnonymousUser   = request.AnonymousUser
+	Masters         = request.Masters
 )
 
 // Authenticator finds out who a request comes from. No user and no error means

@@ -3,12 +3,10 @@ package authz
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/request"
 )
 
@@ -38,57 +36,39 @@ func (f Func) Authorize(ctx context.Context, user *request.User, info *request.I
 // Chain asks each until one has an opinion.
 func Chain(all ...Authorizer) Authorizer {
 	return Func(func(ctx context.Context, user *request.User, info *request.Info) (Decision, string) {
-		var reasons []string
+		reasons := ""
 		for _, a := range all {
 			d, reason := a.Authorize(ctx, user, info)
-			if d != NoOpinion {
+			switch {
+			case d != NoOpinion:
 				return d, reason
-			}
-			if reason != "" {
-				reasons = append(reasons, reason)
+			case reasons == "":
+				reasons = reason
+			case reason != "":
+				reasons += "\n" + reason
 			}
 		}
-		return NoOpinion, strings.Join(reasons, ", ")
+		return NoOpinion, reasons
 	})
 }
 
-// System allows everything to the cluster's administrators and to its own
-// daemons.
-func System() Authorizer {
+// Privileged allows everything to the members of a group.
+func Privileged(group string) Authorizer {
 	return Func(func(_ context.Context, user *request.User, _ *request.Info) (Decision, string) {
-		if user.In(authn.Masters) || user.In("system:nodes") {
-			return Allow, ""
-		}
-		switch user.Name {
-		case "system:kube-scheduler", "system:kube-controller-manager", "system:kube-proxy", "system:cloud-controller-manager":
+		if user.In(group) {
 			return Allow, ""
 		}
 		return NoOpinion, ""
 	})
 }
 
-// Discovery allows every authenticated user to ask what the server is and
-// serves, and everybody whether it is healthy.
-func Discovery() Authorizer {
-	return Func(func(_ context.Context, user *request.User, info *request.Info) (Decision, string) {
-		if info.IsResource || info.Verb != "get" && info.Verb != "head" {
-			return NoOpinion, ""
-		}
-		switch first(info.Path) {
-		case "version", "healthz", "livez", "readyz":
-			return Allow, ""
-		case "api", "apis", "openapi", ".well-known", "openid":
-			if user.In(authn.Authenticated) {
-				return Allow, ""
-			}
-		}
-		return NoOpinion, ""
-	})
-}
-
-func first(path string) string {
-	segment, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return segment
+// Always has one opinion on everything.
+func Always(d Decision) Authorizer {
+	reason := ""
+	if d == Deny {
+		reason = "Everything is forbidden."
+	}
+	return Func(func(context.Context, *request.User, *request.Info) (Decision, string) { return d, reason })
 }
 
 // Forbidden is the 403 of a request that nobody has allowed.

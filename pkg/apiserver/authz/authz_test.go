@@ -9,38 +9,29 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-func TestTheSystemsRules(t *testing.T) {
-	rules := authz.Chain(authz.System(), authz.Discovery())
-	user := func(name string, groups ...string) *request.User {
-		return &request.User{Name: name, Groups: append(groups, "system:authenticated")}
+func TestTheFirstOpinionCounts(t *testing.T) {
+	none := func(reason string) authz.Authorizer {
+		return authz.Func(func(context.Context, *request.User, *request.Info) (authz.Decision, string) {
+			return authz.NoOpinion, reason
+		})
 	}
-	nobody := &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
-	for _, tc := range []struct {
-		user         *request.User
-		method, path string
-		want         authz.Decision
+	joe, master := &request.User{Name: "joe"}, &request.User{Name: "ann", Groups: []string{"system:masters"}}
+	for name, row := range map[string]struct {
+		chain  []authz.Authorizer
+		user   *request.User
+		want   authz.Decision
+		reason string
 	}{
-		{user("ann", "system:masters"), "DELETE", "/api/v1/nodes/n", authz.Allow},
-		{user("system:kube-scheduler"), "POST", "/api/v1/namespaces/a/pods/b/binding", authz.Allow},
-		{user("system:kube-controller-manager"), "GET", "/api/v1/secrets", authz.Allow},
-		{user("system:kube-proxy"), "GET", "/apis/discovery.k8s.io/v1/endpointslices", authz.Allow},
-		{user("system:node:n", "system:nodes"), "PATCH", "/api/v1/nodes/n/status", authz.Allow},
-		{user("system:node:n"), "PATCH", "/api/v1/nodes/n/status", authz.NoOpinion},
-		{user("system:kube-scheduler2"), "GET", "/api/v1/pods", authz.NoOpinion},
-		{user("joe"), "GET", "/api/v1/pods", authz.NoOpinion},
-		{user("joe"), "GET", "/apis/apps/v1", authz.Allow},
-		{user("joe"), "GET", "/openapi/v3", authz.Allow},
-		{user("joe"), "POST", "/apis", authz.NoOpinion},
-		{user("joe"), "GET", "/metrics", authz.NoOpinion},
-		{nobody, "GET", "/healthz", authz.Allow},
-		{nobody, "GET", "/readyz/etcd", authz.Allow},
-		{nobody, "GET", "/version", authz.Allow},
-		{nobody, "GET", "/apis", authz.NoOpinion},
-		{nobody, "GET", "/api/v1/pods", authz.NoOpinion},
+		"Nobody":     {nil, joe, authz.NoOpinion, ""},
+		"Reasons":    {[]authz.Authorizer{none("a"), none(""), none("b")}, joe, authz.NoOpinion, "a\nb"},
+		"Allowed":    {[]authz.Authorizer{none("a"), authz.Always(authz.Allow), authz.Always(authz.Deny)}, joe, authz.Allow, ""},
+		"Denied":     {[]authz.Authorizer{authz.Always(authz.Deny), authz.Always(authz.Allow)}, joe, authz.Deny, "Everything is forbidden."},
+		"Master":     {[]authz.Authorizer{authz.Privileged("system:masters"), authz.Always(authz.Deny)}, master, authz.Allow, ""},
+		"NoMaster":   {[]authz.Authorizer{authz.Privileged("system:masters"), authz.Always(authz.Deny)}, joe, authz.Deny, "Everything is forbidden."},
+		"NotByNames": {[]authz.Authorizer{authz.Privileged("system:masters")}, &request.User{Name: "system:masters"}, authz.NoOpinion, ""},
 	} {
-		info := request.Parse(httptest.NewRequest(tc.method, tc.path, nil))
-		if got, _ := rules.Authorize(context.Background(), tc.user, &info); got != tc.want {
-			t.Errorf("%s: %s %s: %v, want %v", tc.user.Name, tc.method, tc.path, got, tc.want)
+		if d, reason := authz.Chain(row.chain...).Authorize(t.Context(), row.user, &request.Info{}); d != row.want || reason != row.reason {
+			t.Errorf("%s: %v %q, want %v %q", name, d, reason, row.want, row.reason)
 		}
 	}
 }

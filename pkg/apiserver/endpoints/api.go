@@ -33,6 +33,9 @@ type Config struct {
 	Admission admission.Chain    // after the namespace lifecycle,
 	Disabled  registry.PluginSet // unless that is one of these
 
+	// Followers are told of all changes of their resource.
+	Followers map[schema.GroupResource]watchcache.Follower
+
 	// OpenAPI returns the v3 document of "api/v1", "apis/apps/v1", nil if there
 	// is none. Server-side apply reads the schemas from it.
 	OpenAPI func(path string) []byte

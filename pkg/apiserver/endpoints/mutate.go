@@ -148,8 +148,9 @@ func (r *resource) carryOut(ctx context.Context, key string, cur *present, p pla
 }
 
 // settle waits until this server's own reads see what it has written to
-// namespaces: nobody who has deleted one may create in it afterwards. An error
-// only means that the wait was in vain.
+// namespaces: nobody who has deleted one may create in it afterwards; and to
+// roles and bindings: they count for the next request. An error only means that
+// the wait was in vain.
 func (r *resource) settle(ctx context.Context, rev int64) {
 	if r.gates {
 		_, _ = r.cache.AtLeast(ctx, rev)

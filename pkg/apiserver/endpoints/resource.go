@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,7 +26,7 @@ type resource struct {
 	listGVK    schema.GroupVersionKind
 	selectable map[string]bool // field selectors it knows
 	subs       map[string]*registry.Subresource
-	gates      bool // other writes depend on its state: namespaces
+	gates      bool // what other requests may do depends on its state: namespaces, roles and bindings
 }
 
 func newResource(a *API, k *registry.Kind) *resource {
@@ -36,7 +37,7 @@ func newResource(a *API, k *registry.Kind) *resource {
 		listGVK:    k.GroupVersion().WithKind(k.Kind.Kind + "List"),
 		selectable: map[string]bool{"metadata.name": true},
 		subs:       map[string]*registry.Subresource{},
-		gates:      k.Group == "" && k.Resource == "namespaces",
+		gates:      k.Group == "" && k.Resource == "namespaces" || k.Group == rbacv1.GroupName,
 	}
 	if k.Namespaced {
 		r.selectable["metadata.namespace"] = true
@@ -54,6 +55,7 @@ func newResource(a *API, k *registry.Kind) *resource {
 	}
 	r.cache = a.Feed.Cache(watchcache.Config{
 		Kind: k.Kind, Prefix: r.prefix, Decode: r.decode, Revive: r.revive, Fields: r.fields, Indexed: k.Indexed,
+		Follow: a.Followers[r.group()],
 	})
 	return r
 }

@@ -23,6 +23,8 @@ type Config struct {
 
 	Identify authn.TokenAuthenticator // answers TokenReviews; nil: knows nobody
 
+	Access Access // answers reviews, and limits who writes roles; nil: only system:masters may
+
 	Now func() time.Time
 
 	Streams Streams

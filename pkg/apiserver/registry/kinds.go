@@ -23,8 +23,12 @@ func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 		"deployments.apps": deployments,
 		"replicasets.apps": replicaSets,
 
-		"selfsubjectreviews.authentication.k8s.io": selfSubjectReviews,
-		"tokenreviews.authentication.k8s.io":       tokenReviews,
+		"selfsubjectreviews.authentication.k8s.io":       selfSubjectReviews,
+		"localsubjectaccessreviews.authorization.k8s.io": localSubjectAccessReviews,
+		"selfsubjectaccessreviews.authorization.k8s.io":  selfSubjectAccessReviews,
+		"selfsubjectrulesreviews.authorization.k8s.io":   selfSubjectRulesReviews,
+		"subjectaccessreviews.authorization.k8s.io":      subjectAccessReviews,
+		"tokenreviews.authentication.k8s.io":             tokenReviews,
 
 		"endpointslices.discovery.k8s.io": endpointSlices,
 		"leases.coordination.k8s.io":      leases,
@@ -33,7 +37,7 @@ func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 		"clusterrolebindings.rbac.authorization.k8s.io":  clusterRoleBindings,
 		"clusterroles.rbac.authorization.k8s.io":         clusterRoles,
 		"rolebindings.rbac.authorization.k8s.io":         roleBindings,
-		"roles.rbac.authorization.k8s.io":                roles,
+		"roles.rbac.authorization.k8s.io":                namespacedRoles,
 	}
 	var kinds []*Kind
 	for _, k := range s.Kinds() {

@@ -1,10 +1,12 @@
 package registry
 
 import (
+	"context"
 	"strings"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,9 +18,15 @@ import (
 // refer to never changes, so that who may change a binding's subjects is
 // decided once.
 
-func roleBindings(k *scheme.Kind, _ Config) *Kind {
+func roleBindings(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*rbacv1.RoleBinding]{
-		Default:      func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
+		Default: func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
+		Prepare: func(ctx context.Context, _ Backend, new, old *rbacv1.RoleBinding) error {
+			if old != nil && old.RoleRef == new.RoleRef && equality.Semantic.DeepEqual(old.Subjects, new.Subjects) {
+				return nil
+			}
+			return cfg.prepareBinding(ctx, "rolebindings", new.Namespace, new.Name, new.RoleRef)
+		},
 		ValidateName: validateRBACName,
 		Validate: func(new, old *rbacv1.RoleBinding) field.ErrorList {
 			errs := validateRoleRef(&new.RoleRef, "Role", "ClusterRole")
@@ -37,9 +45,15 @@ func roleBindings(k *scheme.Kind, _ Config) *Kind {
 	}.Kind(k)
 }
 
-func clusterRoleBindings(k *scheme.Kind, _ Config) *Kind {
+func clusterRoleBindings(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*rbacv1.ClusterRoleBinding]{
-		Default:      func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
+		Default: func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
+		Prepare: func(ctx context.Context, _ Backend, new, old *rbacv1.ClusterRoleBinding) error {
+			if old != nil && old.RoleRef == new.RoleRef && equality.Semantic.DeepEqual(old.Subjects, new.Subjects) {
+				return nil
+			}
+			return cfg.prepareBinding(ctx, "clusterrolebindings", "", new.Name, new.RoleRef)
+		},
 		ValidateName: validateRBACName,
 		Validate: func(new, old *rbacv1.ClusterRoleBinding) field.ErrorList {
 			errs := validateRoleRef(&new.RoleRef, "ClusterRole")

@@ -27,8 +27,9 @@ func createdRow(m *metav1.ObjectMeta) []any {
 	return []any{m.Name, m.CreationTimestamp.UTC().Format(time.RFC3339)}
 }
 
-func roles(k *scheme.Kind, _ Config) *Kind {
+func namespacedRoles(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*rbacv1.Role]{
+		Prepare:                  cfg.prepareRole,
 		ValidateName:             validateRBACName,
 		Validate:                 func(new, _ *rbacv1.Role) field.ErrorList { return validateRules(new.Rules, true) },
 		Columns:                  columns(createdColumn()),
@@ -38,8 +39,9 @@ func roles(k *scheme.Kind, _ Config) *Kind {
 	}.Kind(k)
 }
 
-func clusterRoles(k *scheme.Kind, _ Config) *Kind {
+func clusterRoles(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*rbacv1.ClusterRole]{
+		Prepare:                  cfg.prepareClusterRole,
 		ValidateName:             validateRBACName,
 		Validate:                 validateClusterRole,
 		Columns:                  columns(createdColumn()),

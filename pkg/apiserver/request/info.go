@@ -26,6 +26,11 @@ type Info struct {
 	Subresource string
 	Name        string // a list or watch of one object has its name, too
 	Rest        string // what follows the subresource, with its leading slash
+
+	// FieldSelector and LabelSelector are those of a request for many objects,
+	// as they were sent.
+	FieldSelector string
+	LabelSelector string
 }
 
 // GVR is the group, version and resource asked for.
@@ -114,7 +119,7 @@ func Parse(r *http.Request) Info {
 		info.Verb = "watch"
 	case info.Name == "":
 		info.Verb = collectionVerb(info.Verb, r.URL)
-		info.Name = selectedName(info.Verb, r.URL)
+		info.readSelectors(r.URL)
 	}
 	return info
 }
@@ -165,18 +170,17 @@ func collectionVerb(verb string, u *url.URL) string {
 	return verb
 }
 
-// selectedName is the one name that the field selector of a request for many
-// objects allows, if it has one.
-func selectedName(verb string, u *url.URL) string {
-	if verb != "list" && verb != "watch" && verb != "deletecollection" || !strings.Contains(u.RawQuery, "fieldSelector=") {
-		return ""
+// readSelectors notes which objects of many are asked for, and the one name
+// that the field selector allows, if it does.
+func (i *Info) readSelectors(u *url.URL) {
+	if i.Verb != "list" && i.Verb != "watch" && i.Verb != "deletecollection" || !strings.Contains(u.RawQuery, "Selector=") {
+		return
 	}
-	sel, err := fields.ParseSelector(u.Query().Get("fieldSelector"))
-	if err != nil {
-		return ""
+	q := u.Query()
+	i.FieldSelector, i.LabelSelector = q.Get("fieldSelector"), q.Get("labelSelector")
+	if sel, err := fields.ParseSelector(i.FieldSelector); err == nil {
+		i.Name, _ = sel.RequiresExactMatch("metadata.name")
 	}
-	name, _ := sel.RequiresExactMatch("metadata.name")
-	return name
 }
 
 // Flag reads a boolean of a query: present is true, unless it says 0 or false.

@@ -28,7 +28,8 @@ func TestParse(t *testing.T) {
 		{"PATCH", "/apis/apps/v1/namespaces/a/deployments/b/scale", Info{Verb: "patch", IsResource: true, Group: "apps", Version: "v1", Resource: "deployments", Namespace: "a", Name: "b", Subresource: "scale"}},
 		{"GET", "/api/v1/namespaces/a/pods/b/proxy/x/y/", Info{Verb: "get", IsResource: true, Version: "v1", Resource: "pods", Namespace: "a", Name: "b", Subresource: "proxy", Rest: "/x/y/"}},
 		{"GET", "/api/v1/nodes/b/proxy/metrics", Info{Verb: "get", IsResource: true, Version: "v1", Resource: "nodes", Name: "b", Subresource: "proxy", Rest: "/metrics"}},
-		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Db", Info{Verb: "list", IsResource: true, Version: "v1", Resource: "pods", Namespace: "a", Name: "b"}},
+		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Db", Info{Verb: "list", IsResource: true, Version: "v1", Resource: "pods", Namespace: "a", Name: "b", FieldSelector: "metadata.name=b"}},
+		{"GET", "/api/v1/pods?watch=1&labelSelector=a%3Db", Info{Verb: "watch", IsResource: true, Version: "v1", Resource: "pods", LabelSelector: "a=b"}},
 	} {
 		t.Run(tc.method+" "+tc.url, func(t *testing.T) {
 			r := httptest.NewRequest(tc.method, tc.url, nil)

@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -42,6 +43,7 @@ type Views struct {
 	Namespaces      *informer.Informer[*corev1.Namespace]
 	ServiceAccounts *informer.Informer[*corev1.ServiceAccount]
 	RootCAs         *informer.Informer[*corev1.ConfigMap] // only those named RootCAName
+	ClusterRoles    *informer.Informer[*rbacv1.ClusterRole]
 	NodeLeases      *informer.Informer[*coordinationv1.Lease]
 	CSRs            *informer.Informer[*certificatesv1.CertificateSigningRequest]
 }
@@ -59,6 +61,7 @@ func New(c *client.Client, log *slog.Logger) *Views {
 		ReplicaSets:     all[*appsv1.ReplicaSet](c, log),
 		Deployments:     all[*appsv1.Deployment](c, log),
 		Nodes:           all[*corev1.Node](c, log),
+		ClusterRoles:    all[*rbacv1.ClusterRole](c, log),
 		Namespaces:      all[*corev1.Namespace](c, log),
 		ServiceAccounts: all[*corev1.ServiceAccount](c, log),
 		RootCAs: informer.New(client.For[*corev1.ConfigMap](c), informer.Options{
@@ -102,7 +105,7 @@ type view interface {
 func (v *Views) informers() []view {
 	return []view{
 		v.Pods, v.Services, v.Endpoints, v.EndpointSlices, v.ReplicaSets, v.Deployments,
-		v.Nodes, v.Namespaces, v.ServiceAccounts, v.RootCAs, v.NodeLeases, v.CSRs,
+		v.Nodes, v.Namespaces, v.ServiceAccounts, v.RootCAs, v.NodeLeases, v.CSRs, v.ClusterRoles,
 	}
 }
 

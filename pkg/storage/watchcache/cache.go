@@ -21,6 +21,17 @@ type Config struct {
 	Fields  func(scheme.Object) fields.Set            // nil: only name and namespace
 	Indexed []string                                  // field names watchers and ByField are indexed by, besides namespace and name: "spec.nodeName"
 	History int                                       // changes kept for watches that begin in the past; default 10,000 (more while there is much churn)
+	Follow  Follower                                  // optional
+}
+
+// Follower keeps an index of its own over a resource. It is told of every
+// change in order and before that change is published or sent to a watcher:
+// who has seen a revision finds the follower at least as far. It must not block
+// and must not modify the objects.
+type Follower interface {
+	Replace(all []scheme.Object) // the whole resource is this now
+	Put(obj scheme.Object)
+	Remove(namespace, name string)
 }
 
 // Cache is one resource. All methods may be called concurrently; those that
@@ -112,6 +123,7 @@ func (c *Cache) apply(events []storage.Event) {
 			continue
 		}
 		c.frozen.Store(nil)
+		c.tellFollower(ch)
 		c.history.add(ch)
 		c.watchers.dispatch(ch)
 	}
@@ -155,6 +167,16 @@ func (c *Cache) applyLocked(key string, ch *change) bool {
 	return true
 }
 
+func (c *Cache) tellFollower(ch *change) {
+	switch {
+	case c.cfg.Follow == nil:
+	case ch.entry != nil:
+		c.cfg.Follow.Put(ch.entry.Object())
+	default:
+		c.cfg.Follow.Remove(ch.prev.Fields["metadata.namespace"], ch.prev.Fields["metadata.name"])
+	}
+}
+
 // replace makes a whole list the present state, as of rev. Watchers are cut:
 // what happened between the last change and rev is not known in order.
 func (c *Cache) replace(entries []*Entry, rev int64) {
@@ -164,6 +186,13 @@ func (c *Cache) replace(entries []*Entry, rev int64) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.cfg.Follow != nil {
+		all := make([]scheme.Object, len(entries))
+		for i, e := range entries {
+			all[i] = e.Object()
+		}
+		c.cfg.Follow.Replace(all)
+	}
 	c.live = fresh
 	c.revision = rev
 	c.frozen.Store(nil)

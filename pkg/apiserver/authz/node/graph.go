@@ -1,0 +1,189 @@
+package node
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/scheme"
+)
+
+// Graph is which node's pods refer to what. It follows the pods.
+type Graph struct {
+	mu    sync.RWMutex
+	pods  map[types.NamespacedName]*bound
+	needs map[string]map[ref]int // by node: how many of its pods refer to it
+}
+
+// ref is an object that a pod refers to.
+type ref struct{ resource, namespace, name string }
+
+// bound is a pod. Without a node nothing may be read for its sake.
+type bound struct {
+	node string
+	refs []ref
+}
+
+// NewGraph is a graph of no pods.
+func NewGraph() *Graph {
+	return &Graph{pods: map[types.NamespacedName]*bound{}, needs: map[string]map[ref]int{}}
+}
+
+// needed says whether a pod of the node refers to an object.
+func (g *Graph) needed(node string, r ref) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.needs[node][r] > 0
+}
+
+// nodeOf is where a pod is; known says whether there is such a pod.
+func (g *Graph) nodeOf(namespace, name string) (node string, known bool) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	p := g.pods[types.NamespacedName{Namespace: namespace, Name: name}]
+	if p == nil {
+		return "", false
+	}
+	return p.node, true
+}
+
+// Replace makes these all the pods there are.
+func (g *Graph) Replace(all []scheme.Object) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	clear(g.pods)
+	clear(g.needs)
+	for _, obj := range all {
+		g.putLocked(obj.(*corev1.Pod))
+	}
+}
+
+// Put adds or changes a pod. Most changes are of its status and change nothing
+// here: what a bound pod refers to stays as it is.
+func (g *Graph) Put(obj scheme.Object) {
+	p := obj.(*corev1.Pod)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.removeLocked(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+	g.putLocked(p)
+}
+
+// Remove forgets a pod.
+func (g *Graph) Remove(namespace, name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.removeLocked(types.NamespacedName{Namespace: namespace, Name: name})
+}
+
+func (g *Graph) putLocked(p *corev1.Pod) {
+	b := &bound{node: p.Spec.NodeName}
+	g.pods[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = b
+	if b.node == "" {
+		return
+	}
+	b.refs = refs(p)
+	if len(b.refs) == 0 {
+		return
+	}
+	needs := g.needs[b.node]
+	if needs == nil {
+		needs = map[ref]int{}
+		g.needs[b.node] = needs
+	}
+	for _, r := range b.refs {
+		needs[r]++
+	}
+}
+
+func (g *Graph) removeLocked(k types.NamespacedName) {
+	b := g.pods[k]
+	if b == nil {
+		return
+	}
+	delete(g.pods, k)
+	needs := g.needs[b.node]
+	for _, r := range b.refs {
+		if needs[r]--; needs[r] == 0 {
+			delete(needs, r)
+		}
+	}
+	if len(needs) == 0 {
+		delete(g.needs, b.node)
+	}
+}
+
+// refs are the objects that the node needs for a pod.
+func refs(p *corev1.Pod) []ref {
+	c := collector{namespace: p.Namespace}
+	if p.Spec.ServiceAccountName != "" {
+		c.add("serviceaccounts", p.Spec.ServiceAccountName)
+	}
+	for _, s := range p.Spec.ImagePullSecrets {
+		c.add("secrets", s.Name)
+	}
+	for i := range p.Spec.InitContainers {
+		c.environment(p.Spec.InitContainers[i].Env, p.Spec.InitContainers[i].EnvFrom)
+	}
+	for i := range p.Spec.Containers {
+		c.environment(p.Spec.Containers[i].Env, p.Spec.Containers[i].EnvFrom)
+	}
+	for i := range p.Spec.EphemeralContainers {
+		c.environment(p.Spec.EphemeralContainers[i].Env, p.Spec.EphemeralContainers[i].EnvFrom)
+	}
+	for i := range p.Spec.Volumes {
+		c.volume(&p.Spec.Volumes[i])
+	}
+	return c.refs
+}
+
+type collector struct {
+	namespace string
+	refs      []ref
+}
+
+func (c *collector) add(resource, name string) {
+	if name != "" {
+		c.refs = append(c.refs, ref{resource, c.namespace, name})
+	}
+}
+
+func (c *collector) environment(vars []corev1.EnvVar, from []corev1.EnvFromSource) {
+	for _, v := range vars {
+		if v.ValueFrom == nil {
+			continue
+		}
+		if r := v.ValueFrom.SecretKeyRef; r != nil {
+			c.add("secrets", r.Name)
+		}
+		if r := v.ValueFrom.ConfigMapKeyRef; r != nil {
+			c.add("configmaps", r.Name)
+		}
+	}
+	for _, f := range from {
+		if f.SecretRef != nil {
+			c.add("secrets", f.SecretRef.Name)
+		}
+		if f.ConfigMapRef != nil {
+			c.add("configmaps", f.ConfigMapRef.Name)
+		}
+	}
+}
+
+func (c *collector) volume(v *corev1.Volume) {
+	switch {
+	case v.Secret != nil:
+		c.add("secrets", v.Secret.SecretName)
+	case v.ConfigMap != nil:
+		c.add("configmaps", v.ConfigMap.Name)
+	case v.Projected != nil:
+		for _, s := range v.Projected.Sources {
+			if s.Secret != nil {
+				c.add("secrets", s.Secret.Name)
+			}
+			if s.ConfigMap != nil {
+				c.add("configmaps", s.ConfigMap.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package node_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/apiserver/authz"
+	"podium/pkg/apiserver/authz/bootstrap"
+	"podium/pkg/apiserver/authz/node"
+	"podium/pkg/apiserver/authz/rbac"
+	"podium/pkg/apiserver/request"
+	"podium/pkg/scheme"
+)
+
+func pod(name, on string, change func(*corev1.PodSpec)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.PodSpec{NodeName: on}}
+	if change != nil {
+		change(&p.Spec)
+	}
+	return p
+}
+
+func secret(name string) func(*corev1.PodSpec) {
+	return func(s *corev1.PodSpec) {
+		s.Volumes = append(s.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}})
+	}
+}
+
+// everything refers to an object by each of the ways there are.
+func everything(s *corev1.PodSpec) {
+	local := func(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
+	s.ServiceAccountName = "robot"
+	s.ImagePullSecrets = []corev1.LocalObjectReference{local("pull")}
+	s.InitContainers = []corev1.Container{{EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: local("init")}}}}}
+	s.Containers = []corev1.Container{{
+		Env: []corev1.EnvVar{
+			{ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: local("env")}}},
+			{ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: local("env-map")}}},
+			{ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
+		},
+		EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: local("from-map")}}},
+	}}
+	s.Volumes = []corev1.Volume{
+		{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "volume"}}},
+		{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("volume-map")}}},
+		{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{Secret: &corev1.SecretProjection{LocalObjectReference: local("projected")}}, {ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local("projected-map")}},
+		}}}},
+	}
+}
+
+func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
+	g := node.NewGraph()
+	g.Put(pod("mine", "a", everything))
+	g.Put(pod("theirs", "b", secret("theirs")))
+	g.Put(pod("waiting", "", secret("waiting")))
+	a := node.New(g, rbac.Compile(bootstrap.Node()))
+	kubelet := &request.User{Name: "system:node:a", Groups: []string{request.Nodes, request.Authenticated}}
+	unrelated := "no relationship found between node 'a' and this object"
+	for _, row := range []struct {
+		method, path, reason string
+		want                 bool
+	}{
+		{"GET", "/api/v1/namespaces/ns/secrets/pull", "", true},
+		{"GET", "/api/v1/namespaces/ns/secrets/init", "", true},
+		{"GET", "/api/v1/namespaces/ns/secrets/env", "", true},
+		{"GET", "/api/v1/namespaces/ns/secrets/volume", "", true},
+		{"GET", "/api/v1/namespaces/ns/secrets/projected", "", true},
+		{"GET", "/api/v1/namespaces/ns/configmaps/env-map", "", true},
+		{"GET", "/api/v1/namespaces/ns/configmaps/from-map", "", true},
+		{"GET", "/api/v1/namespaces/ns/configmaps/volume-map", "", true},
+		{"GET", "/api/v1/namespaces/ns/configmaps/projected-map", "", true},
+		{"GET", "/api/v1/namespaces/ns/configmaps/pull", unrelated, false},
+		{"GET", "/api/v1/namespaces/ns/secrets/theirs", unrelated, false},
+		{"GET", "/api/v1/namespaces/ns/secrets/waiting", unrelated, false},
+		{"GET", "/api/v1/namespaces/other/secrets/volume", unrelated, false},
+		{"GET", "/api/v1/namespaces/ns/secrets", "", false},
+		{"GET", "/api/v1/secrets", "", false},
+		{"PUT", "/api/v1/namespaces/ns/secrets/volume", "", false},
+		{"POST", "/api/v1/namespaces/ns/serviceaccounts/robot/token", "", true},
+		{"POST", "/api/v1/namespaces/ns/serviceaccounts/other/token", unrelated, false},
+		{"POST", "/api/v1/namespaces/ns/serviceaccounts", "", false},
+		{"GET", "/api/v1/nodes/a", "", true},
+		{"GET", "/api/v1/nodes/b", "node 'a' cannot get 'b', only its own Node object", false},
+		{"GET", "/api/v1/nodes", "node 'a' cannot list '', only its own Node object", false},
+		{"GET", "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Da", "", true},
+		{"POST", "/api/v1/nodes", "", true},
+		{"PATCH", "/api/v1/nodes/a/status", "", true},
+		{"PATCH", "/api/v1/nodes/b/status", "node 'a' cannot patch 'b', only its own Node object", false},
+		{"DELETE", "/api/v1/nodes/a", "", false},
+		{"GET", "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Da", "", true},
+		{"GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Db", "can only list/watch pods with spec.nodeName field selector of 'a'", false},
+		{"GET", "/api/v1/pods?fieldSelector=spec.nodeName%21%3Db", "can only list/watch pods with spec.nodeName field selector of 'a'", false},
+		{"GET", "/api/v1/pods", "can only list/watch pods with spec.nodeName field selector of 'a'", false},
+		{"GET", "/api/v1/namespaces/ns/pods/mine", "", true},
+		{"GET", "/api/v1/namespaces/ns/pods/theirs", unrelated, false},
+		{"GET", "/api/v1/namespaces/ns/pods/waiting", unrelated, false},
+		{"GET", "/api/v1/namespaces/ns/pods/gone", "", true},
+		{"PATCH", "/api/v1/namespaces/ns/pods/theirs/status", unrelated, false},
+		{"DELETE", "/api/v1/namespaces/ns/pods/theirs", unrelated, false},
+		{"DELETE", "/api/v1/namespaces/ns/pods/mine", "", true},
+		{"POST", "/api/v1/namespaces/ns/pods", "", false},
+		{"POST", "/api/v1/namespaces/ns/pods/mine/binding", "", false},
+		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/a", "", true},
+		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/b", "can only access node lease with the same name as the requesting node", false},
+		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a", `can only access leases in the "kube-node-lease" system namespace`, false},
+		{"GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", "", true},
+		{"GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "", false},
+		{"GET", "/metrics", "", false},
+	} {
+		info := request.Parse(httptest.NewRequest(row.method, row.path, nil))
+		d, reason := a.Authorize(t.Context(), kubelet, &info)
+		if (d == authz.Allow) != row.want || reason != row.reason {
+			t.Errorf("%s %s: %v %q, want %v %q", row.method, row.path, d, reason, row.want, row.reason)
+		}
+	}
+	for _, u := range []*request.User{{Name: "system:node:a"}, {Name: "joe", Groups: []string{request.Nodes}}, {Name: "system:node:", Groups: []string{request.Nodes}}} {
+		info := request.Parse(httptest.NewRequest("GET", "/api/v1/services", nil))
+		if d, _ := a.Authorize(t.Context(), u, &info); d != authz.NoOpinion {
+			t.Errorf("%s is no kubelet: %v", u.Name, d)
+		}
+	}
+}
+
+// After any changes the graph says what the pods say that are there.
+func TestTheGraphFollowsThePods(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	g := node.NewGraph()
+	a := node.New(g, rbac.Compile(bootstrap.Node()))
+	pods := map[string]*corev1.Pod{}
+	for step := range 3000 {
+		name := fmt.Sprint("p", r.IntN(8))
+		switch r.IntN(8) {
+		case 0, 1:
+			delete(pods, name)
+			g.Remove("ns", name)
+		case 2:
+			var all []scheme.Object
+			for _, p := range pods {
+				all = append(all, p)
+			}
+			g.Replace(all)
+		default:
+			pods[name] = pod(name, []string{"", "a", "b"}[r.IntN(3)], secret(fmt.Sprint("s", r.IntN(4))))
+			g.Put(pods[name])
+		}
+		for _, n := range []string{"a", "b"} {
+			for i := range 4 {
+				want := false
+				for _, p := range pods {
+					want = want || p.Spec.NodeName == n && p.Spec.Volumes[0].Secret.SecretName == fmt.Sprint("s", i)
+				}
+				info := request.Parse(httptest.NewRequest("GET", fmt.Sprintf("/api/v1/namespaces/ns/secrets/s%d", i), nil))
+				d, _ := a.Authorize(t.Context(), &request.User{Name: "system:node:" + n, Groups: []string{request.Nodes}}, &info)
+				if (d == authz.Allow) != want {
+					t.Fatalf("step %d: node %s, secret %d: %v, want %v", step, n, i, d, want)
+				}
+			}
+		}
+	}
+}
