@@ -13,6 +13,9 @@ const (
 
 func events() rbacv1.PolicyRule { return rule("create patch", "core", "events") }
 
+// delegate lets a daemon ask who its own clients are and what they may.
+func delegate(group, reviews string) rbacv1.PolicyRule { return rule("create", group, reviews) }
+
 // daemons have what ours use. A test of the whole cluster counts which rules
 // were of use and names those that were not: keep it true.
 func (p *Policy) daemons() {
@@ -21,13 +24,17 @@ func (p *Policy) daemons() {
 		rule("get list watch", "core", "pods"),
 		rule("create", "core", "pods/binding"),
 		rule("patch", "core", "pods/status"),
-		events())
+		events(),
+		delegate("authentication.k8s.io", "tokenreviews"),
+		delegate("authorization.k8s.io", "subjectaccessreviews"))
 	p.leader("kube-scheduler", scheduler)
 
 	// It makes its controllers' accounts, draws their tokens and watches for
 	// all of them; what they do, they do under their own names.
 	p.clusterRoleFor("system:kube-controller-manager", users(controllerManager),
-		rule("list watch", "*", "*"))
+		rule("list watch", "*", "*"),
+		delegate("authentication.k8s.io", "tokenreviews"),
+		delegate("authorization.k8s.io", "subjectaccessreviews"))
 	p.roleFor(system, "system:controller-identities", users(controllerManager),
 		rule("create", "core", "serviceaccounts"),
 		rule("create", "core", "serviceaccounts/token"))
@@ -57,8 +64,8 @@ func (p *Policy) leader(name, user string) {
 // the Node authorizer and NodeRestriction to say.
 func Node() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
-		rule("create", "authentication.k8s.io", "tokenreviews"),
-		rule("create", "authorization.k8s.io", "subjectaccessreviews"),
+		delegate("authentication.k8s.io", "tokenreviews"),
+		delegate("authorization.k8s.io", "subjectaccessreviews"),
 		rule("list watch", "core", "services"),
 		rule("create get list watch patch", "core", "nodes"),
 		rule("patch", "core", "nodes/status"),
@@ -98,6 +105,7 @@ func (p *Policy) controllers() {
 		}},
 		{"endpoint-controller", []rbacv1.PolicyRule{
 			rule("create delete update", "core", "endpoints"),
+			events(),
 		}},
 		{"endpointslice-controller", []rbacv1.PolicyRule{
 			rule("create delete get update", "discovery.k8s.io", "endpointslices"),
@@ -129,16 +137,15 @@ func (p *Policy) controllers() {
 			events(),
 		}},
 		{"root-ca-cert-publisher", []rbacv1.PolicyRule{rule("create update", "core", "configmaps")}},
+		{"tokens-controller", []rbacv1.PolicyRule{
+			rule("get", "core", "serviceaccounts"),
+			rule("delete list update watch", "core", "secrets"),
+		}},
 		{"service-account-controller", []rbacv1.PolicyRule{rule("create", "core", "serviceaccounts")}},
 	} {
 		p.clusterRoleFor("system:controller:"+c.account, account(c.account), c.rules...)
 	}
-	p.roleFor(system, "system:controller:bootstrap-signer", account("bootstrap-signer"), rule("get list watch", "core", "secrets"))
-	p.roleFor(public, "system:controller:bootstrap-signer", account("bootstrap-signer"),
-		rule("get list watch", "core", "configmaps"),
-		of(rule("update", "core", "configmaps"), "cluster-info"),
-		events())
-	p.roleFor(system, "system:controller:token-cleaner", account("token-cleaner"),
-		rule("delete get list watch", "core", "secrets"),
-		events())
+	p.roleFor(system, "system:controller:bootstrap-signer", account("bootstrap-signer"), rule("list watch", "core", "secrets"))
+	p.roleFor(public, "system:controller:bootstrap-signer", account("bootstrap-signer"), of(rule("list update watch", "core", "configmaps"), "cluster-info"))
+	p.roleFor(system, "system:controller:token-cleaner", account("token-cleaner"), rule("delete list watch", "core", "secrets"))
 }
