@@ -70,6 +70,13 @@ func defaultService(svc *corev1.Service) {
 	if spec.Type == corev1.ServiceTypeLoadBalancer && spec.AllocateLoadBalancerNodePorts == nil {
 		spec.AllocateLoadBalancerNodePorts = new(true)
 	}
+	if spec.Type == corev1.ServiceTypeLoadBalancer {
+		for i := range svc.Status.LoadBalancer.Ingress {
+			if in := &svc.Status.LoadBalancer.Ingress[i]; in.IP != "" && in.IPMode == nil {
+				in.IPMode = new(corev1.LoadBalancerIPModeVIP)
+			}
+		}
+	}
 }
 
 // external: the Service is reached from outside the cluster.

@@ -331,3 +331,37 @@ func TestServiceValidation(t *testing.T) {
 		}
 	}
 }
+
+// What a balancer writes: an address is caught on the nodes unless it says
+// that it is a proxy's; only a Service of that type has one.
+func TestServiceStatus(t *testing.T) {
+	k := newRig(t, "10.0.0.0/24", somePorts).kinds["services"]
+	status := k.Subresources[slices.IndexFunc(k.Subresources, func(s *registry.Subresource) bool { return s.Name == "status" })]
+	ingress := []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}, {IP: "192.0.2.2", IPMode: new(corev1.LoadBalancerIPModeProxy)}, {Hostname: "lb.example"}}
+	for name, row := range map[string]struct {
+		kind corev1.ServiceType
+		want string // modes, or the refusal
+	}{
+		"Balancer":  {corev1.ServiceTypeLoadBalancer, "VIP Proxy -"},
+		"ClusterIP": {corev1.ServiceTypeClusterIP, "may only be used when `spec.type` is LoadBalancer"},
+	} {
+		svc := service("a", func(s *corev1.ServiceSpec) { s.Type = row.kind })
+		svc.Status.LoadBalancer.Ingress = ingress
+		svc = svc.DeepCopy()
+		k.Default(svc)
+		var got []string
+		for _, in := range svc.Status.LoadBalancer.Ingress {
+			if in.IPMode == nil {
+				got = append(got, "-")
+			} else {
+				got = append(got, string(*in.IPMode))
+			}
+		}
+		if errs := status.ValidatePart(svc, svc); len(errs) > 0 {
+			got = []string{errs[0].Detail}
+		}
+		if strings.Join(got, " ") != row.want {
+			t.Errorf("%s: got %v, want %s", name, got, row.want)
+		}
+	}
+}
