@@ -81,6 +81,7 @@ func (m *machine) apiserver() unit {
 		"securePort":                   m.Port,
 		"advertiseAddress":             m.NodeIP,
 		"hostnameOverride":             m.Node,
+		"enableBootstrapTokenAuth":     true,
 		"clientCaFile":                 pkiFile("ca.crt"),
 		"tlsCertFile":                  pkiFile("apiserver.crt"),
 		"tlsPrivateKeyFile":            pkiFile("apiserver.key"),
@@ -96,13 +97,14 @@ func (m *machine) apiserver() unit {
 
 func (m *machine) controllerManager() unit {
 	return unit{name: "kube-controller-manager", file: "kube-controller-manager.yaml", conf: config("KubeControllerManagerConfiguration", settings{
-		"kubeconfig":             kubeconfigFile("kube-controller-manager"),
-		"clientCaFile":           pkiFile("ca.crt"),
-		"rootCaFile":             pkiFile("ca.crt"),
-		"clusterSigningCertFile": pkiFile("ca.crt"),
-		"clusterSigningKeyFile":  pkiFile("ca.key"),
-		"clusterCidr":            []string{m.PodCIDR},
-		"leaderElect":            true,
+		"kubeconfig":                   kubeconfigFile("kube-controller-manager"),
+		"clientCaFile":                 pkiFile("ca.crt"),
+		"rootCaFile":                   pkiFile("ca.crt"),
+		"clusterSigningCertFile":       pkiFile("ca.crt"),
+		"clusterSigningKeyFile":        pkiFile("ca.key"),
+		"serviceAccountPrivateKeyFile": pkiFile("sa.key"),
+		"clusterCidr":                  []string{m.PodCIDR},
+		"leaderElect":                  true,
 	})}
 }
 

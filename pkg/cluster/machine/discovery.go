@@ -111,13 +111,16 @@ func checkSkew(now, theirs time.Time) error {
 	return nil
 }
 
+// errUnsigned may pass: a token that was just made takes the signer a moment.
+var errUnsigned = errors.New("the cluster knows no token")
+
 // verifyInfo checks what cluster-info says by the token and the hashes. No
 // hashes: by the token alone.
 func verifyInfo(info *corev1.ConfigMap, t bootstraptoken.Token, hashes []string) (kubeconfig.Cluster, error) {
 	content := info.Data[infoKey]
 	signature, signed := info.Data[signaturePart+t.ID]
 	if !signed {
-		return kubeconfig.Cluster{}, fmt.Errorf("the cluster knows no token with the ID %s: it has ended, or is another cluster's; make one on a control plane's machine: podium token create --print-join-command", t.ID)
+		return kubeconfig.Cluster{}, fmt.Errorf("%w with the ID %s: it has ended, or is another cluster's; make one on a control plane's machine: podium token create --print-join-command", errUnsigned, t.ID)
 	}
 	if !signedBy(signature, content, t) {
 		return kubeconfig.Cluster{}, fmt.Errorf("the secret of token %s is wrong (or somebody else answered for the control plane): copy the whole join command again", t.ID)

@@ -63,7 +63,7 @@ func Init(ctx context.Context, cfg Config, host Host) error {
 	if err != nil {
 		return err
 	}
-	return m.do(ctx, "the control plane is up",
+	err = m.do(ctx, "the control plane is up",
 		step{"preflight checks", plain(func(ctx context.Context) error { return m.preflight(ctx, controlPlaneChecks(m.Port)) })},
 		step{"certificates and kubeconfigs", plain(func(context.Context) error { return errors.Join(m.remember(), m.identities()) })},
 		step{"containerd set up", plain(m.runtime)},
@@ -75,6 +75,15 @@ func Init(ctx context.Context, cfg Config, host Host) error {
 		step{"cluster-dns applied", plain(m.applyDNS)},
 		step{"node " + m.Node + " Ready", m.nodeReady},
 	)
+	if err != nil {
+		return err
+	}
+	command, err := m.createToken(ctx, TokenOptions{TTL: joinTTL, Description: "made by podium init", PrintJoin: true})
+	if err != nil {
+		return fmt.Errorf("make a token for the next machine: %w", err)
+	}
+	fmt.Fprintf(m.Out, "\nTo drive the cluster from here:\n\n  export KUBECONFIG=%s\n  podium get nodes\n\nTo join another machine, there, as root, within a day:\n\n  %s\n", adminConf, command)
+	return nil
 }
 
 // applyDNS brings the name servers up, on nodes that take them.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"podium/pkg/client"
 	"podium/pkg/client/bootstraptoken"
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/cluster/poll"
 	"podium/pkg/scheme"
 )
 
@@ -64,8 +66,8 @@ func Join(ctx context.Context, cfg Config, host Host, o JoinOptions) error {
 	j := &joining{machine: m, token: token, options: o}
 	return m.do(ctx, "this machine is a node of the cluster",
 		step{"preflight checks", plain(func(ctx context.Context) error { return m.preflight(ctx, commonChecks()) })},
-		step{"cluster found and trusted", plain(j.discover)},
-		step{"settings of the cluster read", plain(j.read)},
+		step{"cluster found and trusted", j.discover},
+		step{"settings of the cluster read", j.read},
 		step{"credentials written", plain(j.write)},
 		step{"containerd set up", plain(m.runtime)},
 		step{"images loaded", m.images},
@@ -84,8 +86,15 @@ type joining struct {
 	proxyToken []byte
 }
 
-func (j *joining) discover(ctx context.Context) (err error) {
-	if j.found, err = j.machine.discover(ctx, j.token, j.options.Hashes); err != nil {
+// patience is how long a cluster may take to do what follows on a new token,
+// or on its first start: sign cluster-info, make kube-proxy's token.
+const patience = 15 * time.Second
+
+func (j *joining) discover(ctx context.Context, waiting func(string)) (err error) {
+	if err := j.retry(ctx, waiting, errUnsigned, func(ctx context.Context) (err error) {
+		j.found, err = j.machine.discover(ctx, j.token, j.options.Hashes)
+		return err
+	}); err != nil {
 		return err
 	}
 	have, err := os.ReadFile(j.at(pkiDir, "ca.crt"))
@@ -101,7 +110,26 @@ func (j *joining) discover(ctx context.Context) (err error) {
 // user is the token's: it may read what joining machines need.
 func (j *joining) user() kubeconfig.User { return kubeconfig.User{Token: j.token.String()} }
 
-func (j *joining) read(ctx context.Context) error {
+// retry tries again while the error is of that kind.
+func (j *joining) retry(ctx context.Context, waiting func(string), kind error, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var last error
+	_ = poll.Until(ctx, 200*time.Millisecond, func(ctx context.Context) error {
+		err := try(ctx)
+		if err != nil && ctx.Err() != nil && last != nil {
+			return last // it failed because time ran out: what was wrong before says more
+		}
+		if last = err; !errors.Is(err, kind) {
+			return nil
+		}
+		waiting(err.Error())
+		return err
+	})
+	return last
+}
+
+func (j *joining) read(ctx context.Context, waiting func(string)) error {
 	cluster := kubeconfig.Cluster{Server: j.found.server, CertificateAuthorityData: j.found.ca}
 	cfg, _, err := kubeconfig.New(j.Cluster, cluster, j.user()).Client("")
 	if err != nil {
@@ -126,12 +154,18 @@ func (j *joining) read(ctx context.Context) error {
 	if err := j.Validate(); err != nil {
 		return err
 	}
+	return j.retry(ctx, waiting, errNoToken, func(ctx context.Context) error { return j.readProxyToken(ctx, cl) })
+}
+
+var errNoToken = fmt.Errorf("the Secret %s/%s has no token: does kube-controller-manager run?", systemNamespace, proxySecret)
+
+func (j *joining) readProxyToken(ctx context.Context, cl *client.Client) error {
 	secret, err := client.For[*corev1.Secret](cl).In(systemNamespace).Get(ctx, proxySecret)
 	if err != nil {
 		return fmt.Errorf("read kube-proxy's credentials: %w", err)
 	}
 	if j.proxyToken = secret.Data[corev1.ServiceAccountTokenKey]; len(j.proxyToken) == 0 {
-		return fmt.Errorf("the Secret %s/%s has no token yet: does kube-controller-manager run? then try again", systemNamespace, proxySecret)
+		return errNoToken
 	}
 	return nil
 }
