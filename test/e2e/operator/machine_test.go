@@ -98,7 +98,7 @@ func docker(t *testing.T, args ...string) string {
 func (m *machine) try(script string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "docker", "exec", "-i", m.name, "bash", "-e", "-o", "pipefail", "-s")
+	cmd := exec.CommandContext(ctx, "docker", "exec", "-i", m.name, "bash", "-e", "-s")
 	cmd.Stdin = strings.NewReader(script)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
