@@ -1,16 +1,25 @@
 package apiserver_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/apiserver"
+	"podium/pkg/apiserver/audit"
+	"podium/pkg/apiserver/authz"
+	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
 )
 
@@ -103,4 +112,96 @@ func benchConfigMap(b *testing.B) string {
 		b.Fatal(err)
 	}
 	return string(data)
+}
+
+// BenchmarkAccess is what it costs a client, over TLS, that the server knows
+// whether a request is allowed and records it, beside a server that does
+// neither. The requests take turns between the servers and medians are
+// compared, so that the machine's moods hit both alike.
+func BenchmarkAccess(b *testing.B) {
+	body := benchConfigMap(b)
+	off, on := overTLS(start(b, allowAll)), overTLS(start(b, allowAll, auditToFile(b)))
+	for _, c := range []*remote{off, on} {
+		c.send("POST", cms, jsonType, configMap("x"))
+	}
+	for _, row := range []struct {
+		name string
+		once func(c *remote)
+	}{
+		{"get", func(c *remote) { c.send("GET", cms+"/x", "", "") }},
+		{"create", func(c *remote) { c.send("POST", cms, protoType, body) }},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			took := map[*remote][]time.Duration{}
+			order := []*remote{off, on}
+			for b.Loop() {
+				order[0], order[1] = order[1], order[0]
+				for _, c := range order {
+					began := time.Now()
+					row.once(c)
+					took[c] = append(took[c], time.Since(began))
+				}
+			}
+			median := func(c *remote) float64 {
+				slices.Sort(took[c])
+				return float64(took[c][len(took[c])/2].Nanoseconds())
+			}
+			b.ReportMetric(median(off), "off-ns/op")
+			b.ReportMetric(median(on), "on-ns/op")
+			b.ReportMetric(median(on)/median(off), "ratio")
+		})
+	}
+}
+
+// remote is a client of a server.
+type remote struct {
+	testing.TB
+	url    string
+	client *http.Client
+}
+
+func overTLS(w *world) *remote {
+	server := httptest.NewUnstartedServer(w.handler)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	w.Cleanup(server.Close)
+	return &remote{w.TB, server.URL, server.Client()}
+}
+
+func (c *remote) send(method, path, contentType, body string) {
+	r, err := http.NewRequest(method, c.url+path, strings.NewReader(body))
+	if err != nil {
+		c.Fatal(err)
+	}
+	r.Header.Set("Content-Type", contentType)
+	r.Header.Set("Accept", protoType)
+	resp, err := c.client.Do(r)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode >= 300 {
+		c.Fatalf("%s %s: %s, %v", method, path, resp.Status, err)
+	}
+}
+
+// allowAll is a server without authorization.
+func allowAll(c *apiserver.Config) {
+	c.Authorizer = authz.Func(func(context.Context, *request.User, *request.Info) (authz.Decision, string) { return authz.Allow, "" })
+}
+
+// auditToFile records every request as a new cluster does.
+func auditToFile(b *testing.B) func(*apiserver.Config) {
+	file, err := os.OpenFile(filepath.Join(b.TempDir(), "audit.log"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { file.Close() })
+	return func(c *apiserver.Config) {
+		c.Audit = audit.New(audit.Config{
+			Policy: &audit.Policy{Rules: []audit.Rule{{Level: audit.LevelMetadata}}, OmitStages: []audit.Stage{audit.StageRequestReceived}},
+			Scheme: c.Scheme, Log: c.Log,
+			Backends: []audit.BackendConfig{{Name: "log", Backend: &audit.LogBackend{Out: file}, Mode: audit.ModeBatch, BufferSize: 10000, BatchSize: 400}},
+		})
+	}
 }

@@ -12,8 +12,10 @@ import (
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"podium/pkg/apiserver/audit"
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/wire"
@@ -27,7 +29,7 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 // find it a place, answer it.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	began := s.cfg.Now()
-	rec := &recorder{ResponseWriter: w}
+	rec := &recorder{ResponseWriter: w, began: began}
 	req := request.New(request.Parse(r), w.Header())
 	req.AuditID = auditID(r)
 	h := w.Header()
@@ -68,6 +70,7 @@ func (s *Server) timeout(r *http.Request) time.Duration {
 // finish ends every request, also one whose handler panicked.
 func (s *Server) finish(rec *recorder, r *http.Request, req *request.Request, began time.Time) {
 	if p := recover(); p != nil {
+		rec.trail.Panicked()
 		if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(p)
 		}
@@ -76,16 +79,19 @@ func (s *Server) finish(rec *recorder, r *http.Request, req *request.Request, be
 			panic(http.ErrAbortHandler) // the answer has begun: only cutting it off shows that it is wrong
 		}
 		wire.WriteError(rec, r, apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
+	} else {
+		rec.trail.Ended(rec.code)
 	}
 	s.metrics.observe(req, r, rec.code, rec.size, s.cfg.Now().Sub(began))
-	if s.cfg.Audit != nil {
-		s.cfg.Audit.Audit(req, rec.code, began)
-	}
 }
 
 // admit lets the request through to its page, or returns why not.
 func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) error {
 	user, err := s.cfg.Authenticator.Authenticate(r)
+	var unrecorded error
+	if rec.trail, unrecorded = s.cfg.Audit.Begin(r, req, user, rec.began); unrecorded != nil {
+		return apierrors.NewInternalError(unrecorded)
+	}
 	if user == nil {
 		if err != nil {
 			s.cfg.Log.Debug("unknown user", "path", r.URL.Path, "from", r.RemoteAddr, "err", err)
@@ -98,6 +104,7 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 	}
 	req.User = user
 	decision, reason := s.cfg.Authorizer.Authorize(r.Context(), user, &req.Info)
+	rec.trail.Decided(decision == authz.Allow, reason)
 	if decision != authz.Allow {
 		return authz.Forbidden(user, &req.Info, reason)
 	}
@@ -152,13 +159,19 @@ func firstSegment(path string) string {
 // recorder notes what was answered.
 type recorder struct {
 	http.ResponseWriter
-	code int
-	size int64
+	code  int
+	size  int64
+	began time.Time
+	trail *audit.Trail // nil: the request is not recorded for the audit
 }
+
+// Note is told why the request failed.
+func (w *recorder) Note(status *metav1.Status) { w.trail.Failed(status) }
 
 func (w *recorder) WriteHeader(code int) {
 	if w.code == 0 {
 		w.code = code
+		w.trail.Started(code, w.Header())
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
@@ -166,8 +179,10 @@ func (w *recorder) WriteHeader(code int) {
 func (w *recorder) Write(p []byte) (int, error) {
 	if w.code == 0 {
 		w.code = http.StatusOK
+		w.trail.Started(w.code, w.Header())
 	}
 	w.size += int64(len(p))
+	w.trail.Sent(p)
 	return w.ResponseWriter.Write(p)
 }
 
@@ -183,6 +198,7 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil && w.code == 0 {
 		w.code = http.StatusSwitchingProtocols
+		w.trail.Started(w.code, w.Header())
 	}
 	return conn, rw, err
 }

@@ -36,6 +36,7 @@ type options struct {
 	etcdCert    string
 	etcdKey     string
 	encryption  encryptionOptions
+	audit       auditOptions
 
 	bindAddress string
 	port        int
@@ -104,6 +105,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	o.serving.AddFlags(f)
 
 	o.encryption.flags(f)
+	o.audit.flags(f)
 
 	f.StringVar(&o.kubeletCA, "kubelet-certificate-authority", "", "file with the authority that signs kubelets' serving certificates")
 	f.StringVar(&o.kubeletCert, "kubelet-client-certificate", "", "file with our certificate for kubelets")
@@ -137,7 +139,7 @@ func (o *options) parse() (cidr netip.Prefix, ports registry.PortRange, err erro
 	if o.dataDir != "" && len(o.etcdServers) > 0 {
 		errs = append(errs, errors.New("--data-dir and --etcd-servers exclude each other"))
 	}
-	if err := o.encryption.parse(); err != nil {
+	if err := errors.Join(o.encryption.parse(), o.audit.parse()); err != nil {
 		errs = append(errs, err)
 	}
 	if cidr, err = netip.ParsePrefix(o.serviceCIDR); err != nil {
@@ -208,6 +210,11 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() { err = errors.Join(err, disk.Close()) }()
 	store := keys.Wrap(disk)
 	s := scheme.New()
+	record, closeRecord, err := o.audit.build(s, metrics, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeRecord()) }()
 	nodes, err := o.nodeProxy(advertise, log)
 	if err != nil {
 		return err
@@ -225,7 +232,7 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 	server, err := New(Config{
 		Access: access,
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
-		Listener: listener, TLS: tlsConfig, Registry: metrics, Encryption: keys,
+		Listener: listener, TLS: tlsConfig, Registry: metrics, Encryption: keys, Audit: record,
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
 		Authn:   known, Disabled: disabled, PodSecurity: podSecurity, Profiling: o.profiling, Snapshot: disk.Snapshot,
 		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,

@@ -1,7 +1,10 @@
 package apiserver_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -9,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -17,19 +19,35 @@ import (
 
 	"podium/pkg/apiserver"
 	"podium/pkg/apiserver/admission/podsecurity"
-	"podium/pkg/apiserver/request"
+	"podium/pkg/apiserver/audit"
 )
 
-// notes is an Auditor that keeps the annotations of the last request.
+// notes is a backend of the audit that keeps the annotations of the last request.
 type notes struct {
 	mu   sync.Mutex
 	last map[string]string
 }
 
-func (n *notes) Audit(r *request.Request, _ int, _ time.Time) {
+func (n *notes) Write(_ context.Context, events [][]byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.last = r.Annotations()
+	for _, e := range events {
+		var event struct{ Annotations map[string]string }
+		if err := json.Unmarshal(e, &event); err != nil {
+			return err
+		}
+		n.last = event.Annotations
+		maps.DeleteFunc(n.last, func(key, _ string) bool { return strings.HasPrefix(key, "authorization.") })
+	}
+	return nil
+}
+
+// auditor records every request at once.
+func (n *notes) auditor() *audit.Auditor {
+	return audit.New(audit.Config{
+		Policy: &audit.Policy{Rules: []audit.Rule{{Level: audit.LevelMetadata}}}, Log: slog.New(slog.DiscardHandler),
+		Backends: []audit.BackendConfig{{Name: "notes", Backend: n, Mode: audit.ModeBlocking}},
+	})
 }
 
 func (n *notes) take() string {
@@ -65,7 +83,7 @@ func warnings(header []string) string {
 
 func TestPodSecurity(t *testing.T) {
 	log := &notes{}
-	w := start(t, func(c *apiserver.Config) { c.Audit = log }, podSecurity(podsecurity.Config{
+	w := start(t, func(c *apiserver.Config) { c.Audit = log.auditor() }, podSecurity(podsecurity.Config{
 		Exempt: podsecurity.Exemptions{Namespaces: []string{"exempt"}, Usernames: []string{"robot"}},
 	}))
 	const label = `"pod-security.kubernetes.io/`

@@ -19,6 +19,7 @@ import (
 
 	"podium/pkg/apiserver/admission"
 	"podium/pkg/apiserver/admission/podsecurity"
+	"podium/pkg/apiserver/audit"
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/discovery"
@@ -26,7 +27,6 @@ import (
 	"podium/pkg/apiserver/flowcontrol"
 	"podium/pkg/apiserver/openapi"
 	"podium/pkg/apiserver/registry"
-	"podium/pkg/apiserver/request"
 	"podium/pkg/daemon"
 	"podium/pkg/scheme"
 	"podium/pkg/storage"
@@ -57,7 +57,7 @@ type Config struct {
 	Admission     admission.Chain
 	Disabled      registry.PluginSet // rules of admission that are off
 	PodSecurity   podsecurity.Config // what pods are held to beside their namespaces' labels
-	Audit         Auditor            // optional
+	Audit         *audit.Auditor     // optional
 	Profiling     bool               // serve /debug/pprof
 
 	// Snapshot begins a copy of all that is stored, as it is stored, with its
@@ -88,11 +88,6 @@ type Config struct {
 type Encryption interface {
 	Run(ctx context.Context) error // keeps them current
 	Healthy() error
-}
-
-// Auditor is told of every request when it has been answered.
-type Auditor interface {
-	Audit(r *request.Request, code int, began time.Time)
 }
 
 const (
@@ -238,6 +233,9 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return unlessEnded(life, s.feed.Run(life)) })
 	if s.cfg.Encryption != nil {
 		g.Go(func() error { return unlessEnded(life, s.cfg.Encryption.Run(life)) })
+	}
+	if s.cfg.Audit != nil {
+		g.Go(func() error { return unlessEnded(life, s.cfg.Audit.Run(life)) })
 	}
 	g.Go(func() error { s.keepBootstrapped(life); return nil })
 	g.Go(func() error { s.keepRepaired(life); return nil })

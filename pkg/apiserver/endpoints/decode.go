@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 
+	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
 )
@@ -44,6 +45,9 @@ func (c *call) decodeObject(b body, validation string) (scheme.Object, error) {
 	obj := c.res.New()
 	if err := c.decodeInto(b, validation, c.res.gvk(), obj); err != nil {
 		return nil, err
+	}
+	if req := request.From(c.ctx); req != nil {
+		req.Refer(request.Reference{Name: obj.GetName(), UID: string(obj.GetUID()), ResourceVersion: obj.GetResourceVersion()})
 	}
 	if c.res.Default != nil {
 		c.res.Default(obj)

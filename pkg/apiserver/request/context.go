@@ -33,6 +33,12 @@ type Request struct {
 	header      http.Header
 	warnings    []string
 	annotations map[string]string
+	reference   Reference
+}
+
+// Reference is what a request's body says of the object it is about.
+type Reference struct {
+	Name, UID, ResourceVersion string
 }
 
 // New makes the record of a request whose response headers are header.
@@ -84,6 +90,20 @@ func (r *Request) Annotations() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.annotations)
+}
+
+// Refer notes, for the audit log, which object the body names.
+func (r *Request) Refer(to Reference) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reference = to
+}
+
+// Reference is the object that the body names, as far as it is known.
+func (r *Request) Reference() Reference {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reference
 }
 
 type contextKey struct{}

@@ -53,9 +53,15 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) metav1.Status
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
+	if n, ok := w.(noter); ok {
+		n.Note(&status)
+	}
 	WriteStatus(w, r, f, status)
 	return status
 }
+
+// noter is a response writer that wants to know why a request failed.
+type noter interface{ Note(*metav1.Status) }
 
 // WriteStatus answers with a Status, be it of success or failure.
 func WriteStatus(w http.ResponseWriter, r *http.Request, f Format, status metav1.Status) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/cluster/auditpolicy"
 	"podium/pkg/cluster/pki"
 )
 
@@ -23,6 +24,9 @@ func (c *Config) identities(context.Context) error {
 		return err
 	}
 	if err := pki.EncryptionConfig(c.encryptionConfig()); err != nil {
+		return err
+	}
+	if err := auditpolicy.Write(c.auditPolicy()); err != nil {
 		return err
 	}
 	servers := []string{
@@ -53,6 +57,8 @@ func (c *Config) identities(context.Context) error {
 	}
 	return c.writeKubeconfig(c.Kubeconfig(), "admin")
 }
+
+func (c *Config) auditPolicy() string { return c.path("audit-policy.yaml") }
 
 func (c *Config) encryptionConfig() string { return c.path("pki", "encryption.yaml") }
 

@@ -11,6 +11,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/cluster/auditpolicy"
 	"podium/pkg/cluster/pki"
 	"podium/pkg/scheme"
 )
@@ -34,6 +35,13 @@ const (
 // encryptionFile is the configuration, below pkiDir, that Secrets are
 // encrypted by. All control planes of a cluster have the same.
 const encryptionFile = "encryption.yaml"
+
+// Where the apiserver finds what it records, and where it does.
+const (
+	auditPolicy = configDir + "/audit-policy.yaml"
+	auditLog    = logDir + "/audit.log"
+	logDir      = "/var/log/podium" // made by its unit
+)
 
 // controlPlaneCertificates are those that a machine with the authorities'
 // keys makes for itself.
@@ -75,6 +83,9 @@ func (m *machine) identities() error {
 		return err
 	}
 	if err := pki.EncryptionConfig(filepath.Join(dir, encryptionFile)); err != nil {
+		return err
+	}
+	if err := auditpolicy.Write(m.at(auditPolicy)); err != nil {
 		return err
 	}
 	for _, c := range m.controlPlaneCertificates() {

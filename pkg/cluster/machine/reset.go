@@ -68,7 +68,7 @@ func (m *machine) restoreContainerd(ctx context.Context) error {
 
 // leftBehind are the folders whose content is the cluster's. The folders
 // themselves stay: they may be mounts, or the package's.
-var leftBehind = []string{configDir, dataDir, "/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/var/lib/cni/networks"}
+var leftBehind = []string{configDir, dataDir, logDir, "/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/var/lib/cni/networks"}
 
 func (m *machine) removeFiles() error {
 	if err := m.host.Unmount(m.at("/var/lib/kubelet")); err != nil {

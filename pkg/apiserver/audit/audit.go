@@ -1,0 +1,247 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/apiserver/request"
+	"podium/pkg/scheme"
+)
+
+// Config is what an Auditor is made of.
+type Config struct {
+	Policy   *Policy
+	Scheme   *scheme.Scheme // decodes bodies
+	Backends []BackendConfig
+	Now      func() time.Time      // optional: time.Now
+	Registry prometheus.Registerer // optional
+	Log      *slog.Logger
+}
+
+// Auditor records requests. A nil one records nothing.
+type Auditor struct {
+	policy  *Policy
+	now     func() time.Time
+	queues  []*queue
+	metrics *metrics
+}
+
+// New makes an Auditor; Run brings its queues to life.
+func New(cfg Config) *Auditor {
+	a := &Auditor{policy: cfg.Policy, now: cfg.Now, metrics: newMetrics(cfg.Registry)}
+	if a.now == nil {
+		a.now = time.Now
+	}
+	for _, b := range cfg.Backends {
+		a.queues = append(a.queues, newQueue(b, &bodies{cfg.Scheme}, a.metrics, cfg.Log.With("audit", b.Name)))
+	}
+	return a
+}
+
+// Run writes what is queued until ctx ends, then the rest, for which it has a
+// few seconds.
+func (a *Auditor) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, q := range a.queues {
+		all.Go(func() { q.run(ctx) })
+	}
+	all.Wait()
+	return ctx.Err()
+}
+
+// Trail is the record of one request while it is under way. All methods of a
+// nil one do nothing.
+type Trail struct {
+	a        *Auditor
+	decision decision
+	req      *request.Request
+	event    Event // what all stages have in common
+	closed   bool  // nothing of the bodies may be kept
+
+	mu       sync.Mutex
+	code     int
+	status   *metav1.Status // of a failure
+	response *body
+}
+
+// ErrRejected says that a request may not be served since it could not be
+// recorded (blocking-strict).
+var ErrRejected = errors.New("failed to store audit event")
+
+// Begin begins the record of a request of a user, nil if it is not known. It
+// is called before anything else is decided. With a policy that wants it, it
+// replaces r.Body by one that is copied while it is read.
+func (a *Auditor) Begin(r *http.Request, req *request.Request, user *request.User, began time.Time) (*Trail, error) {
+	if a == nil {
+		return nil, nil
+	}
+	d := a.policy.decide(user, &req.Info)
+	a.metrics.level(d.level)
+	if d.level == LevelNone {
+		return nil, nil
+	}
+	t := &Trail{a: a, decision: d, req: req, closed: !req.IsResource || confidential(&req.Info)}
+	if confidential(&req.Info) {
+		t.decision.level = LevelMetadata
+	}
+	t.event = Event{
+		Level: t.decision.level, AuditID: req.AuditID, RequestURI: r.RequestURI, User: user, Info: &req.Info,
+		UserAgent: userAgent(r.UserAgent()), Received: began, omitManagedFields: d.omitManagedFields,
+		from: from{forwarded: r.Header["X-Forwarded-For"], real: r.Header["X-Real-Ip"], remote: r.RemoteAddr},
+	}
+	if t.event.RequestURI == "" {
+		t.event.RequestURI = r.URL.RequestURI()
+	}
+	t.watchBodies(r)
+	if user == nil {
+		return t, nil // upstream records these when they are answered
+	}
+	return t, t.send(StageRequestReceived)
+}
+
+// watchBodies has the request's and the answer's body kept where the policy
+// wants them. Streams have none.
+func (t *Trail) watchBodies(r *http.Request) {
+	if t.closed || t.req.LongRunning() || t.decision.level == LevelMetadata {
+		return
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		t.event.request = &body{media: r.Header.Get("Content-Type")}
+		r.Body = reader{r.Body, t.event.request}
+	}
+	if t.decision.level == LevelRequestResponse {
+		t.response = &body{}
+		r.Header.Del("Accept-Encoding") // what is kept is what is sent
+	}
+}
+
+// Decided notes what the authorizer said.
+func (t *Trail) Decided(allowed bool, reason string) {
+	if t == nil {
+		return
+	}
+	t.event.Decision, t.event.Reason = "forbid", reason
+	if allowed {
+		t.event.Decision = "allow"
+	}
+}
+
+// Failed notes the Status that the request is answered with.
+func (t *Trail) Failed(status *metav1.Status) {
+	if t == nil {
+		return
+	}
+	known := *status
+	if t.closed && t.req.IsResource { // its message may quote what was sent
+		known = metav1.Status{Status: status.Status, Reason: status.Reason, Code: status.Code}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.status = &known
+}
+
+// Started notes that the answer has begun: of a stream, that is a stage.
+func (t *Trail) Started(code int, h http.Header) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	if t.response != nil {
+		t.response.media = h.Get("Content-Type")
+	}
+	first := t.code == 0
+	t.code = code
+	t.mu.Unlock()
+	if first && t.req.LongRunning() {
+		t.send(StageResponseStarted)
+	}
+}
+
+// Sent keeps what is answered where the policy wants it.
+func (t *Trail) Sent(p []byte) {
+	if t != nil && t.response != nil {
+		t.response.keep(p)
+	}
+}
+
+// Ended notes that the answer is complete; code is 0 if there was none.
+func (t *Trail) Ended(code int) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	t.code = code
+	if code == 0 {
+		t.code, t.status = http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK, Message: "Connection closed early"}
+	}
+	t.mu.Unlock()
+	if t.event.User == nil {
+		t.send(StageResponseStarted) // where upstream records those it does not know
+		return
+	}
+	t.event.response = t.response
+	t.send(StageResponseComplete)
+}
+
+// Panicked notes that the handler has not come to its end.
+func (t *Trail) Panicked() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	t.status = &metav1.Status{
+		Code: http.StatusInternalServerError, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
+		Message: "APIServer panic'd", // with what is in the server's log: it may hold anything
+	}
+	t.mu.Unlock()
+	t.send(StagePanic)
+}
+
+// send queues the event of a stage.
+func (t *Trail) send(stage Stage) error {
+	if t.decision.omits(stage) {
+		return nil
+	}
+	ev := &t.event
+	if stage != StageResponseComplete { // after that nothing changes any more
+		early := t.event
+		ev = &early
+	}
+	ev.Stage, ev.At = stage, t.a.now()
+	if u := t.req.User; u != nil && u != ev.User {
+		ev.Impersonated = u
+	}
+	if stage == StageRequestReceived {
+		ev.request = nil
+	} else {
+		ev.Object, ev.Annotations = t.req.Reference(), t.req.Annotations()
+	}
+	t.mu.Lock()
+	ev.Code, ev.Status = t.code, t.status
+	t.mu.Unlock()
+	return t.a.queue(ev)
+}
+
+// queue hands an event to the backends. An error says that one of them must
+// have it and does not.
+func (a *Auditor) queue(e *Event) error {
+	a.metrics.events.Inc()
+	var errs []error
+	for _, q := range a.queues {
+		if err := q.send(e); err != nil && q.strict && e.Stage == StageRequestReceived {
+			errs = append(errs, fmt.Errorf("%w: %w", ErrRejected, err))
+		}
+	}
+	if len(errs) > 0 {
+		a.metrics.rejected.Inc()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,278 @@
+package audit
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"podium/pkg/apiserver/request"
+)
+
+// Event is one stage of one request. It is not changed once it is made.
+type Event struct {
+	Level        Level
+	Stage        Stage
+	AuditID      string
+	RequestURI   string
+	User         *request.User // nil: not known
+	Impersonated *request.User // nil: nobody
+	UserAgent    string
+	Info         *request.Info
+	Object       request.Reference // what the body names
+	Code         int               // of the answer; 0: there is none yet
+	Status       *metav1.Status    // nil: it says no more than Code
+	Received     time.Time
+	At           time.Time
+	Decision     string // allow or forbid; empty: not asked yet
+	Reason       string // for it
+	Annotations  map[string]string
+
+	from     from
+	request  *body // nil: none
+	response *body
+
+	omitManagedFields bool
+}
+
+// from is where a request comes from, as far as it is known.
+type from struct {
+	forwarded, real []string // headers
+	remote          string
+}
+
+func (f *from) addresses() []string {
+	h := http.Header{}
+	if f.forwarded != nil {
+		h["X-Forwarded-For"] = f.forwarded
+	}
+	if f.real != nil {
+		h["X-Real-Ip"] = f.real
+	}
+	var out []string
+	for _, ip := range utilnet.SourceIPs(&http.Request{Header: h, RemoteAddr: f.remote}) {
+		out = append(out, ip.String())
+	}
+	return out
+}
+
+// size is about how much memory the event holds.
+func (e *Event) size() int64 {
+	n := int64(1000 + len(e.RequestURI) + len(e.UserAgent))
+	for _, b := range []*body{e.request, e.response} {
+		if b != nil {
+			n += int64(cap(b.data))
+		}
+	}
+	return n
+}
+
+// maxUserAgent is where upstream cuts a program's name.
+const maxUserAgent = 1024
+
+func userAgent(name string) string {
+	if len(name) > maxUserAgent {
+		return name[:maxUserAgent] + "...TRUNCATED"
+	}
+	return name
+}
+
+// secretParameters are those by which people put tokens into URLs.
+var secretParameters = []string{"token", "access_token", "id_token", "refresh_token"}
+
+// withoutTokens is a request's URI with such parameters' values taken out.
+func withoutTokens(uri string) string {
+	path, query, ok := strings.Cut(uri, "?")
+	if !ok || !strings.Contains(strings.ToLower(query), "token") && !strings.Contains(query, "%") {
+		return uri
+	}
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		key, _, _ := strings.Cut(part, "=")
+		plain, err := url.QueryUnescape(key)
+		if err == nil && slices.Contains(secretParameters, strings.ToLower(plain)) {
+			parts[i] = key + "=REDACTED"
+		}
+	}
+	return path + "?" + strings.Join(parts, "&")
+}
+
+// AppendJSON adds the event in upstream's form. It is written out since it is
+// done for nearly every request. Bodies are decoded with d.
+func (e *Event) AppendJSON(out []byte, d *bodies) []byte {
+	requested, sent := d.json(e.request, e.omitManagedFields), d.json(e.response, e.omitManagedFields)
+	o := object{out: append(out, '{')}
+	o.text("kind", "Event")
+	o.text("apiVersion", "audit.k8s.io/v1")
+	o.text("level", string(e.Level))
+	o.text("auditID", e.AuditID)
+	o.text("stage", string(e.Stage))
+	o.text("requestURI", withoutTokens(e.RequestURI))
+	o.text("verb", e.Info.Verb)
+	o.user("user", e.User)
+	if e.Impersonated != nil {
+		o.user("impersonatedUser", e.Impersonated)
+	}
+	o.list("sourceIPs", e.from.addresses())
+	o.optional("userAgent", e.UserAgent)
+	if e.Info.IsResource {
+		e.appendReference(&o)
+	}
+	e.appendStatus(&o)
+	o.raw("requestObject", requested.json)
+	o.raw("responseObject", sent.json)
+	o.time("requestReceivedTimestamp", e.Received)
+	o.time("stageTimestamp", e.At)
+	e.appendAnnotations(&o, requested.cut || sent.cut)
+	return append(o.out, '}')
+}
+
+func (e *Event) appendStatus(o *object) {
+	if e.Status != nil {
+		if status, err := json.Marshal(e.Status); err == nil {
+			o.raw("responseStatus", status)
+		}
+	} else if e.Code != 0 {
+		o.key("responseStatus")
+		o.out = append(o.out, `{"metadata":{},"code":`...)
+		o.out = append(strconv.AppendInt(o.out, int64(e.Code), 10), '}')
+	}
+}
+
+func (e *Event) appendReference(o *object) {
+	o.key("objectRef")
+	ref := object{out: append(o.out, '{')}
+	ref.optional("resource", e.Info.Resource)
+	ref.optional("namespace", e.Info.Namespace)
+	name := e.Info.Name
+	if name == "" {
+		name = e.Object.Name
+	}
+	ref.optional("name", name)
+	ref.optional("uid", e.Object.UID)
+	ref.optional("apiGroup", e.Info.Group)
+	ref.optional("apiVersion", e.Info.Version)
+	ref.optional("resourceVersion", e.Object.ResourceVersion)
+	ref.optional("subresource", e.Info.Subresource)
+	o.out = append(ref.out, '}')
+}
+
+// truncated is upstream's note that a body was too large.
+const truncated = "audit.k8s.io/truncated"
+
+func (e *Event) appendAnnotations(o *object, cut bool) {
+	if len(e.Annotations) == 0 && e.Decision == "" && !cut {
+		return
+	}
+	o.key("annotations")
+	inner := object{out: append(o.out, '{')}
+	if e.Decision != "" {
+		inner.text("authorization.k8s.io/decision", e.Decision)
+		inner.text("authorization.k8s.io/reason", e.Reason)
+	}
+	if cut {
+		inner.text(truncated, "true")
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.Annotations)) {
+		inner.text(key, e.Annotations[key])
+	}
+	o.out = append(inner.out, '}')
+}
+
+// object writes the fields of a JSON object.
+type object struct {
+	out  []byte
+	some bool
+}
+
+func (o *object) key(name string) {
+	if o.some {
+		o.out = append(o.out, ',')
+	}
+	o.some = true
+	o.out = append(appendString(o.out, name), ':')
+}
+
+func (o *object) text(name, value string) {
+	o.key(name)
+	o.out = appendString(o.out, value)
+}
+
+func (o *object) optional(name, value string) {
+	if value != "" {
+		o.text(name, value)
+	}
+}
+
+func (o *object) raw(name string, value []byte) {
+	if value != nil {
+		o.key(name)
+		o.out = append(o.out, value...)
+	}
+}
+
+func (o *object) list(name string, values []string) {
+	if len(values) == 0 {
+		return
+	}
+	o.key(name)
+	o.out = append(o.out, '[')
+	for i, v := range values {
+		if i > 0 {
+			o.out = append(o.out, ',')
+		}
+		o.out = appendString(o.out, v)
+	}
+	o.out = append(o.out, ']')
+}
+
+func (o *object) time(name string, t time.Time) {
+	o.key(name)
+	o.out = append(o.out, '"')
+	o.out = append(t.UTC().AppendFormat(o.out, metav1.RFC3339Micro), '"')
+}
+
+func (o *object) user(name string, u *request.User) {
+	o.key(name)
+	inner := object{out: append(o.out, '{')}
+	if u != nil {
+		inner.optional("username", u.Name)
+		inner.optional("uid", u.UID)
+		inner.list("groups", u.Groups)
+		if len(u.Extra) > 0 {
+			inner.key("extra")
+			extra := object{out: append(inner.out, '{')}
+			for _, key := range slices.Sorted(maps.Keys(u.Extra)) {
+				if len(u.Extra[key]) == 0 {
+					extra.raw(key, []byte("[]"))
+				}
+				extra.list(key, u.Extra[key])
+			}
+			inner.out = append(extra.out, '}')
+		}
+	}
+	o.out = append(inner.out, '}')
+}
+
+// appendString adds a JSON string. What is not text is replaced, so that a
+// client cannot break the line it stands in.
+func appendString(out []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			quoted, err := json.Marshal(s)
+			if err != nil {
+				return strconv.AppendQuoteToASCII(out, s)
+			}
+			return append(out, quoted...)
+		}
+	}
+	return append(append(append(out, '"'), s...), '"')
+}

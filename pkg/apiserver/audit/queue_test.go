@@ -1,0 +1,290 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"podium/pkg/apiserver/request"
+	"podium/pkg/client"
+	"podium/pkg/scheme"
+)
+
+// collected is a backend that keeps what it gets.
+type collected struct {
+	mu     sync.Mutex
+	events []map[string]any
+	writes int
+	gate   chan struct{} // each Write takes one; nil: none is needed
+	err    error
+}
+
+func (c *collected) Write(ctx context.Context, events [][]byte) error {
+	if c.gate != nil {
+		select {
+		case <-c.gate:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writes++
+	if c.err != nil {
+		return c.err
+	}
+	for _, e := range events {
+		var event map[string]any
+		if err := json.Unmarshal(e, &event); err != nil {
+			return err
+		}
+		c.events = append(c.events, event)
+	}
+	return nil
+}
+
+func (c *collected) count() (events, writes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.events), c.writes
+}
+
+func auditor(level Level, b BackendConfig) *Auditor {
+	b.Name = "test"
+	return New(Config{
+		Policy: &Policy{Rules: []Rule{{Level: level}}, OmitStages: []Stage{StageRequestReceived}},
+		Scheme: scheme.New(), Log: slog.New(slog.DiscardHandler), Backends: []BackendConfig{b},
+	})
+}
+
+// ask takes one request through the auditor.
+func (a *Auditor) ask(body string) error {
+	r := httptest.NewRequest("POST", "/api/v1/namespaces/n/configmaps", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	req := request.New(request.Parse(r), http.Header{})
+	trail, err := a.Begin(r, req, &request.User{Name: "ann"}, time.Now())
+	if err != nil {
+		return err
+	}
+	io.Copy(io.Discard, r.Body)
+	trail.Started(201, http.Header{})
+	trail.Ended(201)
+	return nil
+}
+
+func (a *Auditor) start(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); a.Run(ctx) }()
+	return func() { cancel(); <-done }
+}
+
+func TestQueueThatIsFullDropsAndCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &collected{gate: make(chan struct{})}
+		a := auditor(LevelMetadata, BackendConfig{Backend: out, Mode: ModeBatch, BufferSize: 10, BatchSize: 1})
+		stop := a.start(t)
+		a.ask("") // the one that hangs in the backend
+		synctest.Wait()
+		began := time.Now()
+		for range 25 {
+			if err := a.ask(""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("requests waited %v for a backend that hangs", took)
+		}
+		if lost := testutil.ToFloat64(a.metrics.errors.WithLabelValues("test")); lost != 15 {
+			t.Errorf("%v events are counted as lost, want 15 of 25 that had 10 places", lost)
+		}
+		close(out.gate)
+		stop()
+		if n, _ := out.count(); n != 11 {
+			t.Errorf("%d events were written, want all 11 that found a place, also those queued at the end", n)
+		}
+	})
+}
+
+func TestQueueIsBoundedInBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &collected{gate: make(chan struct{})}
+		a := auditor(LevelRequest, BackendConfig{Backend: out, Mode: ModeBatch, BufferSize: 10000, BatchSize: 1})
+		stop := a.start(t)
+		body := `{"data":{"a":"` + strings.Repeat("x", 1<<20) + `"}}`
+		for range 200 {
+			a.ask(body)
+		}
+		if q := a.queues[0]; q.bytes.Load() > maxQueued || len(q.events) < 20 {
+			t.Errorf("%d events of %d bytes are queued, at most %d bytes are allowed", len(q.events), q.bytes.Load(), maxQueued)
+		}
+		close(out.gate)
+		stop()
+		if left := a.queues[0].bytes.Load(); left != 0 {
+			t.Errorf("an empty queue holds %d bytes", left)
+		}
+	})
+}
+
+func TestBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &collected{}
+		a := auditor(LevelMetadata, BackendConfig{Backend: out, Mode: ModeBatch, BufferSize: 1000, BatchSize: 4, BatchWait: 30 * time.Second, QPS: 1, Burst: 1})
+		stop := a.start(t)
+		steps := []struct {
+			reason string
+			do     func()
+			want   [2]int // events, writes
+		}{
+			{"one waits for others", func() { a.ask(""); time.Sleep(29 * time.Second) }, [2]int{0, 0}},
+			{"but not for ever", func() { time.Sleep(2 * time.Second) }, [2]int{1, 1}},
+			{"a full batch does not wait", func() {
+				for range 4 {
+					a.ask("")
+				}
+				time.Sleep(time.Second)
+			}, [2]int{5, 2}},
+			{"more batches come one a second", func() {
+				for range 12 {
+					a.ask("")
+				}
+				time.Sleep(2500 * time.Millisecond)
+			}, [2]int{17, 5}},
+			{"the end writes what is left", func() { a.ask(""); stop() }, [2]int{18, 6}},
+		}
+		for _, s := range steps {
+			s.do()
+			events, writes := out.count()
+			if diff := cmp.Diff(s.want, [2]int{events, writes}); diff != "" {
+				t.Errorf("%s: events and writes (-want +got):\n%s", s.reason, diff)
+			}
+		}
+	})
+}
+
+func TestBlockingModes(t *testing.T) {
+	for mode, refused := range map[string]bool{ModeBlocking: false, ModeBlockingStrict: true} {
+		out := &collected{}
+		a := auditor(LevelMetadata, BackendConfig{Backend: out, Mode: mode})
+		a.policy.OmitStages = nil
+		if err := a.ask(""); err != nil {
+			t.Errorf("%s: %v", mode, err)
+		}
+		if n, _ := out.count(); n != 2 {
+			t.Errorf("%s: %d events are written when the request ends, want 2", mode, n)
+		}
+		out.err = errors.New("the disk is full")
+		if err := a.ask(""); errors.Is(err, ErrRejected) != refused {
+			t.Errorf("%s: when the backend fails: %v; refused is wanted: %v", mode, err, refused)
+		}
+	}
+}
+
+// answers is a service that gives one answer after the other.
+type answers struct {
+	mu    sync.Mutex
+	codes []int // 0: the connection breaks
+	asked []time.Duration
+	began time.Time
+	body  []byte
+}
+
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = append(a.asked, time.Since(a.began).Truncate(time.Second))
+	a.body, _ = io.ReadAll(r.Body)
+	code := a.codes[0]
+	a.codes = a.codes[1:]
+	if code == 0 {
+		return nil, errors.New("connection reset")
+	}
+	return &http.Response{StatusCode: code, Status: http.StatusText(code), Body: http.NoBody, Request: r}, nil
+}
+
+func TestWebhook(t *testing.T) {
+	for name, row := range map[string]struct {
+		codes []int
+		asked int
+		ok    bool
+	}{
+		"it answers":           {[]int{200}, 1, true},
+		"it fails, then not":   {[]int{0, 503, 429, 204}, 4, true},
+		"it fails for good":    {[]int{500, 500, 500, 500, 500}, 5, false},
+		"it refuses":           {[]int{400}, 1, false},
+		"it sends us away":     {[]int{302}, 1, false},
+		"it wants to know who": {[]int{401}, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := &answers{codes: row.codes, began: time.Now()}
+				hook, err := NewWebhook(client.Config{Servers: []string{"https://audit.test/events"}, Transport: service}, 10*time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = hook.Write(t.Context(), [][]byte{[]byte(`{"auditID":"1"}`), []byte(`{"auditID":"2"}`)})
+				if (err == nil) != row.ok || len(service.asked) != row.asked {
+					t.Errorf("asked %d times, %v", len(service.asked), err)
+				}
+				var list struct {
+					Kind, APIVersion string
+					Items            []struct{ AuditID string }
+				}
+				if err := json.Unmarshal(service.body, &list); err != nil || list.Kind != "EventList" || list.APIVersion != "audit.k8s.io/v1" || len(list.Items) != 2 {
+					t.Errorf("it was sent %s (%v)", service.body, err)
+				}
+				if len(service.asked) > 1 && service.asked[1] < 10*time.Second {
+					t.Errorf("asked again after %v", service.asked[1])
+				}
+			})
+		})
+	}
+}
+
+func TestNoTokensInAddresses(t *testing.T) {
+	for uri, want := range map[string]string{
+		"/api/v1/pods?watch=true":                   "/api/v1/pods?watch=true",
+		"/x?access_token=abc&limit=1":               "/x?access_token=REDACTED&limit=1",
+		"/x?Token=abc":                              "/x?Token=REDACTED",
+		"/x?%74oken=abc":                            "/x?%74oken=REDACTED",
+		"/x?continue=abc&labelSelector=a%3Dtoken":   "/x?continue=abc&labelSelector=a%3Dtoken",
+		"/api/v1/namespaces/n/serviceaccounts/a/tk": "/api/v1/namespaces/n/serviceaccounts/a/tk",
+	} {
+		if got := withoutTokens(uri); got != want {
+			t.Errorf("%s becomes %s, want %s", uri, got, want)
+		}
+	}
+}
+
+// FuzzEvent: whatever a client sends, its event is one line of valid JSON.
+func FuzzEvent(f *testing.F) {
+	f.Add("/api/v1/namespaces/n/configmaps?a=b", "curl/8", "10.0.0.1, evil\n", "application/json", []byte(`{"kind":"ConfigMap"}`))
+	f.Add("/x", "a\"\n{", "::1", "application/yaml", []byte("a: b"))
+	f.Add("/api/v1/namespaces/n/configmaps", "x", "", "application/vnd.kubernetes.protobuf", []byte("k8s\x00\n"))
+	d := &bodies{scheme.New()}
+	f.Fuzz(func(t *testing.T, uri, agent, forwarded, media string, data []byte) {
+		e := Event{
+			Level: LevelRequest, Stage: StageResponseComplete, AuditID: agent, RequestURI: uri, UserAgent: userAgent(agent),
+			User: &request.User{Name: forwarded, Extra: map[string][]string{agent: {uri}, uri: nil}}, Info: &request.Info{IsResource: true, Name: uri},
+			from: from{forwarded: []string{forwarded}, remote: agent}, Annotations: map[string]string{media: uri},
+			request: &body{data: data, media: media}, omitManagedFields: true,
+		}
+		line := e.AppendJSON(nil, d)
+		if !json.Valid(line) || bytes.ContainsAny(line, "\n\r") {
+			t.Errorf("not a line of JSON: %q", line)
+		}
+	})
+}
