@@ -15,7 +15,7 @@ import (
 )
 
 // Create brings the cluster up, or to what cfg says, and returns when its node
-// is Ready. It may be called again at any time, also after a crash.
+// is Ready and the cluster's names are answered. It may be called again at any time, also after a crash.
 func Create(ctx context.Context, cfg Config) error {
 	if err := cfg.complete(); err != nil {
 		return err
@@ -35,7 +35,9 @@ func Create(ctx context.Context, cfg Config) error {
 		{"daemons started", plain(cfg.startAll)},
 		{"images loaded", plain(cfg.loadImages)},
 		{"kube-apiserver ready", cfg.apiserverReady},
+		{"cluster-dns applied", plain(cfg.applyDNS)},
 		{"node " + cfg.Node + " Ready", cfg.nodeReady},
+		{"cluster-dns answers", cfg.dnsAnswers},
 	} {
 		if err := steps.Do(ctx, step.name, step.run); err != nil {
 			return err
