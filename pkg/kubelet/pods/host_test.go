@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,7 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/kubelet/cri/crifake"
 	"podium/pkg/kubelet/sysctls"
@@ -92,5 +95,96 @@ func TestTailReadsFilesOnly(t *testing.T) {
 		if data, err := tail(path, 10); err == nil {
 			t.Errorf("%s was read: %q", path, data)
 		}
+	}
+}
+
+// SELinux options are passed on to the runtime; where the host has none, its
+// owner is told that they do nothing.
+func TestSELinuxOptions(t *testing.T) {
+	for _, enabled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, crifake.Config{})
+			r.tweak = func(c *Config) { c.Host.SELinux = enabled }
+			r.start()
+			defer func() { r.stop() }()
+			r.api.create(newPod("a", func(p *corev1.Pod) {
+				p.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1"}}
+			}))
+			r.pass(5 * time.Second)
+			if told := len(r.api.eventsOf("SELinuxNotEnabled")) > 0; told == enabled {
+				t.Errorf("enabled %t, told %t", enabled, told)
+			}
+			if r.pod("a").Status.Phase != corev1.PodRunning {
+				t.Errorf("the pod is %s", r.pod("a").Status.Phase)
+			}
+		})
+	}
+	p := newPod("a", func(p *corev1.Pod) {
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1"}}
+		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "t"}}
+	})
+	s, err := New(Config{Images: userImage{}}).security(t.Context(), p, &p.Spec.Containers[0], "app:1")
+	if err != nil || s.SelinuxOptions.GetType() != "t" || sandboxSecurity(p).SelinuxOptions.GetLevel() != "s0:c1" {
+		t.Errorf("%v, %v", s.GetSelinuxOptions(), err)
+	}
+}
+
+// userImage is an image that says whom it runs as.
+type userImage struct {
+	runtimeapi.ImageServiceClient
+	uid  *runtimeapi.Int64Value
+	name string
+}
+
+func (i userImage) ImageStatus(context.Context, *runtimeapi.ImageStatusRequest, ...grpc.CallOption) (*runtimeapi.ImageStatusResponse, error) {
+	return &runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Uid: i.uid, Username: i.name}}, nil
+}
+
+func TestWhomAContainerRunsAs(t *testing.T) {
+	const of = ` (pod: "a_default(uid-a)", container: app)`
+	id := func(n int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Value: n} }
+	for name, tc := range map[string]struct {
+		reason        string
+		image         userImage
+		pod, own      *int64
+		group         *int64
+		nonRoot       bool
+		uid           *int64
+		username, err string
+	}{
+		"nobody says":               {reason: "the runtime takes the image's", image: userImage{uid: id(5)}},
+		"the pod":                   {pod: ptr(int64(1)), uid: ptr(int64(1))},
+		"the container":             {reason: "its word goes before the pod's", pod: ptr(int64(1)), own: ptr(int64(2)), uid: ptr(int64(2))},
+		"the image, by number":      {image: userImage{uid: id(5)}, nonRoot: true, uid: ptr(int64(5))},
+		"the image, by name":        {reason: "the name might be root's", image: userImage{name: "app"}, nonRoot: true, err: "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root" + of},
+		"an image of root":          {image: userImage{uid: id(0)}, nonRoot: true, err: "container has runAsNonRoot and image will run as root" + of},
+		"an image of nobody":        {reason: "then it is root", nonRoot: true, err: "container has runAsNonRoot and image will run as root" + of},
+		"root in so many words":     {own: ptr(int64(0)), nonRoot: true, err: "container's runAsUser breaks non-root policy" + of},
+		"a group and a name":        {reason: "a runtime takes no group without a user", image: userImage{name: "app"}, group: ptr(int64(7)), username: "app"},
+		"a group and a number":      {image: userImage{uid: id(5)}, group: ptr(int64(7)), uid: ptr(int64(5))},
+		"a group and nobody":        {group: ptr(int64(7)), uid: ptr(int64(0))},
+		"a user though the name is": {reason: "what is said holds, whatever the image says", image: userImage{name: "app"}, own: ptr(int64(9)), nonRoot: true, uid: ptr(int64(9))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod("a", func(p *corev1.Pod) {
+				p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: tc.pod, RunAsNonRoot: &tc.nonRoot}
+				p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsUser: tc.own, RunAsGroup: tc.group}
+			})
+			s, err := New(Config{Images: tc.image}).security(t.Context(), p, &p.Spec.Containers[0], "app:1")
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			if text != tc.err {
+				t.Fatalf("%q, want %q; %s", text, tc.err, tc.reason)
+			}
+			if err != nil {
+				return
+			}
+			same := tc.uid == nil && s.RunAsUser == nil || tc.uid != nil && s.RunAsUser != nil && *tc.uid == s.RunAsUser.Value
+			if !same || s.RunAsUsername != tc.username {
+				t.Errorf("user %v %q, want %v %q; %s", s.RunAsUser, s.RunAsUsername, tc.uid, tc.username, tc.reason)
+			}
+		})
 	}
 }
