@@ -26,6 +26,20 @@ func TestWhatTheCommandRefuses(t *testing.T) {
 			args: []string{"--advertise-address=127.0.0.1", "--service-cluster-ip-range=x", "--etcd-servers=http://127.0.0.1:1"},
 			want: []string{noAddress, "--service-cluster-ip-range", "exclude each other"},
 		},
+		"who asks": {
+			reason: "the mistakes of one go are told in one go",
+			args: []string{
+				"--client-crl-file=x", "--requestheader-client-ca-file=/nowhere/proxy.crt", "--oidc-issuer-url=http://plain",
+				"--service-account-issuer=a", "--service-account-issuer=a", "--service-account-max-token-expiration=1m",
+				"--service-account-jwks-uri=http://plain", "--authentication-token-webhook-config-file=/nowhere/hook.conf",
+			},
+			want: []string{
+				"--client-crl-file needs --client-ca-file", "--requestheader-client-ca-file: ", "needs --requestheader-username-headers",
+				"--oidc-issuer-url=http://plain must begin with https://", "--oidc-client-id", `--service-account-issuer="a" is empty or given twice`,
+				"--service-account-max-token-expiration=1m0s must be between an hour", "--service-account-jwks-uri=http://plain must begin", "/nowhere/hook.conf",
+			},
+		},
+		"keys that are none": {args: []string{"--service-account-signing-key-file=/nowhere/sa.key"}, want: []string{"service account keys: ", "/nowhere/sa.key"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := apiserver.NewCommand()

@@ -4,12 +4,14 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"encoding/json"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,5 +124,61 @@ func TestReviewsAreOnlyCreated(t *testing.T) {
 	}
 	if len(list.APIResources) != 2 {
 		t.Errorf("resources: %+v", list.APIResources)
+	}
+}
+
+// Others verify our tokens by two pages.
+func TestWhereOthersFindOurKeys(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := authn.NewKeySet(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := authn.NewTokens(authn.TokenConfig{Issuers: []string{"https://us"}, Keys: func() *authn.KeySet { return keys }})
+	w := start(t, withTokens(t, tokens))
+	got := must[authn.IssuerDocument](w, 200, "GET", authn.IssuerPath, "", "")
+	want := &authn.IssuerDocument{
+		Issuer: "https://us", KeysURI: "https://192.0.2.1:6443/openid/v1/jwks",
+		ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"}, Algorithms: []string{"ES256"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	rec := w.do("GET", authn.KeysPath, "", "")
+	if h := rec.Header(); h.Get("Content-Type") != "application/jwk-set+json" || h.Get("Cache-Control") != "public, max-age=3600" {
+		t.Errorf("headers %v", h)
+	}
+	var set jose.JSONWebKeySet
+	if err := json.Unmarshal(rec.Body.Bytes(), &set); err != nil || len(set.Keys) != 1 || !set.Keys[0].IsPublic() || !key.PublicKey.Equal(set.Keys[0].Key) {
+		t.Errorf("keys %+v, %v", set, err)
+	}
+}
+
+// Who shows nothing gets health and version, and how to find the cluster where
+// a role allows it.
+func TestAnonymous(t *testing.T) {
+	w := start(t, func(cfg *apiserver.Config) {
+		cfg.Authenticator, cfg.Authn = nil, apiserver.Authentication{Anonymous: true}
+	})
+	for path, want := range map[string]int{
+		"/healthz": 200, "/livez": 200, "/livez/etcd": 200, "/readyz": 200, "/version": 200,
+		"/api": 401, "/apis": 401, "/openapi/v2": 401, "/metrics": 401, "/": 401, "/version/x": 401, "/openid/v1/jwks": 401,
+		"/api/v1/namespaces/kube-public/configmaps/cluster-info":         403,
+		"/api/v1/namespaces/kube-public/configmaps/cluster-info2":        401,
+		"/api/v1/namespaces/kube-public/configmaps":                      401,
+		"/api/v1/namespaces/kube-public/configmaps/../configmaps/x":      401,
+		"/api/v1/watch/namespaces/kube-public/configmaps/cluster-info":   401,
+		"/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef":  401,
+		"/api/v1/namespaces/kube-public/configmaps/cluster-info/proxy/x": 401,
+	} {
+		if rec := w.do("GET", path, "", ""); rec.Code != want {
+			t.Errorf("%s: %d, want %d", path, rec.Code, want)
+		}
+	}
+	if rec := w.do("GET", "/version", "", "", "Authorization", "Bearer nonsense"); rec.Code != 401 {
+		t.Errorf("a bad token is nobody's: %d", rec.Code)
 	}
 }

@@ -95,6 +95,26 @@ func newCerts(streams IO, check, renew machineRun) *cobra.Command {
 			RunE: func(cmd *cobra.Command, _ []string) error { return sub.run(cmd.Context(), cfg, machine.ThisHost{}) },
 		})
 	}
+	cmd.AddCommand(newRevoke(streams, machine.RevokeCertificates))
+	return cmd
+}
+
+func newRevoke(streams IO, run func(context.Context, machine.Config, machine.Host, machine.RevokeOptions) error) *cobra.Command {
+	cfg, o := machine.Default(), machine.RevokeOptions{}
+	cfg.Out = streams.Out
+	cmd := &cobra.Command{
+		Use:   "revoke [FILE...]",
+		Short: "Cut off leaked client certificates, on a control plane's machine",
+		Long: `Cut off leaked client certificates: put them on the revocation list of the
+cluster's authority (/etc/podium/pki/ca.crl). The apiserver reads it at once,
+refuses the certificates and ends the connections that were made with them.
+FILE is a certificate in PEM form or a kubeconfig that holds one.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Files = args
+			return run(cmd.Context(), cfg, machine.ThisHost{}, o)
+		},
+	}
+	cmd.Flags().StringSliceVar(&o.Serials, "serial", nil, "serial number of a certificate that is not at hand, in hexadecimal")
 	return cmd
 }
 

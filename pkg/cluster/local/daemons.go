@@ -26,6 +26,8 @@ func (c *Config) daemons() []process {
 			"--secure-port="+strconv.Itoa(c.Port),
 			"--advertise-address="+c.NodeIP,
 			"--client-ca-file="+pki("ca.crt"),
+			"--client-crl-file="+pki("ca.crl"),
+			"--enable-bootstrap-token-auth",
 			"--tls-cert-file="+pki("apiserver.crt"),
 			"--tls-private-key-file="+pki("apiserver.key"),
 			"--kubelet-certificate-authority="+pki("ca.crt"),
@@ -41,6 +43,7 @@ func (c *Config) daemons() []process {
 			"--kubeconfig="+conf("kube-controller-manager"),
 			"--cluster-cidr="+own.pods,
 			"--root-ca-file="+pki("ca.crt"),
+			"--service-account-private-key-file="+pki("sa.key"),
 			"--cluster-signing-cert-file="+pki("ca.crt"),
 			"--cluster-signing-key-file="+pki("ca.key"),
 			"--leader-elect=false", // one machine, one of each

@@ -23,6 +23,9 @@ func (c *Config) identities(context.Context) error {
 	if err := pki.SigningKey(dir, "sa"); err != nil {
 		return err
 	}
+	if _, err := ca.Revoke(c.path("pki", "ca.crl")); err != nil { // an empty list, to begin with
+		return err
+	}
 	if err := pki.EncryptionConfig(c.encryptionConfig()); err != nil {
 		return err
 	}

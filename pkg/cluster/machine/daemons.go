@@ -87,6 +87,7 @@ func (m *machine) apiserver() unit {
 		"hostnameOverride":                        m.Node,
 		"enableBootstrapTokenAuth":                true,
 		"clientCaFile":                            pkiFile("ca.crt"),
+		"clientCrlFile":                           pkiFile(revokedFile),
 		"tlsCertFile":                             pkiFile("apiserver.crt"),
 		"tlsPrivateKeyFile":                       pkiFile("apiserver.key"),
 		"kubeletCertificateAuthority":             pkiFile("ca.crt"),

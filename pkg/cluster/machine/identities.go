@@ -88,6 +88,13 @@ func (m *machine) identities() error {
 	if err := auditpolicy.Write(m.at(auditPolicy)); err != nil {
 		return err
 	}
+	ca, err := m.authority(clusterCA)
+	if err != nil {
+		return err
+	}
+	if _, err := ca.Revoke(filepath.Join(dir, revokedFile)); err != nil {
+		return err
+	}
 	for _, c := range m.controlPlaneCertificates() {
 		ca, err := m.authority(c.authority)
 		if err != nil {

@@ -60,7 +60,7 @@ func OpenAuthority(dir, name string, now func() time.Time) (*Authority, error) {
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             now().Add(-backdate),
 		NotAfter:              now().Add(authorityLife),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}

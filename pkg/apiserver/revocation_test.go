@@ -1,0 +1,121 @@
+package apiserver_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"podium/pkg/apiserver"
+	"podium/pkg/apiserver/authn"
+	"podium/pkg/client/certfile"
+	"podium/pkg/cluster/pki"
+)
+
+// The drill after a leak: the certificate goes on the list, and within seconds
+// nothing works with it any more, not even what was open; others notice nothing.
+func TestALeakedCertificateIsCutOff(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := pki.OpenAuthority(dir, "ca", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(dir, "ca.crl")
+	if _, err := ca.Revoke(list); err != nil {
+		t.Fatal(err)
+	}
+	caFile, _ := pki.Files(dir, "ca")
+	pool, err := certfile.NewPool(caFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoked, err := authn.RevocationFile(list, caFile, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(name string, id pki.Identity) tls.Certificate {
+		if err := ca.Issue(dir, name, id); err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.LoadX509KeyPair(pki.Files(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair
+	}
+	serving := issue("server", pki.Identity{Name: "server", Hosts: []string{"127.0.0.1"}})
+	leaked := issue("leaked", pki.Identity{Name: "ann", Groups: []string{"system:masters"}})
+	fine := issue("fine", pki.Identity{Name: "ann", Groups: []string{"system:masters"}})
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := &authn.Connections{}
+	start(t, func(cfg *apiserver.Config) {
+		cfg.Listener, cfg.Authenticator = l, nil
+		cfg.TLS = &tls.Config{Certificates: []tls.Certificate{serving}, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
+		cfg.Authn = apiserver.Authentication{
+			Anonymous: true, Connections: open,
+			Requests: []authn.Authenticator{authn.Certificates(authn.CertificateConfig{Roots: pool.Get, Revoked: revoked})},
+			Run:      []func(context.Context){func(ctx context.Context) { open.Run(ctx, revoked) }},
+		}
+	})
+	client := func(cert tls.Certificate) *http.Client {
+		tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: pool.Get(), Certificates: []tls.Certificate{cert}}}
+		t.Cleanup(tr.CloseIdleConnections)
+		return &http.Client{Transport: tr}
+	}
+	thief, ann := client(leaked), client(fine)
+	url := "https://" + l.Addr().String() + cms
+	watch := func(c *http.Client) <-chan error {
+		resp, err := c.Get(url + "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan")
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatal(err, resp)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		ended := make(chan error, 1)
+		lines := bufio.NewScanner(resp.Body)
+		if !lines.Scan() {
+			t.Fatal("the watch does not begin")
+		}
+		go func() {
+			for lines.Scan() {
+				continue
+			}
+			ended <- fmt.Errorf("watch: %w", lines.Err())
+		}()
+		return ended
+	}
+	theirs, ours := watch(thief), watch(ann)
+
+	leaf, err := x509.ParseCertificate(leaked.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ca.Revoke(list, leaf.SerialNumber); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-theirs:
+	case <-time.After(20 * time.Second):
+		t.Fatal("what was open with the leaked certificate goes on")
+	}
+	if resp, err := thief.Get(url); err != nil || resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("the leaked certificate: %v %v", resp, err)
+	}
+	if resp, err := ann.Get(url); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("the other one: %v %v", resp, err)
+	}
+	select {
+	case err := <-ours:
+		t.Errorf("the other one's watch has ended: %v", err)
+	default:
+	}
+}

@@ -1,0 +1,67 @@
+package machine
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"strings"
+	"testing"
+
+	"podium/pkg/cluster/pki"
+)
+
+func TestRevokeCertificates(t *testing.T) {
+	host, cfg := newHost(t)
+	m, err := newMachine(cfg, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.identities(); err != nil {
+		t.Fatal(err)
+	}
+	other := t.TempDir()
+	foreign, err := pki.OpenAuthority(other, "ca", cfg.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := foreign.Issue(other, "theirs", pki.Identity{Name: "theirs"}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, cfg.at("/nothing"), "nothing")
+	for _, step := range []struct {
+		why  string
+		o    RevokeOptions
+		say  string
+		bad  string
+		list int
+	}{
+		{why: "of a kubeconfig", o: RevokeOptions{Files: []string{cfg.at(adminConf)}}, say: "revoked ", list: 1},
+		{why: "once more, as PEM", o: RevokeOptions{Files: []string{cfg.at(pkiDir, "admin.crt")}}, say: "1 had been revoked before", list: 1},
+		{why: "by number", o: RevokeOptions{Serials: []string{"0A:ff"}}, say: "revoked aff", list: 2},
+		{why: "nothing", bad: "say which certificates", list: 2},
+		{why: "a number that is none", o: RevokeOptions{Serials: []string{"xyz"}}, bad: "no serial number", list: 2},
+		{why: "of another cluster", o: RevokeOptions{Files: []string{other + "/theirs.crt"}}, bad: "not signed by this cluster", list: 2},
+		{why: "of a file without", o: RevokeOptions{Files: []string{cfg.at("/nothing")}}, bad: "neither a certificate nor a kubeconfig", list: 2},
+	} {
+		t.Run(step.why, func(t *testing.T) {
+			var out strings.Builder
+			cfg.Out = &out
+			err := RevokeCertificates(t.Context(), cfg, host, step.o)
+			if (err != nil) != (step.bad != "") || err != nil && !strings.Contains(err.Error(), step.bad) {
+				t.Fatalf("%v, want %q", err, step.bad)
+			}
+			if !strings.Contains(out.String(), step.say) {
+				t.Errorf("said %q, want %q", out.String(), step.say)
+			}
+			data, err := os.ReadFile(cfg.at(pkiDir, revokedFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			block, _ := pem.Decode(data)
+			list, err := x509.ParseRevocationList(block.Bytes)
+			if err != nil || len(list.RevokedCertificateEntries) != step.list {
+				t.Errorf("%d on the list, want %d (%v)", len(list.RevokedCertificateEntries), step.list, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package pki
+
+import (
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"slices"
+)
+
+const listType = "X509 CRL"
+
+// Revoke makes sure that file holds the authority's revocation list, with
+// these serial numbers and those that are on it already. What is signed by the
+// authority and on the list is refused by apiservers that have read it
+// (--client-crl-file). It says which numbers are new.
+func (a *Authority) Revoke(file string, serials ...*big.Int) (added []*big.Int, err error) {
+	list, err := a.readList(file)
+	exists := !errors.Is(err, fs.ErrNotExist)
+	if err != nil && exists {
+		return nil, err
+	}
+	for _, serial := range serials {
+		known := func(e x509.RevocationListEntry) bool { return e.SerialNumber.Cmp(serial) == 0 }
+		if slices.ContainsFunc(list.RevokedCertificateEntries, known) {
+			continue
+		}
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: serial, RevocationTime: a.now()})
+		added = append(added, serial)
+	}
+	if exists && len(added) == 0 {
+		return nil, nil
+	}
+	next := &x509.RevocationList{
+		RevokedCertificateEntries: list.RevokedCertificateEntries, Number: new(big.Int).Add(list.Number, big.NewInt(1)),
+		ThisUpdate: a.now().Add(-backdate), NextUpdate: a.Cert.NotAfter,
+	}
+	issuer := *a.Cert
+	issuer.KeyUsage |= x509.KeyUsageCRLSign // authorities made elsewhere often lack it
+	der, err := x509.CreateRevocationList(rand.Reader, next, &issuer, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign revocation list: %w", err)
+	}
+	return added, writePEM(file, listType, der, 0o644)
+}
+
+// readList is the list in a file, an empty one with an error if there is none.
+func (a *Authority) readList(file string) (*x509.RevocationList, error) {
+	none := &x509.RevocationList{Number: new(big.Int)}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return none, err
+	}
+	block, rest := pem.Decode(data)
+	if block == nil || block.Type != listType {
+		return none, fmt.Errorf("%s holds no revocation list", file)
+	}
+	if next, _ := pem.Decode(rest); next != nil {
+		return none, fmt.Errorf("%s holds several lists: only the authority that has made one can add to it", file)
+	}
+	list, err := x509.ParseRevocationList(block.Bytes)
+	if err != nil {
+		return none, fmt.Errorf("parse %s: %w", file, err)
+	}
+	if err := a.Cert.CheckSignature(list.SignatureAlgorithm, list.RawTBSRevocationList, list.Signature); err != nil {
+		return none, fmt.Errorf("%s is not of this authority: %w", file, err)
+	}
+	if list.Number == nil {
+		list.Number = new(big.Int)
+	}
+	return list, nil
+}
+
+// ParseCertificates reads all certificates of a PEM file, whatever else it
+// holds.
+func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			return out, nil
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, cert)
+	}
+}
