@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -35,6 +34,12 @@ func (s *Server) impersonated(r *http.Request, user *request.User) (*request.Use
 		}
 	}
 	completeGroups(as)
+	// Nobody behind this server is to act on the headers once more.
+	for key := range r.Header {
+		if strings.HasPrefix(key, "Impersonate-") {
+			delete(r.Header, key)
+		}
+	}
 	return as, nil
 }
 
@@ -46,10 +51,8 @@ func wanted(h http.Header) (*request.User, error) {
 			if as.Extra == nil {
 				as.Extra = map[string][]string{}
 			}
-			if plain, err := url.PathUnescape(name); err == nil {
-				name = plain
-			}
-			as.Extra[strings.ToLower(name)] = values
+			key := authn.ExtraKey(name)
+			as.Extra[key] = append(as.Extra[key], values...)
 		}
 	}
 	if as.Name != "" {
@@ -108,7 +111,7 @@ func completeGroups(as *request.User) {
 	if as.Name == authn.AnonymousUser {
 		group = authn.Unauthenticated
 	}
-	if !as.In(group) {
+	if !as.In(authn.Authenticated) && !as.In(authn.Unauthenticated) {
 		as.Groups = append(as.Groups, group)
 	}
 }

@@ -1,11 +1,13 @@
 package apiserver_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -18,7 +20,9 @@ import (
 
 	"podium/pkg/apiserver"
 	"podium/pkg/apiserver/authn"
+	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/registry"
+	"podium/pkg/apiserver/request"
 )
 
 const reviews = "/apis/authentication.k8s.io/v1/"
@@ -180,5 +184,72 @@ func TestAnonymous(t *testing.T) {
 	}
 	if rec := w.do("GET", "/version", "", "", "Authorization", "Bearer nonsense"); rec.Code != 401 {
 		t.Errorf("a bad token is nobody's: %d", rec.Code)
+	}
+}
+
+// Each part of another identity needs its own right.
+func TestImpersonation(t *testing.T) {
+	var asked []string
+	allowed := map[string]bool{}
+	w := start(t, func(cfg *apiserver.Config) {
+		cfg.Authorizer = authz.Func(func(_ context.Context, user *request.User, info *request.Info) (authz.Decision, string) {
+			if info.Verb != "impersonate" {
+				return authz.Allow, ""
+			}
+			what := strings.Join(strings.Fields(strings.Join([]string{info.Group, info.Resource, info.Subresource, info.Namespace, info.Name}, " ")), " ")
+			asked = append(asked, what)
+			if user.Name == "helper" && allowed[what] {
+				return authz.Allow, ""
+			}
+			return authz.NoOpinion, ""
+		})
+	})
+	user := "users ann"
+	for name, tc := range map[string]struct {
+		header []string
+		needs  []string
+		want   authenticationv1.UserInfo
+	}{
+		"a user": {[]string{"Impersonate-User", "ann"}, []string{user}, authenticationv1.UserInfo{Username: "ann", Groups: []string{"system:authenticated"}}},
+		"a service account": {
+			[]string{"Impersonate-User", "system:serviceaccount:ns:robot"}, []string{"serviceaccounts ns robot"},
+			authenticationv1.UserInfo{Username: "system:serviceaccount:ns:robot", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"}},
+		},
+		"anonymous": {
+			[]string{"Impersonate-User", "system:anonymous"}, []string{"users system:anonymous"},
+			authenticationv1.UserInfo{Username: "system:anonymous", Groups: []string{"system:unauthenticated"}},
+		},
+		"everything": {
+			[]string{"Impersonate-User", "ann", "Impersonate-Uid", "7", "Impersonate-Group", "ops", "Impersonate-Extra-Example.com%2fScopes", "view"},
+			[]string{user, "groups ops", "authentication.k8s.io uids 7", "authentication.k8s.io userextras example.com/scopes view"},
+			authenticationv1.UserInfo{Username: "ann", UID: "7", Groups: []string{"ops", "system:authenticated"}, Extra: map[string]authenticationv1.ExtraValue{"example.com/scopes": {"view"}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ask := func() *httptest.ResponseRecorder {
+				asked = nil
+				return w.do("POST", reviews+"selfsubjectreviews", jsonType, `{}`, append([]string{"X-User", "helper"}, tc.header...)...)
+			}
+			for _, missing := range tc.needs {
+				clear(allowed)
+				for _, n := range tc.needs {
+					allowed[n] = n != missing
+				}
+				if rec := ask(); rec.Code != http.StatusForbidden {
+					t.Errorf("without %s: %d", missing, rec.Code)
+				}
+			}
+			for _, n := range tc.needs {
+				allowed[n] = true
+			}
+			rec := ask()
+			var got authenticationv1.SelfSubjectReview
+			if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil || rec.Code != 201 {
+				t.Fatalf("%d %s (asked %q)", rec.Code, rec.Body, asked)
+			}
+			if diff := cmp.Diff(tc.want, got.Status.UserInfo); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

@@ -89,7 +89,7 @@ func Bearer(tokens TokenAuthenticator, objects Objects, audiences []string) Auth
 func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "bearer") {
-		return ""
+		return protocolToken(r)
 	}
 	return strings.TrimSpace(token)
 }

@@ -68,7 +68,7 @@ func (p *frontProxy) take(h http.Header) *request.User {
 				if u.Extra == nil {
 					u.Extra = map[string][]string{}
 				}
-				key := extraKey(name[len(prefix):])
+				key := ExtraKey(name[len(prefix):])
 				u.Extra[key] = append(u.Extra[key], values...)
 				delete(h, name)
 			}
@@ -93,9 +93,10 @@ func first(h http.Header, names []string) string {
 	return ""
 }
 
-// extraKey is the name of an extra as a header has it: percent-encoded, since
-// headers know neither case nor all characters.
-func extraKey(name string) string {
+// ExtraKey reads the name of an extra as a header has it: in lower case, with
+// other characters percent-encoded, since headers know neither case nor all
+// characters.
+func ExtraKey(name string) string {
 	name = strings.ToLower(name)
 	if plain, err := url.PathUnescape(name); err == nil {
 		return plain
