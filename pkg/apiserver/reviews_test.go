@@ -168,9 +168,9 @@ func TestAnonymous(t *testing.T) {
 		cfg.Authenticator, cfg.Authn = nil, apiserver.Authentication{Anonymous: true}
 	})
 	for path, want := range map[string]int{
-		"/healthz": 200, "/livez": 200, "/livez/etcd": 200, "/readyz": 200, "/version": 200,
+		"/healthz": 200, "/livez": 200, "/readyz": 200, "/version": 200,
 		"/api": 401, "/apis": 401, "/openapi/v2": 401, "/metrics": 401, "/": 401, "/version/x": 401, "/openid/v1/jwks": 401,
-		"/api/v1/namespaces/kube-public/configmaps/cluster-info":         403,
+		"/api/v1/namespaces/kube-public/configmaps/cluster-info":         404, // allowed, and not there
 		"/api/v1/namespaces/kube-public/configmaps/cluster-info2":        401,
 		"/api/v1/namespaces/kube-public/configmaps":                      401,
 		"/api/v1/namespaces/kube-public/configmaps/../configmaps/x":      401,
