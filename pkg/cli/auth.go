@@ -10,6 +10,6 @@ func newAuth(f *Factory) *cobra.Command {
 		Args:  unknownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newWhoAmI(f, runWhoAmI))
+	cmd.AddCommand(newWhoAmI(f, runWhoAmI), newCanI(f, runCanI), newReconcile(f, runReconcile))
 	return cmd
 }

@@ -40,7 +40,8 @@ func newCreate(f *Factory, run func(context.Context, *createOptions) error) *cob
 	o.commonFlags(cmd)
 	cmd.AddCommand(
 		newCreateNamespace(f, run), newCreateConfigMap(f, run), newCreateSecret(f, run),
-		newCreateDeployment(f, run), newCreateService(f, run), newCreateServiceAccount(f, run), newCreateToken(f, runCreateToken),
+		newCreateDeployment(f, run), newCreateService(f, run), newCreateServiceAccount(f, run),
+		newCreateRole(f, run), newCreateClusterRole(f, run), newCreateRoleBinding(f, run), newCreateClusterRoleBinding(f, run), newCreateToken(f, runCreateToken),
 	)
 	return cmd
 }

@@ -66,14 +66,19 @@ func serve(t *testing.T) (address string, stop func()) {
 	s, store := scheme.New(), memory.New()
 	cidr := netip.MustParsePrefix("10.96.0.0/16")
 	tokens := storyTokens(t)
+	access, err := apiserver.NewAccess(apiserver.AccessConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	server, err := apiserver.New(apiserver.Config{
+		Access: access,
 		Scheme: s, Store: store, Log: slog.New(slog.DiscardHandler), Listener: l,
 		Authenticator: authn.Func(func(*http.Request) (*request.User, error) {
 			return &request.User{Name: "admin", Groups: []string{authn.Masters, authn.Authenticated}}, nil
 		}),
 		Kinds: registry.Kinds(s, registry.Config{
 			Store: store, ServiceCIDR: cidr, NodePorts: registry.PortRange{First: 30000, Last: 32767}, Now: time.Now,
-			Tokens: tokens, TokenAudiences: tokens.Audiences(), Identify: tokens,
+			Tokens: tokens, TokenAudiences: tokens.Audiences(), Identify: tokens, Access: access,
 		}),
 		OpenAPI:      &openapi.Documents{V2: docs.V2, V3: docs.V3, Paths: docs.Paths},
 		ServiceCIDR:  cidr,

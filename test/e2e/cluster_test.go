@@ -94,19 +94,23 @@ func (c *cluster) try(ctx context.Context, stdin, program string, args ...string
 // client speaks to the cluster as its administrator.
 func (c *cluster) client(t testing.TB) *client.Client {
 	t.Helper()
-	config, err := kubeconfig.Load(filepath.Join(c.dir, "kubeconfig"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, _, err := config.Client("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	api, err := client.New(scheme.New(), cfg)
+	api, err := c.connect()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return api
+}
+
+func (c *cluster) connect() (*client.Client, error) {
+	config, err := kubeconfig.Load(filepath.Join(c.dir, "kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	cfg, _, err := config.Client("")
+	if err != nil {
+		return nil, err
+	}
+	return client.New(scheme.New(), cfg)
 }
 
 var socketLine = regexp.MustCompile(`(?m)^  address = "(.*)"$`)

@@ -107,7 +107,20 @@ func withCluster(tests func() int) (code int, err error) {
 	if err := the.create(ctx); err != nil {
 		return 1, err
 	}
-	return tests(), nil
+	roles, err := watchRoles(the)
+	if err != nil {
+		return 1, err
+	}
+	code = tests()
+	problems := roles.finish(the)
+	if code != 0 || !wholeSuite() {
+		return code, nil
+	}
+	for _, p := range problems {
+		fmt.Fprintln(os.Stderr, "e2e:", p)
+		code = 1
+	}
+	return code, nil
 }
 
 // end deletes the cluster and says what it has left behind.

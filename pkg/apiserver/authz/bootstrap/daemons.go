@@ -115,11 +115,11 @@ func (p *Policy) controllers() {
 		{"generic-garbage-collector", []rbacv1.PolicyRule{rule("delete get list patch watch", "*", "*")}},
 		// So is what a namespace holds.
 		{"namespace-controller", []rbacv1.PolicyRule{
-			rule("delete deletecollection get list", "*", "*"),
+			rule("deletecollection list", "*", "*"),
 			rule("update", "core", "namespaces/finalize namespaces/status"),
 		}},
 		{"node-controller", []rbacv1.PolicyRule{
-			rule("get patch", "core", "nodes"),
+			rule("patch", "core", "nodes"),
 			rule("update", "core", "nodes/status"),
 			rule("delete", "core", "pods"),
 			rule("patch", "core", "pods/status"),
