@@ -167,15 +167,15 @@ func (a *Applier) Repair(ctx context.Context, set *rules.Set) (rules.Batch, int,
 
 // Cleanup removes every hook and every chain of ours.
 func Cleanup(ctx context.Context, k Kernel, hooks []rules.Hook) error {
+	a := NewApplier(k, nil)
+	existing, err := a.existing(ctx)
+	if err != nil || len(existing) == 0 { // a jump cannot be there without the chain it leads to
+		return err
+	}
 	for _, h := range hooks {
 		if err := k.Unhook(h); err != nil {
 			return err
 		}
-	}
-	a := NewApplier(k, nil)
-	existing, err := a.existing(ctx)
-	if err != nil {
-		return err
 	}
 	batch := rules.NewSet().Full(existing)
 	return a.write(ctx, batch)
