@@ -45,7 +45,7 @@ func (o *admissionOptions) podSecurity() (podsecurity.Config, error) {
 
 // admission is the chain with the rules that need this server's objects.
 func (s *Server) admission() admission.Chain {
-	chain := s.cfg.Admission
+	chain := s.restricted(s.cfg.Admission)
 	if s.cfg.Disabled.Has(registry.PodSecurity) {
 		return chain
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
@@ -29,8 +30,9 @@ type Attributes struct {
 	Subresource string
 	Namespace   string
 	Name        string
-	Object      scheme.Object // what will be stored; nil on delete
-	Old         scheme.Object // what is stored; nil on create. Never to be modified
+	Object      scheme.Object  // what will be stored; nil on delete
+	Old         scheme.Object  // what is stored; nil on create. Never to be modified
+	Body        runtime.Object // what an action (binding, eviction, token) was asked with; nil elsewhere
 	DryRun      bool
 	User        *request.User // nil: the server itself
 }

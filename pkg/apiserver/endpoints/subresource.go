@@ -142,7 +142,7 @@ func (c *call) act() error {
 	if err := c.nameBody(obj); err != nil {
 		return err
 	}
-	if err := c.admitSubresource(admission.Create); err != nil {
+	if err := c.admitSubresource(admission.Create, obj); err != nil {
 		return err
 	}
 	opts := &metav1.CreateOptions{DryRun: c.query()["dryRun"], FieldManager: o.manager, FieldValidation: o.validation}
@@ -185,10 +185,10 @@ func (c *call) nameBody(obj runtime.Object) error {
 	return nil
 }
 
-func (c *call) admitSubresource(op admission.Operation) error {
+func (c *call) admitSubresource(op admission.Operation, body runtime.Object) error {
 	a := &admission.Attributes{
 		Operation: op, Kind: c.res.Kind, Subresource: c.sub.Name, Namespace: c.info.Namespace, Name: c.info.Name,
-		DryRun: len(c.query()["dryRun"]) > 0, User: request.UserFrom(c.ctx),
+		Body: body, DryRun: len(c.query()["dryRun"]) > 0, User: request.UserFrom(c.ctx),
 	}
 	if err := admission.Run(c.ctx, c.res.api.Admission.Mutate, a); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (c *call) connectVerbs() map[string]handler {
 }
 
 func (c *call) connect() error {
-	if err := c.admitSubresource(admission.Connect); err != nil {
+	if err := c.admitSubresource(admission.Connect, nil); err != nil {
 		return err
 	}
 	c.sub.Connect(c.res.api, c.info.Namespace, c.info.Name, c.info.Rest).ServeHTTP(c.w, c.r)

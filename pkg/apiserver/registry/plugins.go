@@ -19,6 +19,11 @@ const (
 	Priority                 Plugin = "Priority"
 	TaintNodesByCondition    Plugin = "TaintNodesByCondition"
 	PodSecurity              Plugin = "PodSecurity"
+
+	NodeRestriction               Plugin = "NodeRestriction"
+	CertificateApproval           Plugin = "CertificateApproval"
+	CertificateSigning            Plugin = "CertificateSigning"
+	CertificateSubjectRestriction Plugin = "CertificateSubjectRestriction"
 )
 
 func plugins() []Plugin {
@@ -26,6 +31,7 @@ func plugins() []Plugin {
 		NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority,
 		TaintNodesByCondition,
 		PodSecurity,
+		NodeRestriction, CertificateApproval, CertificateSigning, CertificateSubjectRestriction,
 	}
 }
 

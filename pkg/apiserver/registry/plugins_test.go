@@ -16,7 +16,7 @@ func TestDisabledPlugins(t *testing.T) {
 		want            string // the error's; "": none
 	}{
 		{enable: []string{"NamespaceLifecycle", "Priority"}, disable: []string{"ServiceAccount"}},
-		{enable: []string{"NodeRestriction"}, want: `enable-admission-plugins plugin "NodeRestriction" is unknown; known: NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority`},
+		{enable: []string{"ExtendedResourceToleration"}, want: `enable-admission-plugins plugin "ExtendedResourceToleration" is unknown; known: NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority`},
 		{disable: []string{"serviceaccount"}, want: `disable-admission-plugins plugin "serviceaccount" is unknown`},
 		{enable: []string{"Priority"}, disable: []string{"Priority"}, want: "overlapped"},
 	} {

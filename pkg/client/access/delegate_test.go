@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"podium/pkg/client"
 	"podium/pkg/client/access"
@@ -58,7 +57,7 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 		a.asked = append(a.asked, review.Spec.User+" "+what)
 		review.Status.Allowed = strings.HasPrefix(what, "get ")
 	}
-	out, err := a.scheme.Encode(obj.(runtime.Object), scheme.Protobuf)
+	out, err := a.scheme.Encode(obj, scheme.Protobuf)
 	if err != nil {
 		return nil, err
 	}

@@ -88,11 +88,14 @@ func checkKubeletServing(r *x509.CertificateRequest, usages []certificatesv1.Key
 	return checkUsages(usages, certificatesv1.UsageServerAuth)
 }
 
+// The texts are upstream's: they become the condition's message.
 var (
 	errOrganization = errors.New("subject organization is not system:nodes")
-	errCommonName   = errors.New("subject common name does not begin with system:node:")
-	errEmail        = errors.New("Email subjectAltNames are not allowed")
-	errURI          = errors.New("URI subjectAltNames are not allowed")
+	//lint:ignore ST1005 upstream's text ends so
+	errCommonName = errors.New("subject common name does not begin with system:node:")
+	//lint:ignore ST1005 upstream's text begins so
+	errEmail = errors.New("Email subjectAltNames are not allowed")
+	errURI   = errors.New("URI subjectAltNames are not allowed")
 )
 
 func ofNodes(r *x509.CertificateRequest) bool {

@@ -1,0 +1,8 @@
+// Package noderestriction is the admission plugin NodeRestriction: what a
+// kubelet may write, whatever its role allows. It writes its own Node, and of
+// that neither taints nor the labels by which workloads are kept away from
+// nodes; statuses of its own pods, which it may also evict and delete; mirror
+// pods bound to itself that refer to nothing in the API; its own Lease; and it
+// asks for tokens of its own pods only.
+// https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
+package noderestriction

@@ -1,0 +1,133 @@
+package noderestriction
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// mirrorPod is the image in the API of a pod that the node has from elsewhere.
+// It belongs to the node, and gets nothing from the API.
+func (r *rules) mirrorPod(pod *corev1.Pod) error {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
+		return r.no("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, r.node)
+	}
+	if pod.Spec.NodeName != r.node {
+		return r.no("node %q can only create pods with spec.nodeName set to itself", r.node)
+	}
+	if err := r.owned(pod); err != nil {
+		return err
+	}
+	if what := refersTo(&pod.Spec); what != "" {
+		return r.no("node %q can not create pods that reference %s", r.node, what)
+	}
+	return nil
+}
+
+// owned wants the node as the pod's only owner.
+func (r *rules) owned(pod *corev1.Pod) error {
+	if len(pod.OwnerReferences) > 1 {
+		return r.no("node %q can only create pods with a single owner reference set to itself", r.node)
+	}
+	if len(pod.OwnerReferences) == 0 {
+		return r.no("node %q can only create pods with an owner reference set to itself", r.node)
+	}
+	owner := pod.OwnerReferences[0]
+	if owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != r.node {
+		return r.no("node %q can only create pods with an owner reference set to itself", r.node)
+	}
+	if owner.Controller == nil || !*owner.Controller {
+		return r.no("node %q can only create pods with a controller owner reference set to itself", r.node)
+	}
+	if owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion {
+		return r.no("node %q must not set blockOwnerDeletion on an owner reference", r.node)
+	}
+	node, err := r.objects.Get(r.ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "", r.node)
+	switch {
+	case apierrors.IsNotFound(err):
+		return err
+	case err != nil:
+		return r.no("error looking up node %s to verify uid: %v", r.node, err)
+	case owner.UID != node.GetUID():
+		return r.no("node %s UID mismatch: expected %s got %s", r.node, owner.UID, node.GetUID())
+	}
+	return nil
+}
+
+// refersTo is the first sort of objects of the API that a pod gets something
+// from, "" if there is none. The volumes of other sorts that could are refused
+// for every pod.
+func refersTo(spec *corev1.PodSpec) string {
+	if spec.ServiceAccountName != "" {
+		return "a service account"
+	}
+	if len(spec.ImagePullSecrets) > 0 {
+		return "secrets"
+	}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers, ephemeral(spec)} {
+		for i := range list {
+			if what := fromEnvironment(&list[i]); what != "" {
+				return what
+			}
+		}
+	}
+	for i := range spec.Volumes {
+		if what := fromVolume(&spec.Volumes[i]); what != "" {
+			return what
+		}
+	}
+	return ""
+}
+
+func ephemeral(spec *corev1.PodSpec) (out []corev1.Container) {
+	for _, c := range spec.EphemeralContainers {
+		out = append(out, corev1.Container(c.EphemeralContainerCommon))
+	}
+	return out
+}
+
+func fromEnvironment(c *corev1.Container) string {
+	for _, e := range c.EnvFrom {
+		switch {
+		case e.SecretRef != nil:
+			return "secrets"
+		case e.ConfigMapRef != nil:
+			return "configmaps"
+		}
+	}
+	for _, e := range c.Env {
+		switch {
+		case e.ValueFrom == nil:
+		case e.ValueFrom.SecretKeyRef != nil:
+			return "secrets"
+		case e.ValueFrom.ConfigMapKeyRef != nil:
+			return "configmaps"
+		}
+	}
+	return ""
+}
+
+func fromVolume(v *corev1.Volume) string {
+	switch {
+	case v.Secret != nil, v.CSI != nil && v.CSI.NodePublishSecretRef != nil:
+		return "secrets"
+	case v.ConfigMap != nil:
+		return "configmaps"
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+		return "persistentvolumeclaims"
+	case v.Projected == nil:
+		return ""
+	}
+	for _, source := range v.Projected.Sources {
+		switch {
+		case source.Secret != nil:
+			return "secrets"
+		case source.ConfigMap != nil:
+			return "configmaps"
+		case source.ClusterTrustBundle != nil:
+			return "clustertrustbundles"
+		case source.ServiceAccountToken != nil:
+			return "a service account"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,76 @@
+package noderestriction
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"podium/pkg/apiserver/admission"
+)
+
+// ownNode: a node writes its own Node, and steers no workloads to itself.
+func (r *rules) ownNode() error {
+	if r.Name != r.node {
+		return r.no("node %q is not allowed to modify node %q", r.node, r.Name)
+	}
+	switch r.Operation {
+	case admission.Create:
+		if bad := forbidden(r.Object.(*corev1.Node).Labels, nil); len(bad) > 0 {
+			return r.no("node %q is not allowed to set the following labels: %s", r.node, strings.Join(bad, ", "))
+		}
+	case admission.Update:
+		next, old := r.Object.(*corev1.Node), r.Old.(*corev1.Node)
+		if !apiequality.Semantic.DeepEqual(next.Spec.Taints, old.Spec.Taints) {
+			return r.no("node %q is not allowed to modify taints", r.node)
+		}
+		if bad := forbidden(next.Labels, old.Labels); len(bad) > 0 {
+			return r.no("is not allowed to modify labels: %s", strings.Join(bad, ", "))
+		}
+	}
+	return nil
+}
+
+// forbidden are the labels that differ and are not a node's to set.
+func forbidden(a, b map[string]string) []string {
+	var out []string
+	for _, pair := range [][2]map[string]string{{a, b}, {b, a}} {
+		for key, value := range pair[0] {
+			other, there := pair[1][key]
+			if (!there || other != value) && !kubelets(key) && !slices.Contains(out, key) {
+				out = append(out, key)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// kubelets says whether a label is a kubelet's to set: those outside of
+// Kubernetes' domains, and of these the few that describe the machine.
+func kubelets(key string) bool {
+	domain, _, ok := strings.Cut(key, "/")
+	if !ok {
+		return true
+	}
+	switch {
+	case within(domain, corev1.LabelNamespaceNodeRestriction):
+		return false
+	case !within(domain, "kubernetes.io") && !within(domain, "k8s.io"):
+		return true
+	case within(domain, corev1.LabelNamespaceSuffixKubelet), within(domain, corev1.LabelNamespaceSuffixNode):
+		return true
+	}
+	switch key {
+	case corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+		corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch":
+		return true
+	}
+	return false
+}
+
+// within says whether a domain is root or below it.
+func within(domain, root string) bool {
+	return domain == root || strings.HasSuffix(domain, "."+root)
+}

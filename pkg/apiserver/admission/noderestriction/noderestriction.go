@@ -1,0 +1,164 @@
+package noderestriction
+
+import (
+	"context"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/request"
+	"podium/pkg/scheme"
+)
+
+// Objects reads what the rules compare with.
+type Objects interface {
+	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error)
+}
+
+// rules hold for one write of one node.
+type rules struct {
+	*admission.Attributes
+	ctx     context.Context
+	node    string
+	objects Objects
+}
+
+// New is the rule. objects is asked while requests are served.
+func New(objects Objects) admission.Func {
+	return func(ctx context.Context, a *admission.Attributes) error {
+		name, ok := nodeOf(a.User)
+		if !ok {
+			return nil
+		}
+		r := rules{Attributes: a, ctx: ctx, node: name, objects: objects}
+		if name == "" {
+			return r.no("could not determine node from user %q", a.User.Name)
+		}
+		switch a.Kind.GVR().GroupResource().String() {
+		case "pods":
+			return r.pod()
+		case "nodes":
+			return r.ownNode()
+		case "serviceaccounts":
+			return r.token()
+		case "leases.coordination.k8s.io":
+			return r.lease()
+		}
+		return nil
+	}
+}
+
+// nodeOf is the node that a user is.
+func nodeOf(u *request.User) (name string, ok bool) {
+	if u == nil || !u.In("system:nodes") {
+		return "", false
+	}
+	return strings.CutPrefix(u.Name, "system:node:")
+}
+
+func (r *rules) no(format string, args ...any) error {
+	return admission.Forbidden(r.Attributes, format, args...)
+}
+
+func (r *rules) pod() error {
+	switch r.Subresource {
+	case "":
+		return r.wholePod()
+	case "status":
+		return r.podStatus()
+	case "eviction":
+		pod, err := r.existing(r.Namespace, r.Name)
+		if err != nil {
+			return err
+		}
+		if pod.Spec.NodeName != r.node {
+			return r.no("node %s can only evict pods with spec.nodeName set to itself", r.node)
+		}
+		return nil
+	}
+	return r.no("unexpected pod subresource %q, only 'status' and 'eviction' are allowed", r.Subresource)
+}
+
+func (r *rules) existing(namespace, name string) (*corev1.Pod, error) {
+	obj, err := r.objects.Get(r.ctx, corev1.SchemeGroupVersion.WithResource("pods"), namespace, name)
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		return nil, r.no("%v", err)
+	}
+	return obj.(*corev1.Pod), nil
+}
+
+func (r *rules) wholePod() error {
+	switch r.Operation {
+	case admission.Create:
+		return r.mirrorPod(r.Object.(*corev1.Pod))
+	case admission.Delete:
+		if r.Old.(*corev1.Pod).Spec.NodeName != r.node {
+			return r.no("node %q can only delete pods with spec.nodeName set to itself", r.node)
+		}
+		return nil
+	}
+	return r.no("unexpected operation %q, node %q can only create and delete mirror pods", r.Operation, r.node)
+}
+
+func (r *rules) podStatus() error {
+	if r.Operation != admission.Update {
+		return r.no("unexpected operation %q", r.Operation)
+	}
+	old, next := r.Old.(*corev1.Pod), r.Object.(*corev1.Pod)
+	switch {
+	case old.Spec.NodeName != r.node:
+		return r.no("node %q can only update pod status for pods with spec.nodeName set to itself", r.node)
+	case !labels.Equals(old.Labels, next.Labels):
+		return r.no("node %q cannot update labels through pod status", r.node)
+	case !apiequality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, next.Status.ResourceClaimStatuses):
+		return r.no("node %q cannot update resource claim statues", r.node)
+	}
+	return nil
+}
+
+// token: only what is bound to a pod of this node.
+func (r *rules) token() error {
+	if r.Operation != admission.Create || r.Subresource != "token" {
+		return nil
+	}
+	ask, ok := r.Body.(*authenticationv1.TokenRequest)
+	if !ok {
+		return r.no("unexpected type %T", r.Body)
+	}
+	ref := ask.Spec.BoundObjectRef
+	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "" {
+		return r.no("node requested token not bound to a pod")
+	}
+	if ref.UID == "" {
+		return r.no("node requested token with a pod binding without a uid")
+	}
+	pod, err := r.existing(r.Namespace, ref.Name)
+	switch {
+	case err != nil:
+		return err
+	case ref.UID != pod.UID:
+		return r.no("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+	case pod.Spec.NodeName != r.node:
+		return r.no("node requested token bound to a pod scheduled on a different node")
+	}
+	return nil
+}
+
+func (r *rules) lease() error {
+	switch {
+	case r.Namespace != corev1.NamespaceNodeLease:
+		return r.no("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+	case r.Name != r.node:
+		return r.no("can only access node lease with the same name as the requesting node")
+	}
+	return nil
+}

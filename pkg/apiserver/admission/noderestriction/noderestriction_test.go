@@ -1,0 +1,172 @@
+package noderestriction_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/noderestriction"
+	"podium/pkg/apiserver/registry"
+	"podium/pkg/apiserver/request"
+	"podium/pkg/scheme"
+)
+
+// stored are the objects that there are: two nodes with a pod each.
+type stored map[string]scheme.Object
+
+func (s stored) Get(_ context.Context, gvr schema.GroupVersionResource, _, name string) (scheme.Object, error) {
+	if obj := s[gvr.Resource+"/"+name]; obj != nil {
+		return obj, nil
+	}
+	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+}
+
+func pod(name, node string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "uid-of-pod"}, Spec: corev1.PodSpec{NodeName: node}}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func node(name string, labels ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid-of-node", Labels: map[string]string{}}}
+	for _, l := range labels {
+		key, value, _ := strings.Cut(l, "=")
+		n.Labels[key] = value
+	}
+	return n
+}
+
+// mirror is a mirror pod of node a.
+func mirror(change ...func(*corev1.Pod)) *corev1.Pod {
+	p := pod("static-a", "a")
+	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "a", UID: "uid-of-node", Controller: new(true)}}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func labelled(p *corev1.Pod) { p.Labels = map[string]string{"app": "bank"} }
+
+func volume(source corev1.VolumeSource) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: source}} }
+}
+
+func container(c corev1.Container) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{c} }
+}
+
+func token(pod string) *authenticationv1.TokenRequest {
+	return &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+		APIVersion: "v1", Kind: "Pod", Name: pod, UID: "uid-of-pod"}}}
+}
+
+func TestWhatNodeAMayWrite(t *testing.T) {
+	objects := stored{"pods/mine": pod("mine", "a"), "pods/theirs": pod("theirs", "b"), "nodes/a": node("a"), "nodes/b": node("b")}
+	kinds := map[string]*registry.Kind{}
+	for _, k := range scheme.New().Kinds() {
+		kinds[k.Resource] = &registry.Kind{Kind: k}
+	}
+	lease := func(ns, name string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	}
+	tainted := node("a")
+	tainted.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	unbound := &authenticationv1.TokenRequest{}
+	other := token("mine")
+	other.Spec.BoundObjectRef.UID = "another"
+	without := token("mine")
+	without.Spec.BoundObjectRef.UID = ""
+	secret := &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{}}
+	for name, row := range map[string]struct {
+		op       admission.Operation
+		resource string
+		name     string
+		old, new scheme.Object
+		body     runtime.Object
+		want     string // part of the refusal; "": allowed
+	}{
+		"status of its pod":               {admission.Update, "pods/status", "mine", pod("mine", "a"), pod("mine", "a"), nil, ""},
+		"status of another's pod":         {admission.Update, "pods/status", "theirs", pod("theirs", "b"), pod("theirs", "b"), nil, "can only update pod status for pods with spec.nodeName set to itself"},
+		"status of a pod on no node":      {admission.Update, "pods/status", "free", pod("free", ""), pod("free", ""), nil, "can only update pod status"},
+		"labels by way of the status":     {admission.Update, "pods/status", "mine", pod("mine", "a"), pod("mine", "a", labelled), nil, "cannot update labels through pod status"},
+		"the pod itself":                  {admission.Update, "pods", "mine", pod("mine", "a"), pod("mine", "a"), nil, "can only create and delete mirror pods"},
+		"delete its pod":                  {admission.Delete, "pods", "mine", pod("mine", "a"), nil, nil, ""},
+		"delete another's pod":            {admission.Delete, "pods", "theirs", pod("theirs", "b"), nil, nil, "can only delete pods with spec.nodeName set to itself"},
+		"evict its pod":                   {admission.Create, "pods/eviction", "mine", nil, nil, nil, ""},
+		"evict another's pod":             {admission.Create, "pods/eviction", "theirs", nil, nil, nil, "can only evict pods"},
+		"evict nothing":                   {admission.Create, "pods/eviction", "ghost", nil, nil, nil, "not found"},
+		"bind a pod":                      {admission.Create, "pods/binding", "mine", nil, nil, nil, `unexpected pod subresource "binding"`},
+		"exec into its pod":               {admission.Connect, "pods/exec", "mine", nil, nil, nil, `unexpected pod subresource "exec"`},
+		"a mirror pod":                    {admission.Create, "pods", "static-a", nil, mirror(), nil, ""},
+		"a pod that is no mirror":         {admission.Create, "pods", "p", nil, pod("p", "a"), nil, "can only create mirror pods"},
+		"a mirror on another node":        {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.Spec.NodeName = "b" }), nil, "can only create pods with spec.nodeName set to itself"},
+		"a mirror without owner":          {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences = nil }), nil, "with an owner reference set to itself"},
+		"a mirror of another node":        {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences[0].Name = "b" }), nil, "with an owner reference set to itself"},
+		"a mirror of an earlier node":     {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences[0].UID = "old" }), nil, "UID mismatch"},
+		"a mirror that keeps the node":    {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences[0].BlockOwnerDeletion = new(true) }), nil, "must not set blockOwnerDeletion"},
+		"a mirror with an account":        {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "root" }), nil, "reference a service account"},
+		"a mirror with a secret volume":   {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}})), nil, "reference secrets"},
+		"a mirror with a projected token": {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}})), nil, "reference a service account"},
+		"a mirror with a config map":      {admission.Create, "pods", "p", nil, mirror(container(corev1.Container{EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{}}}})), nil, "reference configmaps"},
+		"a mirror with a secret variable": {admission.Create, "pods", "p", nil, mirror(container(corev1.Container{Env: []corev1.EnvVar{{Name: "A"}, {Name: "B", ValueFrom: secret}}})), nil, "reference secrets"},
+		"a mirror with a claim":           {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}})), nil, "reference persistentvolumeclaims"},
+		"a mirror with an empty folder":   {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})), nil, ""},
+
+		"its node":                {admission.Create, "nodes", "a", nil, node("a", "kubernetes.io/hostname=a", "disk=ssd", "node.kubernetes.io/kind=big"), nil, ""},
+		"another node":            {admission.Create, "nodes", "b", nil, node("b"), nil, `is not allowed to modify node "b"`},
+		"another node's status":   {admission.Update, "nodes/status", "b", node("b"), node("b"), nil, `is not allowed to modify node "b"`},
+		"its status":              {admission.Update, "nodes/status", "a", node("a"), node("a"), nil, ""},
+		"the role control plane":  {admission.Create, "nodes", "a", nil, node("a", "node-role.kubernetes.io/control-plane="), nil, "is not allowed to set the following labels: node-role.kubernetes.io/control-plane"},
+		"a label kept from nodes": {admission.Update, "nodes", "a", node("a"), node("a", "x.node-restriction.kubernetes.io/pci=true"), nil, "is not allowed to modify labels: x.node-restriction"},
+		"without that label":      {admission.Update, "nodes/status", "a", node("a", "node-restriction.kubernetes.io/pci=true"), node("a"), nil, "is not allowed to modify labels: node-restriction"},
+		"a label of its own":      {admission.Update, "nodes", "a", node("a"), node("a", "example.com/rack=7", "topology.kubernetes.io/zone=z"), nil, ""},
+		"its taints":              {admission.Update, "nodes", "a", tainted, node("a"), nil, "is not allowed to modify taints"},
+		"delete another node":     {admission.Delete, "nodes", "b", node("b"), nil, nil, `is not allowed to modify node "b"`},
+		"delete itself":           {admission.Delete, "nodes", "a", node("a"), nil, nil, ""},
+
+		"a token of its pod":             {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("mine"), ""},
+		"a token of another's pod":       {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("theirs"), "pod scheduled on a different node"},
+		"a token bound to nothing":       {admission.Create, "serviceaccounts/token", "sa", nil, nil, unbound, "not bound to a pod"},
+		"a token of an earlier pod":      {admission.Create, "serviceaccounts/token", "sa", nil, nil, other, "does not match the UID in record"},
+		"a token of any pod of the name": {admission.Create, "serviceaccounts/token", "sa", nil, nil, without, "without a uid"},
+		"a token of no pod":              {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("ghost"), "not found"},
+
+		"its lease":          {admission.Update, "leases", "a", lease("kube-node-lease", "a"), lease("kube-node-lease", "a"), nil, ""},
+		"another's lease":    {admission.Update, "leases", "b", lease("kube-node-lease", "b"), lease("kube-node-lease", "b"), nil, "same name as the requesting node"},
+		"the leader's lease": {admission.Update, "leases", "a", lease("kube-system", "a"), lease("kube-system", "a"), nil, `"kube-node-lease" system namespace`},
+		"what else there is": {admission.Create, "events", "e", nil, &corev1.Event{}, nil, ""},
+	} {
+		resource, sub, _ := strings.Cut(row.resource, "/")
+		a := &admission.Attributes{Operation: row.op, Kind: kinds[resource], Subresource: sub, Name: row.name, Old: row.old, Object: row.new, Body: row.body,
+			User: &request.User{Name: "system:node:a", Groups: []string{"system:nodes"}}}
+		if kinds[resource].Namespaced {
+			a.Namespace = "ns"
+		}
+		for _, obj := range []scheme.Object{row.old, row.new} {
+			if obj != nil && obj.GetNamespace() != "" {
+				a.Namespace = obj.GetNamespace()
+			}
+		}
+		err := noderestriction.New(objects)(t.Context(), a)
+		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+			t.Errorf("%s: %v, want %q", name, err, row.want)
+		}
+		a.User = &request.User{Name: "ann", Groups: []string{"system:masters"}}
+		if err := noderestriction.New(objects)(t.Context(), a); err != nil {
+			t.Errorf("%s, by one who is no node: %v", name, err)
+		}
+	}
+}
