@@ -53,7 +53,7 @@ func newCommand(f *Factory) *cobra.Command {
 		newPortForward(f, runPortForward), newCopy(f, runCopy))
 	group("cluster", "Clusters:",
 		newCluster(f), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
-		newVersion(f, runVersion), newAuth(f), newConfig(f))
+		newVersion(f, runVersion), newAuth(f), newCertificate(f, runCertificate), newConfig(f))
 	group("machine", "This machine (systemd):",
 		newInit(f.IO, machine.Init), newJoin(f.IO, machine.Join), newToken(f.IO), newReset(f.IO, machine.Reset),
 		newCerts(f.IO, machine.CheckCertificates, machine.RenewCertificates),
