@@ -37,6 +37,7 @@ func Create(ctx context.Context, cfg Config) error {
 		{"kube-apiserver ready", cfg.apiserverReady},
 		{"cluster-dns applied", plain(cfg.applyDNS)},
 		{"node " + cfg.Node + " Ready", cfg.nodeReady},
+		{"kubelet serves", cfg.kubeletServes},
 		{"cluster-dns answers", cfg.dnsAnswers},
 	} {
 		if err := steps.Do(ctx, step.name, step.run); err != nil {
@@ -144,4 +145,17 @@ func (c *Config) nodeReady(ctx context.Context, waiting func(string)) error {
 		}
 		return fmt.Errorf("the kubelet has not reported yet")
 	}, "kube-apiserver", "kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager")
+}
+
+// kubeletServes waits for the kubelet's serving certificate, without which
+// there are no logs: it is asked for when the node is registered.
+func (c *Config) kubeletServes(ctx context.Context, waiting func(string)) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	return c.wait(ctx, waiting, func(ctx context.Context) error {
+		_, _, err := cl.Do(ctx, client.Request{Method: "GET", Path: "/api/v1/nodes/" + c.Node + "/proxy/healthz"})
+		return err
+	}, "kube-apiserver", "kubelet", "kube-controller-manager")
 }

@@ -65,8 +65,9 @@ func (c *Config) daemons() []process {
 			"--cluster-domain=cluster.local",
 			"--pod-logs-dir="+c.path("pods"),
 			"--client-ca-file="+pki("ca.crt"),
-			"--tls-cert-file="+pki("kubelet-serving.crt"),
-			"--tls-private-key-file="+pki("kubelet-serving.key"),
+			"--cert-dir="+c.path("kubelet-pki"),
+			"--rotate-certificates",
+			"--rotate-server-certificates",
 		),
 		daemon("kube-proxy", append([]string{
 			"--kubeconfig=" + conf("kube-proxy"),

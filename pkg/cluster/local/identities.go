@@ -41,8 +41,7 @@ func (c *Config) identities(context.Context) error {
 		id   pki.Identity
 	}{
 		{"apiserver", pki.Identity{Name: "kube-apiserver", Hosts: servers}},
-		{"apiserver-kubelet-client", pki.Identity{Name: "kube-apiserver-kubelet-client", Groups: []string{"system:masters"}}},
-		{"kubelet-serving", pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}, Hosts: []string{c.Node, c.NodeIP}}},
+		{"apiserver-kubelet-client", pki.Identity{Name: "kube-apiserver-kubelet-client"}},
 		{"admin", pki.Identity{Name: "kubernetes-admin", Groups: []string{"system:masters"}}},
 		{"kubelet", pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}}},
 		{"kube-proxy", pki.Identity{Name: "system:kube-proxy"}},

@@ -52,7 +52,7 @@ func (c *Config) controlPlaneCertificates() []certificate {
 		{name: "etcd/peer", authority: etcdCA, id: pki.Identity{Name: c.Node, Hosts: local}},
 		{name: "apiserver-etcd-client", authority: etcdCA, id: pki.Identity{Name: "kube-apiserver-etcd-client"}},
 		{name: "apiserver", authority: clusterCA, id: pki.Identity{Name: "kube-apiserver", Hosts: c.apiserverHosts()}},
-		{name: "apiserver-kubelet-client", authority: clusterCA, id: pki.Identity{Name: "kube-apiserver-kubelet-client", Groups: []string{"system:masters"}}},
+		{name: "apiserver-kubelet-client", authority: clusterCA, id: pki.Identity{Name: "kube-apiserver-kubelet-client"}},
 		{name: "admin", authority: clusterCA, kubeconfig: "admin.conf", id: pki.Identity{Name: "kubernetes-admin", Groups: []string{"system:masters"}}},
 		{name: "kube-controller-manager", authority: clusterCA, kubeconfig: kubeconfigs + "/kube-controller-manager.conf", id: pki.Identity{Name: "system:kube-controller-manager"}},
 		{name: "kube-scheduler", authority: clusterCA, kubeconfig: kubeconfigs + "/kube-scheduler.conf", id: pki.Identity{Name: "system:kube-scheduler"}},

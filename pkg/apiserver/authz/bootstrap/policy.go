@@ -146,7 +146,7 @@ func (p *Policy) clients() {
 		rule("get list watch", "storage.k8s.io", "storageclasses"),
 		rule("watch", "core", "events"),
 		rule("create patch update", "core events.k8s.io", "events"))
-	p.clusterRole("system:kubelet-api-admin",
+	p.clusterRoleFor("system:kubelet-api-admin", users("kube-apiserver-kubelet-client"), // the API server, on its way to a node
 		rule("get list watch", "core", "nodes"),
 		rule("proxy", "core", "nodes"),
 		rule("*", "core", "nodes/configz nodes/healthz nodes/log nodes/metrics nodes/pods nodes/proxy nodes/stats"))
