@@ -215,8 +215,8 @@ func TestKubeletTrustsOnlyTheApiserver(t *testing.T) {
 		cert *tls.Certificate
 		want int
 	}{
-		{"/healthz", nil, 200}, {"/pods", nil, 401}, {"/exec/ns/p/c", nil, 401}, {"/pods", stranger, 403}, {"/pods", admin, 200},
-		{"/stats/summary", admin, 200}, {"/runningpods/", admin, 200}, {"/metrics", stranger, 404}, {"/debug/pprof/", admin, 404},
+		{"/healthz", nil, 401}, {"/healthz", admin, 200}, {"/pods", nil, 401}, {"/exec/ns/p/c", nil, 401}, {"/pods", stranger, 403}, {"/pods", admin, 200},
+		{"/stats/summary", admin, 200}, {"/runningpods/", admin, 200}, {"/metrics", stranger, 403}, {"/debug/pprof/", admin, 404},
 		{"/exec/ns/p/c?command=x&output=1", admin, 400}, {"/metrics/resource", admin, 200}, {"/metrics/cadvisor", stranger, 403},
 	} {
 		if got := get(tc.path, tc.cert); got != tc.want {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -85,7 +87,7 @@ func newStack(t *testing.T, n network, run func(*process) int) *stack {
 	s.serve(kubeletAddress, s.ca.server(t, "node-1"), server.New(server.Config{
 		NodeName: "node-1", Pods: func() []*corev1.Pod { return s.pods }, Runtime: s.runtime, RootDir: "/", LogsDir: os.TempDir(),
 		Streaming: &http.Transport{DialContext: n.dial, DisableKeepAlives: true},
-		Access:    access.New(access.Config{}), // certificates alone, of which that of system:masters may do everything
+		Access:    masters{access.New(access.Config{})},
 	}))
 	cert := s.ca.client(t, "kube-apiserver-kubelet-client", "system:masters")
 	s.proxy = nodeproxy.New(nodeproxy.Config{Dial: n.dial,
@@ -98,6 +100,13 @@ func newStack(t *testing.T, n network, run func(*process) int) *stack {
 	}
 	s.client = c
 	return s
+}
+
+// masters knows certificates, and lets the API's own do everything.
+type masters struct{ *access.Delegate }
+
+func (masters) MayResource(_ context.Context, u *access.User, _ authorizationv1.ResourceAttributes) (bool, error) {
+	return slices.Contains(u.Groups, "system:masters"), nil
 }
 
 func (s *stack) serve(address string, cfg *tls.Config, h http.Handler) {
