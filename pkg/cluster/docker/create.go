@@ -79,7 +79,7 @@ func (c *creation) make(ctx context.Context, steps *progress.Steps) error {
 	}
 	all = append(all, step{"kubeconfig written", c.writeKubeconfig})
 	if c.Wait > 0 && c.Cluster.Networking.PodNetwork != v1alpha1.PodNetworkNone { // an add-on's work
-		all = append(all, step{"nodes Ready", c.nodesReady})
+		all = append(all, step{"nodes Ready", c.nodesReady}, step{"names served", c.namesServed})
 	}
 	for _, s := range all {
 		if err := steps.Do(ctx, s.name, s.run); err != nil {
@@ -132,7 +132,7 @@ const booted = `until systemctl is-system-running 2>/dev/null | grep -qE 'starti
 
 // podium runs a subcommand of podium on a node, once its systemd is up.
 func (c *creation) podium(ctx context.Context, n *node, waiting func(string), args ...string) error {
-	out := &lastLine{to: c.verbose, tell: waiting}
+	out := &steps{to: c.verbose, tell: waiting}
 	err := c.Engine.run(ctx, nil, out, append([]string{"exec", n.name, "sh", "-c", booted, "sh", "podium"}, args...)...)
 	if err == nil {
 		return nil

@@ -413,6 +413,24 @@ func TestFailuresAreOnlyMadeOnNodes(t *testing.T) {
 	}
 }
 
+func TestOnlyStepsOfANodeAreShown(t *testing.T) {
+	var shown bytes.Buffer
+	var told []string
+	w := &steps{to: newIndent(&shown), tell: func(s string) { told = append(told, s) }}
+	for _, part := range []string{" ✓ preflight checks                     0.48s\n … imag", "es loaded   2.00s  waits\n\n  podium join 10.87.0.2:6443 --token abcdef.0123456789abcdef\n", "   the control plane is up              5.67s\n"} {
+		if n, err := io.WriteString(w, part); n != len(part) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	want := "        ✓ preflight checks                     0.48s\n        … images loaded   2.00s  waits\n          the control plane is up              5.67s\n"
+	if d := cmp.Diff(want, shown.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"✓ preflight checks                     0.48s", "… images loaded   2.00s  waits", "the control plane is up              5.67s"}, told); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 func TestAnArchiveStaysInItsFolder(t *testing.T) {
 	pack := func(names ...string) *bytes.Buffer {
 		var b bytes.Buffer

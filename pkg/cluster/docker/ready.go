@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -68,6 +69,27 @@ func ready(n *corev1.Node) error {
 		return fmt.Errorf("%s: %s", cond.Reason, cond.Message)
 	}
 	return fmt.Errorf("the kubelet has not reported yet")
+}
+
+// namesServed waits until the cluster's name servers are available.
+func (c *creation) namesServed(ctx context.Context, waiting func(string)) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	deployments := client.For[*appsv1.Deployment](cl).In("kube-system")
+	return c.poll(ctx, waiting, func(ctx context.Context) error {
+		d, err := deployments.Get(ctx, "cluster-dns")
+		if err != nil {
+			return err
+		}
+		for _, cond := range d.Status.Conditions {
+			if cond.Type == appsv1.DeploymentAvailable && cond.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d of %d pods of cluster-dns are available", d.Status.AvailableReplicas, *d.Spec.Replicas)
+	})
 }
 
 // poll asks until check passes, or the configured patience ends.

@@ -2,8 +2,10 @@ package docker
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -53,16 +55,31 @@ func (w *indent) Write(p []byte) (int, error) {
 	}
 }
 
-// lastLine passes on what it gets and tells each line, for those who wait.
-type lastLine struct {
+// steps passes on the lines of what it gets that tell of steps, and tells each
+// to those who wait. The rest is for operators: a join command, with its token,
+// among it.
+type steps struct {
 	to   io.Writer
 	tell func(string)
+	part []byte
 }
 
-func (w *lastLine) Write(p []byte) (int, error) {
-	lines := strings.Split(strings.TrimRight(string(p), "\n"), "\n")
-	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
-		w.tell(last)
+var stepLine = regexp.MustCompile(` \d+\.\d\ds\b`)
+
+func (w *steps) Write(p []byte) (int, error) {
+	w.part = append(w.part, p...)
+	for {
+		line, rest, whole := bytes.Cut(w.part, []byte("\n"))
+		if !whole {
+			return len(p), nil
+		}
+		w.part = rest
+		if !stepLine.Match(line) {
+			continue
+		}
+		w.tell(strings.TrimSpace(string(line)))
+		if _, err := fmt.Fprintf(w.to, "%s\n", line); err != nil {
+			return 0, err
+		}
 	}
-	return w.to.Write(p)
 }
