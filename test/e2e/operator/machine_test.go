@@ -12,17 +12,18 @@ import (
 	"time"
 )
 
-// image is what `make node-image` builds. Only its base is used: what it
-// brings of Podium is taken away first.
-const image = "localhost/podium/node:v1"
+// base is the Debian that `make node-image` starts from: systemd and what the
+// package depends on, nothing of Podium.
+const base = "localhost/podium/node-base"
 
 // needs skips the test where there is no Docker engine, no image or no package.
-func needs(t *testing.T) (deb string) {
+func needs(t *testing.T) (image, deb string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root may run node containers")
 	}
-	if out, err := exec.Command("docker", "image", "inspect", "-f", "{{.Id}}", image).CombinedOutput(); err != nil {
+	out, err := exec.Command("docker", "images", "--quiet", base).CombinedOutput()
+	if image, _, _ = strings.Cut(string(out), "\n"); err != nil || image == "" {
 		t.Skipf("no node image (make node-image): %s", out)
 	}
 	found, err := filepath.Glob("../../../_deb/*.deb")
@@ -35,7 +36,7 @@ func needs(t *testing.T) (deb string) {
 			newest = f
 		}
 	}
-	return newest
+	return image, newest
 }
 
 func stat(t *testing.T, file string) os.FileInfo {
@@ -62,14 +63,17 @@ func network(t *testing.T) string {
 	return name
 }
 
-// boot starts a machine without anything of Podium on it.
-func boot(t *testing.T, network, name string) *machine {
+// boot starts a machine without anything of Podium on it but what makes a
+// container one: the entrypoint.
+func boot(t *testing.T, image, network, name string) *machine {
 	t.Helper()
 	m := &machine{T: t, name: fmt.Sprintf("podium-operator-%d-%s", os.Getpid(), name)}
 	docker(t, "run", "--detach", "--name", m.name, "--hostname", name, "--network", network, "--network-alias", name,
 		"--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined",
 		"--security-opt", "systempaths=unconfined", "--device-cgroup-rule", "a *:* rwm", "--cgroupns=private",
-		"--tmpfs", "/tmp:exec", "--tmpfs", "/run", "--tmpfs", "/run/lock", "--volume", "/var/lib", image)
+		"--tmpfs", "/tmp:exec", "--tmpfs", "/run", "--tmpfs", "/run/lock", "--volume", "/var/lib",
+		"--volume", abs(t, "../../../deploy/docker/node/usr/lib/podium")+":/usr/lib/podium:ro",
+		"--env", "container=docker", "--entrypoint", "/usr/lib/podium/node-entrypoint", image)
 	t.Cleanup(func() {
 		if t.Failed() {
 			m.try("journalctl -n 60 --no-pager -o short-monotonic")
@@ -77,11 +81,6 @@ func boot(t *testing.T, network, name string) *machine {
 		docker(t, "rm", "--force", "--volumes", m.name)
 	})
 	m.until(time.Minute, "systemctl is-system-running | grep -qE 'running|degraded'")
-	m.run(`systemctl disable --quiet --now podium-images.service || true
-		rm -rf /usr/share/podium /etc/containerd/config.toml /usr/lib/systemd/system/podium-images.service
-		for unit in etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy; do rm -f /usr/lib/systemd/system/$unit.service /usr/bin/$unit; done
-		rm -f /usr/bin/podium /usr/bin/etcdutl /usr/bin/cluster-dns
-		systemctl daemon-reload; systemctl restart containerd`)
 	return m
 }
 
@@ -94,12 +93,15 @@ func docker(t *testing.T, args ...string) string {
 	return string(out)
 }
 
+// never is for what must not succeed: bash -e passes over "! command".
+const never = "never() { if bash -c \"$*\"; then echo \"must not be: $*\"; exit 1; fi; }\n"
+
 // try runs a script as an operator's shell would, and shows it.
 func (m *machine) try(script string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "docker", "exec", "-i", m.name, "bash", "-e", "-s")
-	cmd.Stdin = strings.NewReader(script)
+	cmd.Stdin = strings.NewReader(never + script)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

@@ -10,8 +10,8 @@ import (
 // TestPackage installs it on a blank machine, changes a configuration file,
 // upgrades, removes and purges it.
 func TestPackage(t *testing.T) {
-	deb := needs(t)
-	m := boot(t, network(t), "blank")
+	image, deb := needs(t)
+	m := boot(t, image, network(t), "blank")
 	before := files(m)
 	m.put(deb, "/podium.deb")
 	m.run(`dpkg -i /podium.deb`)
@@ -19,8 +19,8 @@ func TestPackage(t *testing.T) {
 		podium version --client
 		test -s /usr/share/bash-completion/completions/podium
 		dpkg -L podium | grep -q /usr/share/man/man1/podium-init.1.gz
-		! systemctl is-active kubelet
-		systemctl start kubelet && ! systemctl is-active kubelet`) // its condition is not met
+		systemctl start kubelet
+		never systemctl is-active kubelet`) // its condition is not met
 	m.refused(`podium certs check`, "in no cluster")
 
 	// The next version, with a configuration file that an operator has changed.
@@ -37,9 +37,9 @@ func TestPackage(t *testing.T) {
 		podium wait node --all --for condition=Ready --timeout 60s
 		dpkg-query -W -f '${Version}' podium | grep -q '+next$'`)
 	m.run(`dpkg -r podium; test -e /etc/default/kubelet; test -e /etc/podium/pki/ca.key
-		! pgrep -x 'etcd|kube-apiserver|kubelet|kube-proxy'`)
+		never pgrep -x etcd; never pgrep -x kubelet; never pgrep -x kube-proxy`)
 	m.run(`dpkg -P podium; test ! -e /etc/podium; test ! -e /var/lib/podium; test ! -e /etc/default/kubelet
-		! iptables-save | grep KUBE; ! ls /etc/systemd/system/multi-user.target.wants | grep -E 'kube|etcd'`)
+		never 'iptables-save | grep KUBE'; never "ls /etc/systemd/system/multi-user.target.wants | grep -E 'kube|etcd'"`)
 	if left := strings.ReplaceAll(diff(before, files(m)), "/podium.deb\n", ""); strings.ReplaceAll(left, "/next.deb\n", "") != "" {
 		t.Errorf("purging leaves behind:\n%s", left)
 	}

@@ -1,0 +1,114 @@
+package operator
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// block is a command of the page: the machine that the fence names, and what
+// to type there.
+type block struct{ on, script string }
+
+var fence = regexp.MustCompile("(?ms)^```sh (\\w+)\n(.*?)^```$")
+
+// page reads the commands of deploy/README.md, in their order.
+func page(t *testing.T) (blocks []block) {
+	t.Helper()
+	text, err := os.ReadFile("../../../deploy/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
+		blocks = append(blocks, block{on: m[1], script: m[2]})
+	}
+	if len(blocks) < 10 {
+		t.Fatalf("only %d commands are found on the page", len(blocks))
+	}
+	return blocks
+}
+
+// TestPage follows the operator's page, word for word, from blank machines to a
+// cluster, its backup, its loss and restore, to machines that are blank again.
+// Between its commands it looks at what an operator would, and makes the
+// mistakes that one makes.
+func TestPage(t *testing.T) {
+	image, deb := needs(t)
+	net := network(t)
+	first, worker := boot(t, image, net, "first"), boot(t, image, net, "worker")
+	for _, m := range []*machine{first, worker} {
+		m.put(deb, "/root/podium_test.deb")
+	}
+	join := ""
+	for _, b := range page(t) {
+		script := "cd /root\n" + strings.ReplaceAll(b.script, "WORKER", "worker")
+		switch {
+		case b.on == "every":
+			first.run(script)
+			worker.run(script)
+		case strings.HasPrefix(b.script, "podium join "):
+			mistakes(first, worker, join)
+			worker.run(join)
+			pods(first)
+		case strings.Contains(b.script, "--print-join-command"):
+			join = strings.TrimSpace(first.run(script))
+		case b.on == "restore":
+			first.run("podium reset")
+			first.run(script)
+			restored(first)
+		case b.on == "first":
+			first.run(script)
+		case b.on == "worker":
+			worker.run(script)
+		default:
+			t.Errorf("the page has a command for %q: which machine is that?", b.on)
+		}
+	}
+	worker.run("test ! -e /usr/bin/kubelet; test ! -e /etc/podium; never 'iptables-save | grep KUBE'")
+	first.refused("podium get node worker --kubeconfig /etc/podium/admin.conf", "not found")
+}
+
+// mistakes are refused with what is wrong and what to do, and leave nothing.
+func mistakes(first, worker *machine, join string) {
+	token := regexp.MustCompile(`--token \S+`)
+	hash := regexp.MustCompile(`sha256:\S+`)
+	own := strings.TrimSpace(strings.Split(token.FindString(join), " ")[1])
+	for _, row := range []struct {
+		script string
+		says   []string
+	}{
+		{token.ReplaceAllString(join, "--token zzzzzz.0123456789abcdef"), []string{"knows no token with the ID zzzzzz", "podium token create"}},
+		{token.ReplaceAllString(join, "--token "+own[:7]+"0000000000000000"), []string{"the secret of token " + own[:6] + " is wrong"}},
+		{token.ReplaceAllString(join, "--token nonsense"), []string{"a token is six"}},
+		{hash.ReplaceAllString(join, "sha256:"+strings.Repeat("0", 64)), []string{"another cluster"}},
+		{hash.ReplaceAllString(join, "sha256:12"), []string{"64 hexadecimal digits"}},
+		{join + " --node-name first", []string{"has a node first already", "--node-name"}},
+		{"mv /usr/sbin/runc /runc; trap 'mv /runc /usr/sbin/runc' EXIT; " + join, []string{"not installed: runc", "apt-get install"}},
+		{"sysctl -qw net.ipv4.ip_forward=0; trap 'sysctl -qw net.ipv4.ip_forward=1' EXIT; " + join, []string{"[forwarding]", "sysctl -w"}},
+		{"podium certs renew", []string{"podium join"}},
+	} {
+		worker.refused(row.script, row.says...)
+		worker.run("test ! -e /etc/podium/pki; test ! -e /etc/podium/kubelet.yaml; never systemctl is-active kubelet")
+	}
+	first.run("podium init --wait 60s") // twice is fine
+	first.refused("podium backup /etc/podium/admin.conf", "exists")
+}
+
+// pods runs an app on the worker and asks it from the control plane.
+func pods(first *machine) {
+	first.until(time.Minute, `export KUBECONFIG=/etc/podium/admin.conf
+		podium create configmap kept --from-literal=a=1 2>/dev/null || podium get configmap kept`)
+	first.run(`export KUBECONFIG=/etc/podium/admin.conf
+		podium rollout status deployment/cluster-dns -n kube-system --timeout 90s
+		podium get pods -A -o wide`)
+}
+
+// restored looks for what was there when the backup was made.
+func restored(first *machine) {
+	first.run(`export KUBECONFIG=/etc/podium/admin.conf
+		podium get configmap kept
+		podium wait node --all --for condition=Ready --timeout 90s
+		podium create configmap after-the-restore --from-literal=a=1`)
+}
