@@ -20,7 +20,9 @@ type fakeHost struct {
 	taken         []int    // ports
 	active        []string // units
 	free          uint64
+	have          string   // images of containerd
 	ran           []string // command lines
+	onRun         func(line string)
 }
 
 func (h *fakeHost) Name() (string, error)       { return h.name, nil }
@@ -53,7 +55,12 @@ func (h *fakeHost) Unmount(dir string) error {
 func (h *fakeHost) Run(_ context.Context, program string, args ...string) (string, error) {
 	line := program + " " + strings.Join(args, " ")
 	h.ran = append(h.ran, line)
+	if h.onRun != nil {
+		h.onRun(line)
+	}
 	switch {
+	case strings.HasPrefix(line, "ctr -n k8s.io images ls"):
+		return h.have, nil
 	case strings.HasPrefix(line, "systemctl cat "):
 		if slices.Contains(h.missing, args[1]) {
 			return "", errors.New("No files found")
