@@ -22,6 +22,7 @@ import (
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/logs"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/sysctls"
 )
@@ -176,9 +177,9 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if logs, err := os.OpenRoot("/var/log"); err == nil { // without it /logs/ is empty
-		defer logs.Close()
-		cfg.NodeLogs = logs.FS()
+	if root, err := os.OpenRoot("/var/log"); err == nil { // without it /logs/ is empty
+		defer root.Close()
+		cfg.NodeLogs = logs.FS(root)
 	}
 	unlock, err := lockDir(ctx, cfg.RootDir)
 	if err != nil {

@@ -44,7 +44,7 @@ type Config struct {
 
 	Health   http.Handler         // /healthz, /livez, /readyz, for everyone; nil: plain "ok"
 	Registry *prometheus.Registry // for /metrics; nil: 404
-	NodeLogs fs.FS                // for /logs/, e.g. of os.OpenRoot("/var/log"); nil: 404
+	NodeLogs fs.FS                // for /logs/, e.g. logs.FS of /var/log; nil: 404
 	LogsDir  string               // --pod-logs-dir: containers' logs are below it
 	RootDir  string               // --root-dir: whose file system the statistics tell of
 	ProcDir  string               // "": /proc
