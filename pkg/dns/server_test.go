@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -203,6 +204,8 @@ func FuzzPackets(f *testing.F) {
 	f.Add([]byte("\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01"))
 	e := &elsewhere{answer: func(_ string, q *dns.Msg) (*dns.Msg, error) { return reply(q, "example.org. 60 IN A 192.0.2.1"), nil }}
 	h := newTestHandler(e, "a:53")
+	var broken bytes.Buffer // what the handler says of a panic it has caught
+	h.log = slog.New(slog.NewTextHandler(&broken, nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		q := &dns.Msg{}
 		if q.Unpack(data) != nil || len(q.Question) != 1 {
@@ -216,6 +219,9 @@ func FuzzPackets(f *testing.F) {
 		}
 		if len(packed) > udpSize || c.got.Id != q.Id {
 			t.Errorf("%d bytes for %v", len(packed), q)
+		}
+		if broken.Len() > 0 {
+			t.Fatalf("%v: %s", q, &broken)
 		}
 	})
 }
