@@ -1,7 +1,10 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -18,6 +21,9 @@ type Config struct {
 	Servers []string
 	// TLS holds the CA and the client certificate; nil trusts the system's CAs.
 	TLS *tls.Config
+	// Roots, when set, are asked at each connection for the CAs to trust instead
+	// of those in TLS: their file may change.
+	Roots func() *x509.CertPool
 	// Token gives the bearer token of each request; nil or an empty token: none.
 	Token func() (string, error)
 	// Rejected is told when the server did not know who asked; the request is
@@ -64,8 +70,8 @@ func New(s *scheme.Scheme, cfg Config) (*Client, error) {
 		c.upgrades = cfg.Transport
 		return c, nil
 	}
-	c.network.make = func() *http.Transport { return newTransport(cfg.TLS) }
-	c.upgrades = newUpgradeTransport(cfg.TLS)
+	c.network.make = func() *http.Transport { return newTransport(cfg) }
+	c.upgrades = newUpgradeTransport(cfg)
 	return c, nil
 }
 
@@ -79,23 +85,13 @@ func (c *Client) CloseIdle() { c.network.closeIdle() }
 // present certificate. The old ones finish what they carry.
 func (c *Client) Reconnect() { c.network.replace() }
 
-func newTransport(cfg *tls.Config) *http.Transport {
-	return &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
-		TLSClientConfig:     cloneTLS(cfg),
-		TLSHandshakeTimeout: handshakeTimeout,
-		ForceAttemptHTTP2:   true,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-		MaxIdleConnsPerHost: 25,
-		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  true, // inside a cluster, CPU is dearer than bytes
-	}
+func newTransport(cfg Config) *http.Transport {
+	return transportOf(cfg, "h2", "http/1.1")
 }
 
 // newUpgradeTransport speaks HTTP/1.1 only: HTTP/2 has no Upgrade.
-func newUpgradeTransport(cfg *tls.Config) *http.Transport {
-	t := newTransport(cfg)
+func newUpgradeTransport(cfg Config) *http.Transport {
+	t := transportOf(cfg, "http/1.1")
 	t.ForceAttemptHTTP2 = false
 	t.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
 	t.DisableKeepAlives = true
@@ -103,6 +99,58 @@ func newUpgradeTransport(cfg *tls.Config) *http.Transport {
 		t.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	}
 	return t
+}
+
+func transportOf(cfg Config, protocols ...string) *http.Transport {
+	dial := (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
+	t := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         dial,
+		TLSClientConfig:     cloneTLS(cfg.TLS),
+		TLSHandshakeTimeout: handshakeTimeout,
+		ForceAttemptHTTP2:   true,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		MaxIdleConnsPerHost: 25,
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true, // inside a cluster, CPU is dearer than bytes
+	}
+	if cfg.Roots != nil {
+		if t.TLSClientConfig == nil {
+			t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		t.TLSClientConfig.RootCAs = cfg.Roots() // by way of a proxy it is these that count
+		t.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return handshake(ctx, conn, cfg, address, protocols)
+		}
+	}
+	return t
+}
+
+// handshake makes a connection secure, with the CAs of this moment.
+func handshake(ctx context.Context, conn net.Conn, cfg Config, address string, protocols []string) (net.Conn, error) {
+	present := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cfg.TLS != nil {
+		present = cfg.TLS.Clone()
+	}
+	present.RootCAs, present.NextProtos = cfg.Roots(), protocols
+	if present.ServerName == "" {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		present.ServerName = host
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	secured := tls.Client(conn, present)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return secured, nil
 }
 
 func cloneTLS(cfg *tls.Config) *tls.Config {

@@ -73,6 +73,13 @@ func clientConfig(cluster *Cluster, user *User) (client.Config, error) {
 	if cfg.TLS, err = tlsConfig(cluster, user); err != nil {
 		return client.Config{}, err
 	}
+	if len(cluster.CertificateAuthorityData) == 0 && cluster.CertificateAuthority != "" {
+		pool, err := certfile.NewPool(cluster.CertificateAuthority)
+		if err != nil {
+			return client.Config{}, err
+		}
+		cfg.Roots = pool.Get
+	}
 	switch {
 	case user.TokenFile != "":
 		cfg.Token, err = tokenFile(user.TokenFile)
@@ -122,17 +129,8 @@ func (c *Cluster) moreServers() ([]string, error) {
 
 func tlsConfig(cluster *Cluster, user *User) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cluster.TLSServerName, InsecureSkipVerify: cluster.InsecureSkipTLSVerify}
-	ca := cluster.CertificateAuthorityData
-	from := "certificate-authority-data"
-	if len(ca) == 0 && cluster.CertificateAuthority != "" {
-		var err error
-		if ca, err = os.ReadFile(cluster.CertificateAuthority); err != nil {
-			return nil, err
-		}
-		from = cluster.CertificateAuthority
-	}
-	if len(ca) > 0 {
-		pool, err := certfile.ParsePool(ca, from)
+	if ca := cluster.CertificateAuthorityData; len(ca) > 0 {
+		pool, err := certfile.ParsePool(ca, "certificate-authority-data")
 		if err != nil {
 			return nil, err
 		}
