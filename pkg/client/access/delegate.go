@@ -26,8 +26,7 @@ const (
 type Config struct {
 	Reviews Reviews
 	// Tokens says whether bearer tokens are asked about; certificates always count.
-	Tokens    bool
-	Audiences []string // of tokens; none: the API's own
+	Tokens bool
 	// Anonymous lets those who show nothing ask for permission, too.
 	Anonymous bool
 
@@ -106,7 +105,7 @@ func (d *Delegate) byToken(ctx context.Context, token string) (*User, error) {
 		ctx, cancel := context.WithTimeout(ctx, reviewTime)
 		defer cancel()
 		var err error
-		if user, err = d.cfg.Reviews.Token(ctx, token, d.cfg.Audiences); err != nil {
+		if user, err = d.cfg.Reviews.Token(ctx, token); err != nil {
 			return nil, err // to be asked again
 		}
 		d.tokens.put(key, user, d.cfg.TokenTTL)

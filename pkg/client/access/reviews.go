@@ -21,10 +21,10 @@ type User struct {
 // Reviews asks the API.
 type Reviews struct{ Client *client.Client }
 
-// Token is whose token it is, nil if it is nobody's. Without audiences it must
-// be one for the API itself.
-func (r Reviews) Token(ctx context.Context, token string, audiences []string) (*User, error) {
-	ask := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
+// Token is whose token it is, nil if it is nobody's. It must be one for the API
+// itself: that is whom tokens are shown to here.
+func (r Reviews) Token(ctx context.Context, token string) (*User, error) {
+	ask := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	review := &authenticationv1.TokenReview{}
 	if err := r.Client.Post(ctx, "/apis/authentication.k8s.io/v1/tokenreviews", ask, review); err != nil {
 		return nil, fmt.Errorf("review a token: %w", err)

@@ -30,9 +30,6 @@ type Ask struct {
 	Template x509.CertificateRequest // subject and alternative names
 }
 
-// Key is anything that signs: the private half of what a certificate is for.
-type Key = crypto.Signer
-
 // ErrRefused says that there will be no certificate for this key: the request
 // was denied, has failed, or is not ours.
 var ErrRefused = errors.New("refused")
@@ -47,7 +44,7 @@ const (
 // Obtain asks for a certificate of key and waits for it. The name of the
 // request follows from what is asked and from the key, so that one who was
 // interrupted takes up the request that is there.
-func Obtain(ctx context.Context, c *client.Client, ask Ask, key Key) ([]byte, error) {
+func Obtain(ctx context.Context, c *client.Client, ask Ask, key crypto.Signer) ([]byte, error) {
 	requests := client.For[*certificatesv1.CertificateSigningRequest](c)
 	name, err := nameOf(ask, key)
 	if err != nil {
@@ -92,7 +89,7 @@ func Obtain(ctx context.Context, c *client.Client, ask Ask, key Key) ([]byte, er
 }
 
 // nameOf tells requests for different things apart, and those for other keys.
-func nameOf(ask Ask, key Key) (string, error) {
+func nameOf(ask Ask, key crypto.Signer) (string, error) {
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
 		return "", fmt.Errorf("encode the public key: %w", err)
@@ -104,7 +101,7 @@ func nameOf(ask Ask, key Key) (string, error) {
 }
 
 // issued is the certificate of a request, nil while there is none.
-func issued(request *certificatesv1.CertificateSigningRequest, ask Ask, key Key) ([]byte, error) {
+func issued(request *certificatesv1.CertificateSigningRequest, ask Ask, key crypto.Signer) ([]byte, error) {
 	if parsed, err := Parse(request.Spec.Request); err != nil || request.Spec.SignerName != ask.Signer || !ownedBy(key, parsed.PublicKey) {
 		return nil, fmt.Errorf("certificate signing request %s is somebody else's: %w", request.Name, ErrRefused)
 	}
@@ -126,7 +123,7 @@ func issued(request *certificatesv1.CertificateSigningRequest, ask Ask, key Key)
 	return request.Status.Certificate, nil
 }
 
-func ownedBy(key Key, public crypto.PublicKey) bool {
+func ownedBy(key crypto.Signer, public crypto.PublicKey) bool {
 	own, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	return ok && own.Equal(public)
 }

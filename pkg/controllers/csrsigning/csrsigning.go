@@ -63,7 +63,7 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure", Message: err.Error(),
 		})
 	} else {
-		life := Lifetime(request.Spec.ExpirationSeconds, c.cfg.Longest)
+		life := lifetime(request.Spec.ExpirationSeconds, c.cfg.Longest)
 		if next.Status.Certificate, err = sign(c.cfg.Authority(), parsed, request.Spec.Usages, life, time.Now()); err != nil {
 			return loop.Done, fmt.Errorf("sign %s: %w", request.Name, err)
 		}

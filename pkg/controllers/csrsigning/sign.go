@@ -22,8 +22,8 @@ const (
 	short = 8 * time.Hour
 )
 
-// Lifetime is how long a certificate lives: as asked, within bounds.
-func Lifetime(asked *int32, longest time.Duration) time.Duration {
+// lifetime is how long a certificate lives: as asked, within bounds.
+func lifetime(asked *int32, longest time.Duration) time.Duration {
 	if asked == nil {
 		return longest
 	}

@@ -120,7 +120,7 @@ func TestLifetime(t *testing.T) {
 		"too long":      {new(int32(1 << 30)), longest},
 		"too short":     {new(int32(1)), 10 * time.Minute},
 	} {
-		if got := Lifetime(row.asked, longest); got != row.want {
+		if got := lifetime(row.asked, longest); got != row.want {
 			t.Errorf("%s: %s, want %s", name, got, row.want)
 		}
 	}
