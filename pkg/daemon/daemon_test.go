@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -100,6 +101,20 @@ func TestConfigFile(t *testing.T) {
 				t.Errorf("%v\n got %s\nwant %s", err, got, test.want)
 			}
 		})
+	}
+}
+
+func TestSettings(t *testing.T) {
+	s := &settings{}
+	cmd := command(s, func(*cobra.Command) error { return nil })
+	cmd.SetArgs([]string{"--secure-port=7", "--cluster-dns=10.0.0.1,10.0.0.2", "--node-labels=a=b,c=d", "--pod-cidr-grace=90s", "--leader-elect"})
+	if err := cmd.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(Settings(cmd.Flags()))
+	want := `{"clusterDns":["10.0.0.1","10.0.0.2"],"leaderElect":true,"loggingFormat":"text","nodeLabels":{"a":"b","c":"d"},"podCidrGrace":"1m30s","securePort":7,"v":0}`
+	if err != nil || string(got) != want {
+		t.Errorf("%v\n got %s\nwant %s", err, got, want)
 	}
 }
 

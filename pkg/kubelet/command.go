@@ -48,6 +48,7 @@ type options struct {
 	credentials credentials
 	access      accessFlags
 	tls         daemon.Serving
+	settings    map[string]any // as flags and file have them
 
 	hostname, rootDir, podLogsDir                                 string
 	endpoint, cgroupDriver, cgroupRoot                            string
@@ -77,6 +78,7 @@ func NewCommand() *cobra.Command {
 		if err := daemon.LoadConfig(cmd, o.ConfigFile, nil); err != nil {
 			return err
 		}
+		o.settings = daemon.Settings(cmd.Flags())
 		return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
 	}
 	return cmd
@@ -244,7 +246,7 @@ func (o *options) secure(ctx context.Context, cfg *Config, id *identity, g *errg
 	}
 	var err error
 	cfg.TLS, err = o.tls.TLS()
-	cfg.Access = o.access.delegate(id.client)
+	cfg.Access, cfg.Settings = o.access.delegate(id.client), o.settings
 	return err
 }
 

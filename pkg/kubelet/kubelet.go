@@ -78,9 +78,10 @@ type Config struct {
 	Address  string       // host:port
 	Listener net.Listener // instead of Address
 	TLS      *tls.Config
-	Access   server.Access // who may use it; nil: nobody
-	Port     int32         // what the node says; that of Address
-	NodeLogs fs.FS         // what /logs/ shows; nil: nothing
+	Access   server.Access  // who may use it; nil: nobody
+	Settings map[string]any // what /configz shows; nil: nothing
+	Port     int32          // what the node says; that of Address
+	NodeLogs fs.FS          // what /logs/ shows; nil: nothing
 }
 
 // Machine is what the kubelet knows of its machine.
@@ -252,7 +253,7 @@ func health(h *daemon.Health, agent *node.Agent, synced func() bool) {
 func serve(ctx context.Context, cfg *Config, manager *pods.Manager) error {
 	s := server.Config{
 		NodeName: cfg.NodeName, Pods: manager.Pods, Runtime: cfg.Runtime, Registry: cfg.Registry, RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, NodeLogs: cfg.NodeLogs, Log: cfg.Log,
-		Access: cfg.Access,
+		Access: cfg.Access, Settings: cfg.Settings,
 	}
 	if cfg.Health != nil {
 		s.Health = cfg.Health.Handler()

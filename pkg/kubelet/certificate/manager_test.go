@@ -269,6 +269,17 @@ func TestKilledAnywhere(t *testing.T) {
 		if n := len(w.requests()); n != 1 {
 			t.Errorf("%d requests of one kubelet", n)
 		}
+		// Killed before the key was forgotten: no second certificate of one key.
+		key, err := x509.MarshalPKCS8PrivateKey(m.Current().PrivateKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(w.store.Dir, "kubelet-client.key.tmp"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if next, err := w.store.Key(); err != nil || next.Public().(*ecdsa.PublicKey).Equal(m.Current().PrivateKey.(crypto.Signer).Public()) {
+			t.Errorf("the key of the present certificate is used again: %v", err)
+		}
 		// A damaged file is not the end.
 		if err := os.WriteFile(w.store.Path(), []byte("half a cert"), 0o600); err != nil {
 			t.Fatal(err)

@@ -58,7 +58,7 @@ func ParsePair(text []byte) (*tls.Certificate, error) {
 // Key is the key that waits for its certificate, a new one if none does.
 func (s Store) Key() (crypto.Signer, error) {
 	if text, err := os.ReadFile(s.keyPath()); err == nil {
-		if key, err := parseKey(text); err == nil {
+		if key, err := parseKey(text); err == nil && !s.has(key) {
 			return key, nil
 		}
 	}
@@ -74,6 +74,18 @@ func (s Store) Key() (crypto.Signer, error) {
 		return nil, err
 	}
 	return key, writeWhole(s.keyPath(), text)
+}
+
+// has says that the present certificate is this key's: whoever stored it was
+// killed before it forgot that the key waits.
+func (s Store) has(key crypto.Signer) bool {
+	present, err := s.Load()
+	if err != nil || present == nil {
+		return false
+	}
+	own, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	signer, signs := present.PrivateKey.(crypto.Signer)
+	return ok && signs && own.Equal(signer.Public())
 }
 
 // DropKey forgets the key that waits.

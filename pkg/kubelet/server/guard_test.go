@@ -56,11 +56,13 @@ func TestWhatAPageNeeds(t *testing.T) {
 		{"GET", "/exec/ns/p/c?stdout=1", "get proxy", 403, "create nodes/proxy n"},
 		{"POST", "/exec/ns/p/c?stdout=1", "create proxy", 400, "create nodes/proxy n"},
 		{"POST", "/portForward/ns/p", "get proxy", 403, "create nodes/proxy n"},
+		{"GET", "/configz", "get configz", 200, "get nodes/configz n"},
+		{"GET", "/configz", "get pods", 403, "get nodes/configz n, get nodes/proxy n"},
 		{"GET", "/no/such/page", "get proxy", 404, "get nodes/proxy n"},
 		{"DELETE", "/pods", "get proxy", 403, "delete nodes/proxy n"},
 	} {
 		m := &may{}
-		h := New(Config{NodeName: "n", Access: m, Registry: prometheus.NewRegistry(), Pods: func() []*corev1.Pod { return nil }})
+		h := New(Config{NodeName: "n", Access: m, Settings: map[string]any{"maxPods": 110}, Registry: prometheus.NewRegistry(), Pods: func() []*corev1.Pod { return nil }})
 		r := httptest.NewRequest(row.method, row.path, nil)
 		if row.user != "" {
 			r.Header.Set("User", row.user)

@@ -39,6 +39,8 @@ type Config struct {
 	Pods    func() []*corev1.Pod
 	Runtime runtimeapi.RuntimeServiceClient
 	Access  Access // nil: nobody gets anything
+	// Settings are the daemon's, for /configz; nil: 404.
+	Settings map[string]any
 	// Streaming is how the runtime's streaming server is reached; nil: by TCP.
 	Streaming http.RoundTripper
 
@@ -112,6 +114,11 @@ func (s *server) routes() http.Handler {
 		handle(method+" /attach/{namespace}/{pod}/{uid}/{container}", need{"proxy"}, s.attach)
 		handle(method+" /portForward/{namespace}/{pod}", need{"proxy"}, s.portForward)
 		handle(method+" /portForward/{namespace}/{pod}/{uid}", need{"proxy"}, s.portForward)
+	}
+	if s.Settings != nil {
+		handle("GET /configz", need{"configz", "proxy"}, func(w http.ResponseWriter, _ *http.Request) error {
+			return writeJSON(w, map[string]any{"kubeletconfig": s.Settings})
+		})
 	}
 	handle("GET /stats/summary", need{"stats"}, s.summary)
 	handle("GET /metrics/resource", need{"metrics"}, s.resourceMetrics)

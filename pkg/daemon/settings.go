@@ -1,0 +1,54 @@
+package daemon
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Settings are the flags as they stand now, under the names that they have in
+// a config file.
+func Settings(fs *pflag.FlagSet) map[string]any {
+	out := map[string]any{}
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains([]string{"config", "help", "version"}, f.Name) {
+			out[camel(f.Name)] = settingOf(f.Value)
+		}
+	})
+	return out
+}
+
+// settingOf is a flag's value as JSON has it: lists, maps, numbers and booleans
+// as such, all else as text.
+func settingOf(v pflag.Value) any {
+	if list, ok := v.(pflag.SliceValue); ok {
+		return append([]string{}, list.GetSlice()...)
+	}
+	text := v.String()
+	switch v.Type() {
+	case "bool", "int", "int32", "int64", "float64":
+		return json.RawMessage(text)
+	case "stringToString":
+		pairs := map[string]string{}
+		for _, pair := range strings.Split(strings.Trim(text, "[]"), ",") {
+			if key, value, ok := strings.Cut(pair, "="); ok {
+				pairs[key] = value
+			}
+		}
+		return pairs
+	}
+	return text
+}
+
+// camel makes clusterDns of cluster-dns.
+func camel(name string) string {
+	words := strings.Split(name, "-")
+	for i := range words[1:] {
+		if w := words[i+1]; w != "" {
+			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	return strings.Join(words, "")
+}
