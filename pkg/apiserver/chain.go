@@ -99,7 +99,6 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 		rec.Header().Set("WWW-Authenticate", `Bearer realm="kubernetes"`)
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
-	req.Real = user
 	if user, err = s.impersonated(r, user); err != nil {
 		return err
 	}

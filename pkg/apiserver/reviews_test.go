@@ -187,6 +187,38 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
+func TestWhoAsksIsCounted(t *testing.T) {
+	w := start(t, func(cfg *apiserver.Config) {
+		cfg.Authenticator = authn.Func(func(r *http.Request) (*request.User, error) {
+			switch name := r.Header.Get("X-User"); name {
+			case "":
+				return asAdmin().Authenticate(r)
+			case "nobody":
+				return nil, nil
+			case "bad":
+				return nil, authn.ErrToken
+			default:
+				return &request.User{Name: name}, nil
+			}
+		})
+	})
+	for _, name := range []string{"nobody", "bad", "ann@example.com", "joe"} {
+		w.do("GET", "/version", "", "", "X-User", name)
+	}
+	text := w.do("GET", "/metrics", "", "").Body.String()
+	for _, want := range []string{
+		`authenticated_user_requests{username="admin"} `, `authenticated_user_requests{username="email_id"} 1`, `authenticated_user_requests{username="other"} 1`,
+		`authentication_attempts{result="failure"} 1`, `authentication_attempts{result="error"} 1`, `authentication_duration_seconds_count{result="success"} `,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if strings.Contains(text, "ann@") {
+		t.Error("the metrics tell names")
+	}
+}
+
 // Each part of another identity needs its own right.
 func TestImpersonation(t *testing.T) {
 	var asked []string

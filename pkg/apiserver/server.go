@@ -188,6 +188,7 @@ func (s *Server) completeAccess() {
 	if s.cfg.Authenticator == nil {
 		s.cfg.Authenticator = s.cfg.Authn.authenticator(s.api)
 	}
+	s.cfg.Authenticator = newAuthnMetrics(s.cfg.Registry).counted(s.cfg.Authenticator, s.cfg.Now)
 	if s.cfg.Authorizer == nil {
 		s.cfg.Authorizer = s.cfg.Access
 	}

@@ -6,8 +6,9 @@ import (
 
 	"github.com/go-jose/go-jose/v4/jwt"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/scheme"
 )
 
 // Tokens kept in secrets of type kubernetes.io/service-account-token. They have
@@ -60,21 +61,16 @@ func (t *Tokens) checkSecret(ctx context.Context, objects Objects, own legacyCla
 	if objects == nil {
 		return nil
 	}
-	obj, err := objects.Get(ctx, corev1.SchemeGroupVersion.WithResource("secrets"), own.Namespace, own.Secret)
-	if apierrors.IsNotFound(err) {
-		return errTokenInvalidated
+	holds := func(obj scheme.Object) bool {
+		secret, ok := obj.(*corev1.Secret)
+		return ok && secret.DeletionTimestamp == nil && secret.Labels[invalidSince] == "" &&
+			subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) == 1
 	}
-	if err != nil {
-		return err
+	ok, err := find(ctx, objects, "secrets", own.Namespace, own.Secret, holds)
+	if err == nil && !ok {
+		err = errTokenInvalidated
 	}
-	secret, ok := obj.(*corev1.Secret)
-	switch {
-	case !ok || secret.DeletionTimestamp != nil || secret.Labels[invalidSince] != "":
-		return errTokenInvalidated
-	case subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) != 1:
-		return errTokenInvalidated
-	}
-	return nil
+	return err
 }
 
 // common are the strings of a that are in b.

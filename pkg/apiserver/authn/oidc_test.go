@@ -29,7 +29,7 @@ type provider struct {
 	ca     string // file
 }
 
-func newProvider(t *testing.T) *provider {
+func newProvider(t testing.TB) *provider {
 	key := newKey(t)
 	p := &provider{ca: filepath.Join(t.TempDir(), "ca.crt")}
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -159,4 +159,32 @@ func TestAnEndlessAnswerIsCutOff(t *testing.T) {
 
 func clientTrust(s *httptest.Server) *tls.Config {
 	return s.Client().Transport.(*http.Transport).TLSClientConfig
+}
+
+func FuzzOIDCClaims(f *testing.F) {
+	p := newProvider(f)
+	cfg := p.config()
+	cfg.RequiredClaims = map[string]string{"hd": "corp"}
+	o, err := authn.NewOIDC(cfg)
+	if err != nil {
+		f.Fatal(err)
+	}
+	o.Run(f.Context())
+	f.Add(`"sub":"ann","hd":"corp","groups":["a"]`)
+	f.Add(`"sub":1,"hd":null,"groups":{}`)
+	f.Fuzz(func(t *testing.T, claims string) {
+		payload := fmt.Sprintf(`{"iss":%q,"aud":"kubernetes","exp":%d,%s}`, p.URL, time.Now().Add(time.Hour).Unix(), claims)
+		jws, err := p.signer.Sign([]byte(payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := jws.CompactSerialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		who, err := o.AuthenticateToken(t.Context(), nil, authn.Presented{Token: token})
+		if err == nil && who != nil && !strings.HasPrefix(who.User.Name, p.URL+"#") {
+			t.Fatalf("%s is %+v", claims, who.User)
+		}
+	})
 }

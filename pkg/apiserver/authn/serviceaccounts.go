@@ -13,9 +13,11 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/apiserver/request"
+	"podium/pkg/scheme"
 )
 
 // TokenConfig is what service account tokens are made and checked with.
@@ -226,19 +228,44 @@ func (t *Tokens) checkBound(ctx context.Context, objects Objects, k bound) error
 		if c.ref == nil {
 			continue
 		}
-		obj, err := objects.Get(ctx, corev1.SchemeGroupVersion.WithResource(c.resource), c.namespace, c.ref.Name)
-		if apierrors.IsNotFound(err) {
-			return errTokenInvalidated
+		lives := func(obj scheme.Object) bool {
+			gone := obj.GetDeletionTimestamp()
+			return obj.GetUID() == c.ref.UID && (gone == nil || !gone.Time.Before(t.cfg.Now().Add(-deletedLeeway)))
 		}
+		ok, err := find(ctx, objects, c.resource, c.namespace, c.ref.Name, lives)
 		if err != nil {
 			return fmt.Errorf("service account token is bound to %s %q: %w", c.resource, c.ref.Name, err)
 		}
-		gone := obj.GetDeletionTimestamp()
-		if obj.GetUID() != c.ref.UID || gone != nil && gone.Time.Before(t.cfg.Now().Add(-deletedLeeway)) {
+		if !ok {
 			return errTokenInvalidated
 		}
 	}
 	return nil
+}
+
+// recent is what objects have that keep a copy, which may be a moment behind.
+type recent interface {
+	Recent(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) scheme.Object
+}
+
+// find says whether there is an object that is good. A copy will do for a yes,
+// so that a request with a token need not ask the store; it is asked before a
+// no.
+func find(ctx context.Context, objects Objects, resource, namespace, name string, good func(scheme.Object) bool) (bool, error) {
+	gvr := corev1.SchemeGroupVersion.WithResource(resource)
+	if r, ok := objects.(recent); ok {
+		if obj := r.Recent(ctx, gvr, namespace, name); obj != nil && good(obj) {
+			return true, nil
+		}
+	}
+	obj, err := objects.Get(ctx, gvr, namespace, name)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return good(obj), nil
 }
 
 // What a token says of its user beyond the name.

@@ -32,6 +32,49 @@ func (o objects) Get(_ context.Context, gvr schema.GroupVersionResource, namespa
 	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
 }
 
+// behind are objects with a copy that has not seen the latest.
+type behind struct{ objects, copy objects }
+
+func (b behind) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error) {
+	return b.objects.Get(ctx, gvr, namespace, name)
+}
+
+func (b behind) Recent(_ context.Context, gvr schema.GroupVersionResource, namespace, name string) scheme.Object {
+	return b.copy[gvr.Resource+"/"+namespace+"/"+name]
+}
+
+// A copy that is behind makes no token bad; what it shows makes one good.
+func TestTokensOfWhatWasJustMade(t *testing.T) {
+	now := time.Now()
+	tokens := newTokens(t, "https://us", newKey(t), now)
+	account := func(uid types.UID) *corev1.ServiceAccount {
+		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{UID: uid}}
+	}
+	token, err := tokens.SignToken(t.Context(), authn.Claims{
+		Namespace: "ns", ServiceAccount: authn.Ref{Name: "sa", UID: "2"}, Audiences: []string{"https://us"}, IssuedAt: now, Expires: now.Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key = "serviceaccounts/ns/sa"
+	for name, tc := range map[string]struct {
+		have behind
+		ok   bool
+	}{
+		"seen":                       {behind{nil, objects{key: account("2")}}, true},
+		"made just now":              {behind{objects{key: account("2")}, nil}, true},
+		"made again just now":        {behind{objects{key: account("2")}, objects{key: account("1")}}, true},
+		"neither here nor there":     {behind{nil, nil}, false},
+		"another, here and there":    {behind{objects{key: account("1")}, objects{key: account("1")}}, false},
+		"another, and not even seen": {behind{objects{key: account("1")}, nil}, false},
+	} {
+		who, err := tokens.AuthenticateToken(t.Context(), tc.have, authn.Presented{Token: token, Audiences: []string{"https://us"}})
+		if (who != nil) != tc.ok || (err == nil) != tc.ok {
+			t.Errorf("%s: %v, %v", name, who, err)
+		}
+	}
+}
+
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

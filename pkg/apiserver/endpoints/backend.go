@@ -39,6 +39,24 @@ func (a *API) Get(ctx context.Context, gvr schema.GroupVersionResource, namespac
 	return e.Object().DeepCopyObject().(scheme.Object), nil
 }
 
+// Recent is an object as the cache has it, which may be a moment behind; nil
+// if it has none. The object is shared and must not be modified.
+func (a *API) Recent(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) scheme.Object {
+	r, err := a.backed(gvr)
+	if err != nil {
+		return nil
+	}
+	snap, err := r.cache.AtLeast(ctx, 0)
+	if err != nil {
+		return nil
+	}
+	e := snap.Get(r.key(namespace, name))
+	if e == nil {
+		return nil
+	}
+	return e.Object()
+}
+
 // List is a consistent read of a namespace, or of all. The objects are shared
 // and must not be modified.
 func (a *API) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string) ([]scheme.Object, error) {

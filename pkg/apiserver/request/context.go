@@ -27,7 +27,6 @@ func (u *User) In(group string) bool { return slices.Contains(u.Groups, group) }
 type Request struct {
 	Info
 	User    *User // nil until authenticated
-	Real    *User // who has shown it is them; another than User when they act as that one
 	AuditID string
 
 	mu          sync.Mutex
