@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,10 +15,13 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/client/certfile"
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/scheme"
 )
 
 // Authentication is how the server knows who asks. The zero value knows nobody.
@@ -30,6 +34,10 @@ type Authentication struct {
 	KeysURI     string                   // where others find them; default: at this server
 	Connections *authn.Connections       // notes connections, so that they can be cut; nil: none is
 	Run         []func(context.Context)  // what keeps it up to date while the server runs
+
+	// Published is what other API servers of the cluster need in order to know
+	// users as this one does, kept in a ConfigMap; nil: none is.
+	Published func() map[string]string
 }
 
 // authenticator is all of it.
@@ -71,6 +79,32 @@ func (s *Server) serveIssuer(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, r, "application/json", a.Issuer.Issuer(uri))
 }
 
+// publishedName is the ConfigMap in kube-system from which other API servers
+// learn how to know users.
+const publishedName = "extension-apiserver-authentication"
+
+// ensurePublished makes that ConfigMap what it should be. Keys of others stay.
+func (s *Server) ensurePublished(ctx context.Context) error {
+	if s.cfg.Authn.Published == nil {
+		return nil
+	}
+	data := s.cfg.Authn.Published()
+	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: publishedName}, Data: data}
+	return s.shape(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), want, func(obj scheme.Object) bool {
+		have, changed := obj.(*corev1.ConfigMap), false
+		for key, value := range data {
+			if have.Data[key] == value {
+				continue
+			}
+			if have.Data == nil {
+				have.Data = map[string]string{}
+			}
+			have.Data[key], changed = value, true
+		}
+		return changed
+	})
+}
+
 // authnFlags are the flags that say who is known.
 type authnFlags struct {
 	clientCA  string
@@ -103,6 +137,7 @@ type authnFlags struct {
 	clientRoots, proxyRoots func() *x509.CertPool
 	revoked                 func() *authn.Revocations
 	keys                    func() *authn.KeySet
+	authorities             map[string]*certfile.Text // for others, by the key they are published under
 	oidcTokens              *authn.OIDC
 	webhookTokens           *authn.Webhook
 }
@@ -159,6 +194,12 @@ func (o *authnFlags) parse(log *slog.Logger) error {
 	note("--requestheader-client-ca-file", err)
 	o.keys, err = authn.KeyFiles(o.signingKey, o.publicKeys)
 	note("service account keys", err)
+	o.authorities = map[string]*certfile.Text{}
+	for key, file := range map[string]string{"client-ca-file": o.clientCA, "requestheader-client-ca-file": o.proxyCA} {
+		if text, err := certfile.NewText(file); err == nil {
+			o.authorities[key] = text // a file that is not there has been told of
+		}
+	}
 	errs = append(errs, o.checkIssuers()...)
 	if o.proxyCA != "" && len(o.proxyUsers) == 0 {
 		errs = append(errs, errors.New("--requestheader-client-ca-file needs --requestheader-username-headers"))
@@ -237,6 +278,7 @@ func (o *authnFlags) build() Authentication {
 	issuer := authn.NewTokens(authn.TokenConfig{Issuers: o.issuers, Audiences: o.names(), Keys: o.keys})
 	a := Authentication{
 		Audiences: o.names(), Anonymous: o.anonymous, Issuer: issuer, KeysURI: o.keysURI, Connections: &authn.Connections{},
+		Published: o.published,
 	}
 	if o.proxyRoots != nil {
 		a.Requests = append(a.Requests, authn.FrontProxy(authn.FrontProxyConfig{
@@ -263,6 +305,29 @@ func (o *authnFlags) build() Authentication {
 		a.Run = append(a.Run, func(ctx context.Context) { a.Connections.Run(ctx, o.revoked) })
 	}
 	return a
+}
+
+// published are the authorities of clients and of proxies, and how proxies say
+// whom they speak for.
+func (o *authnFlags) published() map[string]string {
+	out := map[string]string{}
+	for key, text := range o.authorities {
+		out[key] = string(text.Get())
+	}
+	if o.proxyCA == "" {
+		return out
+	}
+	for key, names := range map[string][]string{
+		"requestheader-allowed-names": o.proxyNames, "requestheader-username-headers": o.proxyUsers, "requestheader-uid-headers": o.proxyUIDs,
+		"requestheader-group-headers": o.proxyGroups, "requestheader-extra-headers-prefix": o.proxyExtras,
+	} {
+		list, err := json.Marshal(append([]string{}, names...))
+		if err != nil {
+			panic(err) // strings always have a JSON form
+		}
+		out[key] = string(list)
+	}
+	return out
 }
 
 // ask makes a serving configuration ask clients for their certificates. These

@@ -96,6 +96,9 @@ func (s *Server) ensureAll(ctx context.Context) error {
 	if err := s.ensureRoles(ctx); err != nil {
 		return err
 	}
+	if err := s.ensurePublished(ctx); err != nil {
+		return err
+	}
 	if !s.cfg.Advertise.IsValid() {
 		return nil
 	}

@@ -11,11 +11,13 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver"
@@ -284,4 +286,28 @@ func TestImpersonation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Other API servers learn from a ConfigMap how to know users; what is changed
+// in it by hand is put right, what others keep there stays.
+func TestWhatOtherServersLearn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := "first"
+		w := start(t, func(cfg *apiserver.Config) {
+			cfg.Authn.Published = func() map[string]string { return map[string]string{"client-ca-file": ca} }
+		})
+		const path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+		check := func(want map[string]string) {
+			t.Helper()
+			got := must[corev1.ConfigMap](w, 200, "GET", path, "", "")
+			if diff := cmp.Diff(want, got.Data); diff != "" {
+				t.Error(diff)
+			}
+		}
+		check(map[string]string{"client-ca-file": "first"})
+		must[corev1.ConfigMap](w, 200, "PATCH", path, mergeType, `{"data":{"client-ca-file":"forged","note":"theirs"}}`)
+		ca = "second"
+		time.Sleep(time.Minute)
+		check(map[string]string{"client-ca-file": "second", "note": "theirs"})
+	})
 }
