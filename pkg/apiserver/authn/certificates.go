@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"podium/pkg/apiserver/request"
@@ -40,11 +39,8 @@ func Certificates(cfg CertificateConfig) Authenticator {
 // verifier remembers whom it has verified: a client sends many requests over a
 // connection, all with the same certificate.
 type verifier struct {
-	cfg CertificateConfig
-
-	mu    sync.Mutex
-	roots *x509.CertPool // by which those that are known were verified
-	known map[[sha256.Size]byte]*verified
+	cfg  CertificateConfig
+	memo memo[*x509.CertPool, *verified]
 }
 
 // verified is a certificate that leads to an authority.
@@ -54,8 +50,6 @@ type verified struct {
 	user  *request.User // nil: the certificate names nobody
 }
 
-const maxVerified = 4096
-
 func newVerifier(cfg CertificateConfig) *verifier {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -63,7 +57,7 @@ func newVerifier(cfg CertificateConfig) *verifier {
 	if cfg.Revoked == nil {
 		cfg.Revoked = func() *Revocations { return nil }
 	}
-	return &verifier{cfg: cfg, known: map[[sha256.Size]byte]*verified{}}
+	return &verifier{cfg: cfg}
 }
 
 var errRevoked = errors.New("the client certificate has been revoked")
@@ -92,27 +86,16 @@ func (c *verifier) verified(shown []*x509.Certificate) (*verified, error) {
 	for _, cert := range shown {
 		h.Write(cert.Raw)
 	}
-	id := [sha256.Size]byte(h.Sum(nil))
+	id := fingerprint(h.Sum(nil))
 	roots, now := c.cfg.Roots(), c.cfg.Now()
-	c.mu.Lock()
-	if c.roots != roots || len(c.known) >= maxVerified {
-		c.roots = roots
-		clear(c.known)
-	}
-	v := c.known[id]
-	c.mu.Unlock()
-	if v != nil && now.Before(v.until) {
+	if v, ok := c.memo.get(roots, id); ok && now.Before(v.until) {
 		return v, nil
 	}
 	v, err := verifyChain(shown, roots, now)
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.roots == roots {
-		c.known[id] = v
-	}
+	c.memo.put(roots, id, v)
 	return v, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/subtle"
 
-	"github.com/go-jose/go-jose/v4/jwt"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,12 +29,12 @@ type legacyClaims struct {
 	AccountUID types.UID `json:"kubernetes.io/serviceaccount/service-account.uid"`
 }
 
-func (t *Tokens) legacy(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
-	var public jwt.Claims
-	var own legacyClaims
-	if err := t.verify(p.Token, &public, &own); err != nil {
+func (t *Tokens) kept(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
+	token, err := verify(&t.legacy, t.cfg.Keys(), p.Token)
+	if err != nil {
 		return nil, err
 	}
+	public, own := token.public, token.own
 	switch {
 	case own.Namespace == "" || own.Secret == "" || own.Account == "" || own.AccountUID == "":
 		return nil, ErrToken

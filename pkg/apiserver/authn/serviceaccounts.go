@@ -2,6 +2,7 @@ package authn
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -30,7 +31,15 @@ type TokenConfig struct {
 
 // Tokens signs and verifies service account tokens.
 type Tokens struct {
-	cfg TokenConfig
+	cfg    TokenConfig
+	memo   memo[*KeySet, *signed[private]]
+	legacy memo[*KeySet, *signed[legacyClaims]]
+}
+
+// signed is what a token says whose signature is good.
+type signed[T any] struct {
+	public jwt.Claims
+	own    T
 }
 
 // NewTokens needs an issuer and keys.
@@ -119,7 +128,7 @@ var (
 func (t *Tokens) AuthenticateToken(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
 	switch issuer := issuerOf(p.Token); {
 	case issuer == legacyIssuer:
-		return t.legacy(ctx, objects, p)
+		return t.kept(ctx, objects, p)
 	case slices.Contains(t.cfg.Issuers, issuer):
 		return t.bound(ctx, objects, p)
 	}
@@ -146,23 +155,37 @@ func issuerOf(token string) string {
 	return claims.Issuer
 }
 
-// verify checks the signature with the key that the token names, or else with
+// verify checks a token's signature, unless that was done before, and reads
+// what it says.
+func verify[T any](memo *memo[*KeySet, *signed[T]], keys *KeySet, token string) (*signed[T], error) {
+	id := fingerprint(sha256.Sum256([]byte(token)))
+	if s, ok := memo.get(keys, id); ok {
+		return s, nil
+	}
+	s := &signed[T]{}
+	if err := keys.read(token, &s.public, &s.own); err != nil {
+		return nil, err
+	}
+	memo.put(keys, id, s)
+	return s, nil
+}
+
+// read checks the signature with the key that the token names, or else with
 // any, and reads the claims.
-func (t *Tokens) verify(token string, into ...any) error {
-	keys := t.cfg.Keys()
-	if len(keys.allowed) == 0 {
+func (k *KeySet) read(token string, into ...any) error {
+	if len(k.allowed) == 0 {
 		return ErrToken
 	}
-	parsed, err := jwt.ParseSigned(token, keys.allowed)
+	parsed, err := jwt.ParseSigned(token, k.allowed)
 	if err != nil {
 		return ErrToken
 	}
 	for _, h := range parsed.Headers {
-		if key := keys.public[h.KeyID]; key != nil && parsed.Claims(key, into...) == nil {
+		if key := k.public[h.KeyID]; key != nil && parsed.Claims(key, into...) == nil {
 			return nil
 		}
 	}
-	for _, key := range keys.public {
+	for _, key := range k.public {
 		if parsed.Claims(key, into...) == nil {
 			return nil
 		}
@@ -172,11 +195,11 @@ func (t *Tokens) verify(token string, into ...any) error {
 
 // bound checks a token from the signature down to the objects it is bound to.
 func (t *Tokens) bound(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
-	var public jwt.Claims
-	var own private
-	if err := t.verify(p.Token, &public, &own); err != nil {
+	token, err := verify(&t.memo, t.cfg.Keys(), p.Token)
+	if err != nil {
 		return nil, err
 	}
+	public, k := token.public, token.own.Kubernetes
 	if err := t.checkTime(public); err != nil {
 		return nil, err
 	}
@@ -184,7 +207,6 @@ func (t *Tokens) bound(ctx context.Context, objects Objects, p Presented) (*Iden
 	if len(audiences) == 0 {
 		return nil, fmt.Errorf("token audiences %q is invalid for the target audiences %q", []string(public.Audience), p.Audiences)
 	}
-	k := own.Kubernetes
 	if public.Subject != subject(k.Namespace, k.ServiceAccount.Name) {
 		return nil, errTokenSubject
 	}
