@@ -39,6 +39,7 @@ type Webhook struct {
 	url    string
 	client *http.Client
 	salt   []byte
+	places chan struct{} // taken by questions under way
 
 	mu    sync.Mutex
 	cache map[[sha256.Size]byte]answer
@@ -52,7 +53,10 @@ type answer struct {
 	until time.Time
 }
 
-const maxAnswers = 8192
+const (
+	maxAnswers   = 8192
+	maxQuestions = 200 // at a time: a service that hangs must not fill the memory with those who wait
+)
 
 // NewWebhook checks the configuration; the service is not asked yet.
 func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
@@ -65,7 +69,10 @@ func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	w := &Webhook{cfg: cfg, url: cfg.Service.Servers[0], client: boundedClient(cfg.Service.TLS), salt: make([]byte, sha256.Size), cache: map[[sha256.Size]byte]answer{}}
+	w := &Webhook{
+		cfg: cfg, url: cfg.Service.Servers[0], client: boundedClient(cfg.Service.TLS), salt: make([]byte, sha256.Size),
+		places: make(chan struct{}, maxQuestions), cache: map[[sha256.Size]byte]answer{},
+	}
 	if cfg.Service.Transport != nil {
 		w.client.Transport = bounded{cfg.Service.Transport}
 	}
@@ -119,6 +126,8 @@ func (w *Webhook) remember(key [sha256.Size]byte, a answer, now time.Time) {
 	w.cache[key] = a
 }
 
+var errBusy = errors.New("webhook: too many tokens are being asked about")
+
 // refusal is the service's own word on a token.
 type refusal struct{ text string }
 
@@ -126,6 +135,12 @@ func (r *refusal) Error() string { return r.text }
 
 // ask sends the token and reads whose it is.
 func (w *Webhook) ask(ctx context.Context, p Presented) (*Identity, error) {
+	select {
+	case w.places <- struct{}{}:
+		defer func() { <-w.places }()
+	default:
+		return nil, errBusy
+	}
 	question, err := json.Marshal(&authenticationv1.TokenReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/" + w.cfg.Version, Kind: "TokenReview"},
 		Spec:     authenticationv1.TokenReviewSpec{Token: p.Token, Audiences: p.Audiences},

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -125,6 +127,46 @@ func TestTheWebhookIsNotAskedTwice(t *testing.T) {
 			t.Fatalf("step %d: asked %d times, want %d (%v)", i, asked.Load(), step.asked, err)
 		}
 	}
+}
+
+// A service that hangs keeps its clients for ten seconds, and not too many of
+// them; then it is as if it were not there.
+func TestAWebhookThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hook, err := authn.NewWebhook(authn.WebhookConfig{
+			Service: client.Config{Servers: []string{"https://hook"}, Transport: hanging{}}, Version: "v1", CacheTTL: time.Minute, Audiences: []string{"us"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		var waited, refused atomic.Int64
+		var all sync.WaitGroup
+		for range 300 {
+			all.Go(func() {
+				_, err := hook.AuthenticateToken(t.Context(), nil, authn.Presented{Token: "x", Audiences: []string{"us"}})
+				switch {
+				case err == nil:
+					t.Error("known by a service that says nothing")
+				case time.Since(began) == 0:
+					refused.Add(1)
+				default:
+					waited.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(began); took != 10*time.Second || waited.Load() != 200 || refused.Load() != 100 {
+			t.Errorf("after %v: %d have waited, %d were refused", took, waited.Load(), refused.Load())
+		}
+	})
+}
+
+type hanging struct{}
+
+func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
 }
 
 func FuzzWebhookAnswer(f *testing.F) {
