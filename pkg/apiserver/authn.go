@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -204,6 +205,9 @@ func (o *authnFlags) parse(log *slog.Logger) error {
 	if o.proxyCA != "" && len(o.proxyUsers) == 0 {
 		errs = append(errs, errors.New("--requestheader-client-ca-file needs --requestheader-username-headers"))
 	}
+	if len(o.proxyNames) == 0 && o.sameAuthority() {
+		errs = append(errs, errors.New("--requestheader-client-ca-file and --client-ca-file are the same: without --requestheader-allowed-names every client could say it is somebody else"))
+	}
 	switch {
 	case o.clientCRL != "" && o.clientCA == "":
 		errs = append(errs, errors.New("--client-crl-file needs --client-ca-file"))
@@ -223,6 +227,12 @@ func (o *authnFlags) parse(log *slog.Logger) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// sameAuthority says whether clients and proxies have the same authorities.
+func (o *authnFlags) sameAuthority() bool {
+	clients, proxies := o.authorities["client-ca-file"], o.authorities["requestheader-client-ca-file"]
+	return clients != nil && proxies != nil && bytes.Equal(clients.Get(), proxies.Get())
 }
 
 func (o *authnFlags) checkIssuers() []error {

@@ -1,0 +1,100 @@
+package apiserver
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	"podium/pkg/cluster/pki"
+)
+
+// parsed are the flags of these arguments.
+func parsed(t *testing.T, args ...string) *authnFlags {
+	t.Helper()
+	o := &authnFlags{}
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.flags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.parse(slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// authority makes an authority and returns its certificate's file and text.
+func authority(t *testing.T, name string) (file, text string) {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := pki.OpenAuthority(dir, name, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, name+".crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, name+".crt"), string(data)
+}
+
+func TestWhatIsPublishedForOtherServers(t *testing.T) {
+	clients, clientsText := authority(t, "clients")
+	proxies, proxiesText := authority(t, "proxies")
+	for name, tc := range map[string]struct {
+		args []string
+		want map[string]string
+	}{
+		"nothing": {nil, map[string]string{}},
+		"clients": {[]string{"--client-ca-file=" + clients}, map[string]string{"client-ca-file": clientsText}},
+		"clients and proxies": {
+			[]string{
+				"--client-ca-file=" + clients, "--requestheader-client-ca-file=" + proxies, "--requestheader-allowed-names=front",
+				"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group,X-Team", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+			},
+			map[string]string{
+				"client-ca-file": clientsText, "requestheader-client-ca-file": proxiesText, "requestheader-allowed-names": `["front"]`,
+				"requestheader-username-headers": `["X-Remote-User"]`, "requestheader-group-headers": `["X-Remote-Group","X-Team"]`,
+				"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`, "requestheader-uid-headers": `[]`,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, parsed(t, tc.args...).published()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A client's certificate must not make it a proxy.
+func TestClientsAreNoProxies(t *testing.T) {
+	ca, _ := authority(t, "both")
+	for _, tc := range []struct {
+		names []string
+		ok    bool
+	}{{nil, false}, {[]string{"front"}, true}} {
+		o := &authnFlags{clientCA: ca, proxyCA: ca, proxyUsers: []string{"X-Remote-User"}, proxyNames: tc.names}
+		if err := o.parse(slog.New(slog.DiscardHandler)); (err == nil) != tc.ok {
+			t.Errorf("with names %v: %v", tc.names, err)
+		}
+	}
+}
+
+// Names by which a token may call the server: its own, else the issuers'.
+func TestNamesOfTheServer(t *testing.T) {
+	for want, args := range map[string][]string{
+		"https://kubernetes.default.svc.cluster.local": nil,
+		"https://a https://b":                          {"--service-account-issuer=https://a", "--service-account-issuer=https://b"},
+		"api other":                                    {"--service-account-issuer=https://a", "--api-audiences=api,other"},
+	} {
+		if got := strings.Join(parsed(t, args...).build().Audiences, " "); got != want {
+			t.Errorf("%v: %s, want %s", args, got, want)
+		}
+	}
+}
