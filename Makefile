@@ -60,6 +60,10 @@ bench: deps ## measure: beside the peer, beside the raw runtime, memory
 bench-cluster: node-image ## measure clusters of node containers: create, delete, memory
 	@hack/bench-cluster
 
+.PHONY: cis
+cis: ## the checks of the CIS benchmark, on what `make up` has brought up
+	@go run ./hack/cis -dir $(RUN)
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck
 	@hack/test lint

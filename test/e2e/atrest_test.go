@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 )
@@ -63,7 +63,7 @@ func TestFilesWithSecretsAreClosed(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			public := strings.HasSuffix(path, ".crt") || strings.HasSuffix(path, ".pub")
+			public := slices.Contains([]string{".crt", ".crl", ".pub"}, filepath.Ext(path))
 			mayOpen := d.IsDir() && name != "etcd" // what is in it is closed
 			if name == "kubelet" {
 				mayOpen = info.Mode().Perm()&0o007 == 0

@@ -97,6 +97,7 @@ func (m *machine) apiserver() unit {
 		"serviceAccountSigningKeyFile":            pkiFile("sa.key"),
 		"serviceAccountKeyFile":                   []string{pkiFile("sa.pub")},
 		"serviceClusterIpRange":                   m.ServiceCIDR,
+		"profiling":                               false,
 	})}
 }
 
@@ -109,6 +110,8 @@ func (m *machine) controllerManager() unit {
 		"clusterSigningKeyFile":        pkiFile("ca.key"),
 		"serviceAccountPrivateKeyFile": pkiFile("sa.key"),
 		"clusterCidr":                  []string{m.PodCIDR},
+		"bindAddress":                  "127.0.0.1",
+		"profiling":                    false,
 		"leaderElect":                  true,
 	})}
 }
@@ -117,6 +120,8 @@ func (m *machine) scheduler() unit {
 	return unit{name: "kube-scheduler", file: "kube-scheduler.yaml", conf: config("KubeSchedulerConfiguration", settings{
 		"kubeconfig":   kubeconfigFile("kube-scheduler"),
 		"clientCaFile": pkiFile("ca.crt"),
+		"bindAddress":  "127.0.0.1",
+		"profiling":    false,
 		"leaderElect":  true,
 	})}
 }
