@@ -3,6 +3,7 @@
 //	GET /          the pod's name
 //	GET /healthz   200, or 503 after POST /fail (until POST /heal)
 //	GET /slow      the pod's name after a second
+//	GET /client    the address that asks
 //	POST /exit     the process ends with code 1
 //
 // On SIGTERM it finishes the requests it has, then ends.
@@ -16,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -69,6 +71,10 @@ func handler(name string) http.Handler {
 	var failing atomic.Bool
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, name) })
+	mux.HandleFunc("GET /client", func(w http.ResponseWriter, r *http.Request) {
+		host, _, _ := net.SplitHostPort(r.RemoteAddr) // the server has made it
+		fmt.Fprintln(w, host)
+	})
 	mux.HandleFunc("GET /slow", func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-time.After(time.Second):

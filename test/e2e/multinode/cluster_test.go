@@ -186,6 +186,8 @@ spec:
   volumes: [{name: shared, hostPath: {path: /shared, type: Directory}}]
   containers: [{name: c, image: "localhost/podium/busybox:v1", imagePullPolicy: Never, command: [sh, -c, "cat /shared/greeting; sleep 1000"], volumeMounts: [{name: shared, mountPath: /shared}]}]
 `)
+	s.apply(pinned("asker", c.name+"-control-plane", "localhost/podium/web:v1", "/web"))
+	s.ready("asker")
 	s.rolledOut("web")
 	eventually(t, 10*time.Second, "the app answers on a port of the host", func(ctx context.Context) error {
 		_, err := get(ctx, "127.0.0.1", port)
@@ -199,7 +201,7 @@ spec:
 		t.Errorf("the pod reads %q in the mounted folder", out)
 	}
 	eventually(t, 10*time.Second, "names are served below the domain that was asked for", func(context.Context) error {
-		_, err := s.exec("reader", "wget", "-q", "-O", "-", "-T", "2", "http://web."+s.name+".svc.corp.example/")
+		_, err := s.exec("asker", "/web", "get", "http://web."+s.name+".svc.corp.example/")
 		return err
 	})
 }

@@ -151,7 +151,8 @@ func docker(ctx context.Context, args ...string) (string, error) {
 // eventually asks until check passes or patience ends.
 func eventually(t *testing.T, patience time.Duration, what string, check func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	// Cleanups wait, too, when the test's own context has ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
 	begin := time.Now()
 	tick := time.NewTicker(200 * time.Millisecond)

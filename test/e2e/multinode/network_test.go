@@ -207,7 +207,7 @@ func TestPodsReachEachOtherAcrossNodesWithoutNAT(t *testing.T) {
 	s := the.space(t)
 	names := map[string]string{"a": worker1, "b": worker2, "c": worker1, "d": plane}
 	for name, node := range names {
-		s.apply(pinned(name, node, "localhost/podium/busybox:v1", "sh", "-c", `mkdir -p /www/cgi-bin; printf '#!/bin/sh\necho; echo $REMOTE_ADDR\n' >/www/cgi-bin/who; chmod +x /www/cgi-bin/who; exec httpd -f -p 8080 -h /www`))
+		s.apply(pinned(name, node, "localhost/podium/web:v1", "/web"))
 	}
 	address := map[string]string{}
 	for name := range names {
@@ -216,7 +216,7 @@ func TestPodsReachEachOtherAcrossNodesWithoutNAT(t *testing.T) {
 	for from := range names {
 		for to := range names {
 			eventually(t, 10*time.Second, fmt.Sprintf("%s on %s has answered %s on %s", to, names[to], from, names[from]), func(context.Context) error {
-				out, err := s.exec(from, "wget", "-q", "-O", "-", "-T", "2", "http://"+address[to]+":8080/cgi-bin/who")
+				out, err := s.exec(from, "/web", "get", "http://"+address[to]+":8080/client")
 				if err == nil && out != address[from] {
 					err = fmt.Errorf("%s (%s) was seen as %s by %s", from, address[from], out, to)
 				}
@@ -229,14 +229,14 @@ func TestPodsReachEachOtherAcrossNodesWithoutNAT(t *testing.T) {
 func TestNamesAreServedOnEveryNode(t *testing.T) {
 	s := the.space(t)
 	s.apply(web)
-	s.apply(pinned("asker", worker1, "localhost/podium/busybox:v1", "sleep", "1000"))
-	s.apply(pinned("asker2", worker2, "localhost/podium/busybox:v1", "sleep", "1000"))
+	s.apply(pinned("asker", worker1, "localhost/podium/web:v1", "/web"))
+	s.apply(pinned("asker2", worker2, "localhost/podium/web:v1", "/web"))
 	s.rolledOut("web")
 	for _, asker := range []string{"asker", "asker2"} {
 		s.ready(asker)
 		for _, host := range []string{"web", "web." + s.name + ".svc.cluster.local"} {
 			eventually(t, 10*time.Second, asker+" has found "+host, func(context.Context) error {
-				out, err := s.exec(asker, "wget", "-q", "-O", "-", "-T", "2", "http://"+host+"/")
+				out, err := s.exec(asker, "/web", "get", "http://"+host+"/")
 				if err == nil && !strings.HasPrefix(out, "web-") {
 					err = fmt.Errorf("answered by %q", out)
 				}
