@@ -183,6 +183,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: reader}
 spec:
+  terminationGracePeriodSeconds: 1
   volumes: [{name: shared, hostPath: {path: /shared, type: Directory}}]
   containers: [{name: c, image: "localhost/podium/busybox:v1", imagePullPolicy: Never, command: [sh, -c, "cat /shared/greeting; sleep 1000"], volumeMounts: [{name: shared, mountPath: /shared}]}]
 `)
@@ -197,9 +198,13 @@ spec:
 	if !strings.HasPrefix(reader.Status.PodIP, "10.20.") {
 		t.Errorf("the pod's address %s is not of the range that was asked for", reader.Status.PodIP)
 	}
-	if out := s.podium(t, "logs", "-n", s.name, "reader"); !strings.Contains(out, "hello from the host") {
-		t.Errorf("the pod reads %q in the mounted folder", out)
-	}
+	eventually(t, 10*time.Second, "the pod has read the mounted folder", func(ctx context.Context) error {
+		out, err := s.try(ctx, "", "logs", "-n", s.name, "reader")
+		if err == nil && !strings.Contains(out, "hello from the host") {
+			err = fmt.Errorf("it says %q", out)
+		}
+		return err
+	})
 	eventually(t, 10*time.Second, "names are served below the domain that was asked for", func(context.Context) error {
 		_, err := s.exec("asker", "/web", "get", "http://web."+s.name+".svc.corp.example/")
 		return err
