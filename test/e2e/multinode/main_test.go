@@ -63,6 +63,9 @@ func withCluster(tests func() int) (code int, err error) {
 	defer cancel()
 	out, err := the.try(ctx, "", "cluster", "create", the.name, "--workers", "2", "--wait", "3m", "-v", "--retain")
 	fmt.Println(out)
+	if err != nil && strings.Contains(err.Error(), "already") {
+		return 1, err // another run's, which is left alone
+	}
 	if err != nil {
 		the.keepLogs(ctx)
 		_, gone := the.try(ctx, "", "cluster", "delete", the.name)
