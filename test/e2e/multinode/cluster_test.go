@@ -118,7 +118,7 @@ func TestAConfiguredClusterBesideTheFirst(t *testing.T) {
 	if err := os.Mkdir(shared, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(shared, "greeting"), []byte("hello from the host"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(shared, "greeting"), []byte("hello from the host\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	port := freePort(t)
