@@ -142,7 +142,9 @@ func (o *options) parse() (cidr netip.Prefix, ports registry.PortRange, err erro
 	if err := errors.Join(o.encryption.parse(), o.audit.parse()); err != nil {
 		errs = append(errs, err)
 	}
-	if cidr, err = netip.ParsePrefix(o.serviceCIDR); err != nil {
+	if strings.Contains(o.serviceCIDR, ",") {
+		errs = append(errs, fmt.Errorf("--service-cluster-ip-range=%s: dual-stack is not supported: give one range, IPv4 or IPv6", o.serviceCIDR))
+	} else if cidr, err = netip.ParsePrefix(o.serviceCIDR); err != nil {
 		errs = append(errs, fmt.Errorf("--service-cluster-ip-range: %w", err))
 	}
 	if ports, err = parsePorts(o.nodePorts); err != nil {
