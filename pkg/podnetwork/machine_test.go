@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // The real kernel, in a network namespace of the test's own.
@@ -66,6 +67,35 @@ func TestMachine(t *testing.T) {
 	}
 	if got, err := m.Routes(); err != nil || len(got) != 1 || got[0] != moved {
 		t.Errorf("routes: %v %v, want %v alone", got, err, moved)
+	}
+
+	changed, err := m.Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func(within time.Duration) bool {
+		select {
+		case <-changed:
+			return true
+		case <-time.After(within):
+			return false
+		}
+	}
+	run("ip", "link", "add", "pod", "type", "veth", "peer", "name", "pod1")
+	run("ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.9")
+	if told(100 * time.Millisecond) {
+		t.Error("a pod's link and somebody's route are none of ours")
+	}
+	run("ip", "route", "del", r.Pods.String())
+	if !told(5 * time.Second) {
+		t.Error("nobody says that our route was taken away")
+	}
+	run("ip", "link", "set", "podium0", "up")
+	if !told(5 * time.Second) {
+		t.Error("nobody says that a link has changed")
+	}
+	if err := m.AddRoute(moved); err != nil {
+		t.Fatal(err)
 	}
 
 	dir := t.TempDir()

@@ -59,6 +59,9 @@ type Host interface {
 	// OnLink says whether an address is reached without a router, by which
 	// interface, and that interface's MTU.
 	OnLink(netip.Addr) (Link, error)
+	// Watch tells, until ctx ends, when what is above may have changed by
+	// somebody else's hand.
+	Watch(ctx context.Context) (<-chan struct{}, error)
 }
 
 // Link is how an address is reached.
@@ -131,6 +134,10 @@ func (n *Network) loop(ctx context.Context) error {
 	if n.nodes.WaitSynced(ctx) != nil {
 		return nil // ctx has ended
 	}
+	changed, err := n.cfg.Host.Watch(ctx)
+	if err != nil {
+		n.cfg.Log.Warn("what others do to the network is noticed late", "error", err, "every", n.cfg.Resync)
+	}
 	t := time.NewTicker(n.cfg.Resync)
 	defer t.Stop()
 	for {
@@ -142,6 +149,7 @@ func (n *Network) loop(ctx context.Context) error {
 			return nil
 		case <-t.C:
 		case <-n.wake:
+		case <-changed:
 		}
 	}
 }

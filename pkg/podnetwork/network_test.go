@@ -29,6 +29,7 @@ type machine struct {
 	routes   []Route
 	tunnel   *Tunnel
 	entries  []Entry
+	changed  chan struct{}
 	bridging bool // has br_netfilter
 	far      netip.Addr
 	log      []string
@@ -109,6 +110,8 @@ func text(e Entry) string {
 func (m *machine) OnLink(a netip.Addr) (Link, error) {
 	return Link{Direct: a != m.far, Name: "eth0", MTU: 1450}, nil
 }
+
+func (m *machine) Watch(context.Context) (<-chan struct{}, error) { return m.changed, nil }
 
 func node(name, cidr, ip string) *corev1.Node {
 	return &corev1.Node{
@@ -313,7 +316,7 @@ func TestNodesAreFollowedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := clienttest.New().Client(t)
 		nodes := client.For[*corev1.Node](api)
-		m := &machine{files: map[string]string{}, sysctls: map[string]string{}}
+		m := &machine{files: map[string]string{}, sysctls: map[string]string{}, changed: make(chan struct{})}
 		var log bytes.Buffer
 		n := New(Config{
 			Node: "a", Client: api, Host: m, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError})),
@@ -351,6 +354,11 @@ func TestNodesAreFollowedAtOnce(t *testing.T) {
 			moved.Status.Addresses[0].Address = "192.0.2.9"
 			_, err = nodes.UpdateStatus(ctx, moved)
 			return err
+		}, "10.244.1.0/24 via 192.0.2.9")
+		step("somebody takes the routes away", func() error {
+			m.routes = nil
+			m.changed <- struct{}{}
+			return nil
 		}, "10.244.1.0/24 via 192.0.2.9")
 		step("it goes, and who claimed its pods has them", func() error { return nodes.Delete(ctx, "b", metav1.DeleteOptions{}) }, "10.244.1.0/24 via 192.0.2.3")
 		time.Sleep(10 * resync)
