@@ -13,6 +13,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podium/pkg/apiserver/authz"
@@ -43,6 +44,7 @@ type Access struct {
 	modes    []string
 	chain    authz.Authorizer
 	roles    *rbac.Policy
+	ready    func() error // nil: what is known is the present
 	pods     *node.Graph
 	kubelets *rbac.Rules
 }
@@ -64,9 +66,9 @@ func NewAccess(cfg AccessConfig) (*Access, error) {
 	for _, mode := range cfg.Modes {
 		switch mode {
 		case modeNode:
-			chain = append(chain, node.New(a.pods, a.kubelets))
+			chain = append(chain, a.present(node.New(a.pods, a.kubelets)))
 		case modeRBAC:
-			chain = append(chain, a.roles)
+			chain = append(chain, a.present(a.roles))
 		case modeWebhook:
 			hook, err := webhook.New(cfg.Webhook)
 			if err != nil {
@@ -136,6 +138,27 @@ func everything() []rbacv1.PolicyRule {
 		{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
 		{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
 	}
+}
+
+// present lets an authorizer decide only when what it knows is the present: a
+// server that starts reads the past first.
+func (a *Access) present(next authz.Authorizer) authz.Authorizer {
+	return authz.Func(func(ctx context.Context, user *request.User, info *request.Info) (authz.Decision, string) {
+		if a.ready != nil && a.ready() != nil {
+			return authz.NoOpinion, "the roles have not been read yet"
+		}
+		return next.Authorize(ctx, user, info)
+	})
+}
+
+// refusal is the answer to a request that nobody has allowed. While the server
+// does not know the roles, or a new cluster has none, it does not know that: a
+// client that tries again later is not told that it lacks a right.
+func (s *Server) refusal(user *request.User, info *request.Info, reason string) error {
+	if !s.rolesDone.Load() {
+		return apierrors.NewServiceUnavailable("this server does not know the cluster's roles yet")
+	}
+	return authz.Forbidden(user, info, reason)
 }
 
 // followers are told of what the decisions rest on.

@@ -1,7 +1,9 @@
 package apiserver_test
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -19,6 +21,9 @@ import (
 	"podium/pkg/apiserver/authz/rbac"
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/scheme"
+	"podium/pkg/storage"
+	"podium/pkg/storage/memory"
 )
 
 const rbacAPI = "/apis/rbac.authorization.k8s.io/v1/"
@@ -268,5 +273,50 @@ func TestTheUseOfRolesIsToldToAdministrators(t *testing.T) {
 	}
 	if rec := w.do("GET", "/debug/authorization/roles", "", "", "X-User", "joe"); rec.Code != 403 {
 		t.Errorf("joe: %d", rec.Code)
+	}
+}
+
+// slow is a store whose first reads wait: a server that has just started.
+type slow struct {
+	storage.Store
+	until chan struct{}
+}
+
+func (s *slow) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.Page, error) {
+	<-s.until
+	return s.Store.List(ctx, prefix, opts)
+}
+
+// A server that does not know the roles yet says so: it neither refuses for
+// good nor allows what was allowed in the past.
+func TestAServerThatStartsRefusesNobodyForGood(t *testing.T) {
+	until := make(chan struct{})
+	s := scheme.New()
+	cfg := apiserver.Config{Scheme: s, Store: &slow{memory.New(), until}, Log: slog.New(slog.DiscardHandler), CompactEvery: -1}
+	withAccess(t)(&cfg)
+	server, err := apiserver.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	w := &world{TB: t, server: server, handler: server.Handler()}
+	if code := w.do("GET", "/apis", "", "", "X-User", "joe").Code; code != 503 {
+		t.Errorf("before the roles are known: %d", code)
+	}
+	if code := w.do("GET", "/apis", "", "").Code; code != 200 {
+		t.Errorf("an administrator: %d", code)
+	}
+	close(until)
+	for w.do("GET", "/readyz", "", "").Code != http.StatusOK {
+		time.Sleep(time.Millisecond) // outside a bubble there is nothing to wait on
+	}
+	if a, b := w.do("GET", "/apis", "", "", "X-User", "joe").Code, w.do("GET", "/api/v1/nodes", "", "", "X-User", "joe").Code; a != 200 || b != 403 {
+		t.Errorf("afterwards: %d, %d", a, b)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -106,7 +106,7 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 	decision, reason := s.cfg.Authorizer.Authorize(r.Context(), user, &req.Info)
 	rec.trail.Decided(decision == authz.Allow, reason)
 	if decision != authz.Allow {
-		return authz.Forbidden(user, &req.Info, reason)
+		return s.refusal(user, &req.Info, reason)
 	}
 	done, err := s.flow.Begin(req)
 	if err != nil {

@@ -30,7 +30,7 @@ func (s *Server) impersonated(r *http.Request, user *request.User) (*request.Use
 	}
 	for _, info := range impersonations(as) {
 		if d, reason := s.cfg.Authorizer.Authorize(r.Context(), user, &info); d != authz.Allow {
-			return nil, authz.Forbidden(user, &info, reason)
+			return nil, s.refusal(user, &info, reason)
 		}
 	}
 	completeGroups(as)

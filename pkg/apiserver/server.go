@@ -143,6 +143,7 @@ func New(cfg Config) (*Server, error) {
 	s.metrics = newMetrics(cfg.Registry, cfg.Kinds, s.flow)
 	store := s.metrics.timed(cfg.Store)
 	s.feed = watchcache.NewFeed(store, "/registry/", cfg.Log)
+	cfg.Access.ready = s.feed.Ready
 	s.api = endpoints.New(endpoints.Config{
 		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Followers: cfg.Access.followers(), Admission: s.admission(), Disabled: cfg.Disabled,
 		OpenAPI: cfg.v3(), Now: cfg.Now, Random: cfg.Random, Log: cfg.Log, Closing: s.closing, Observe: s.metrics,

@@ -1,6 +1,7 @@
 package controllers_test
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -86,13 +87,21 @@ func newCluster(t *testing.T) *cluster {
 	store := memory.New()
 	cidr := netip.MustParsePrefix("10.96.0.0/16")
 	log := slog.New(slog.DiscardHandler)
+	access, err := apiserver.NewAccess(apiserver.AccessConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	server, err := apiserver.New(apiserver.Config{
+		Access: access,
 		Scheme: c.scheme, Store: store, Log: log, Listener: c.network,
 		Kinds: registry.Kinds(c.scheme, registry.Config{
-			Store: store, ServiceCIDR: cidr, NodePorts: registry.PortRange{First: 30000, Last: 32767}, Now: time.Now,
+			Access: access, Store: store, ServiceCIDR: cidr, NodePorts: registry.PortRange{First: 30000, Last: 32767}, Now: time.Now,
 		}),
-		Authenticator: authn.Func(func(*http.Request) (*request.User, error) {
-			return &request.User{Name: "test", Groups: []string{"system:masters", "system:authenticated"}}, nil
+		Authenticator: authn.Func(func(r *http.Request) (*request.User, error) {
+			if name := r.Header.Get(userHeader); name != "" {
+				return &request.User{Name: name, Groups: []string{request.Authenticated}}, nil
+			}
+			return &request.User{Name: "test", Groups: []string{request.Masters, request.Authenticated}}, nil
 		}),
 		ServiceCIDR: cidr,
 	})
@@ -104,9 +113,9 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c.background(server.Run)
-	c.Client = c.client(nil)
+	c.Client = c.client("", nil)
 	c.until(time.Minute, "the apiserver is up", func() bool {
-		_, err := client.For[*corev1.Namespace](c.Client).Get(t.Context(), "kube-node-lease")
+		_, _, err := c.Do(t.Context(), client.Request{Method: http.MethodGet, Path: "/readyz"})
 		return err == nil
 	})
 	return c
@@ -125,13 +134,16 @@ func (c *cluster) background(f func(context.Context) error) {
 	})
 }
 
-func (c *cluster) client(around func(http.RoundTripper) http.RoundTripper) *client.Client {
+// userHeader says who asks; without it, an administrator.
+const userHeader = "X-Test-User"
+
+func (c *cluster) client(user string, around func(http.RoundTripper) http.RoundTripper) *client.Client {
 	var transport http.RoundTripper = c.network.transport()
 	c.t.Cleanup(transport.(*http.Transport).CloseIdleConnections)
 	if around != nil {
 		transport = around(transport)
 	}
-	cl, err := client.New(c.scheme, client.Config{Servers: []string{"http://api"}, Transport: transport})
+	cl, err := client.New(c.scheme, client.Config{Servers: []string{"http://api"}, Transport: transport, Header: http.Header{userHeader: {user}}})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -146,7 +158,11 @@ func (c *cluster) startControllers() {
 	cfg.TokenKey = func() crypto.Signer { return c.tokenKey }
 	cfg.Log = testLog()
 	ctx, cancel := context.WithCancel(context.Background())
-	cfg.Client = c.client(func(next http.RoundTripper) http.RoundTripper { return &spy{c, ctx, next} })
+	spied := func(next http.RoundTripper) http.RoundTripper { return &spy{c, ctx, next} }
+	cfg.Client = c.client("system:kube-controller-manager", spied)
+	cfg.ClientFor = func(account string) (*client.Client, error) {
+		return c.client("system:serviceaccount:kube-system:"+account, spied), nil
+	}
 	done := make(chan error, 1)
 	c.stop, c.done = cancel, done
 	go func() { done <- controllers.Run(ctx, cfg) }()
@@ -184,7 +200,7 @@ type spy struct {
 func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.c.requests.Add(1)
 	if r.Method == http.MethodGet {
-		resp, err := s.next.RoundTrip(r)
+		resp, err := s.allowed(r)
 		if f := s.c.faults.Load(); err == nil && f != nil && r.URL.Query().Get("watch") == "true" {
 			resp.Body = &lagging{resp.Body, f.lag}
 		}
@@ -196,7 +212,7 @@ func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f := s.c.faults.Load()
 	if f == nil || event {
-		return s.next.RoundTrip(r)
+		return s.allowed(r)
 	}
 	switch f.next() {
 	case crashHere:
@@ -211,7 +227,22 @@ func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, errors.New("connection reset by peer")
 	}
-	return s.next.RoundTrip(r)
+	return s.allowed(r)
+}
+
+// allowed sends the request; a controller that lacks a right is the test's
+// failure.
+func (s *spy) allowed(r *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(r)
+	if err == nil && resp.StatusCode == http.StatusForbidden {
+		body, readErr := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		resp.Body = io.NopCloser(bytes.NewReader(body))
+		if readErr != nil || bytes.Contains(body, []byte(" cannot ")) || bytes.Contains(body, []byte("attempting to grant")) {
+			s.c.t.Errorf("%s %s: %s", r.Method, r.URL.Path, body)
+		}
+	}
+	return resp, err
 }
 
 // lagging is a watch whose news come late, or not at all.

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
@@ -32,9 +33,16 @@ func (p *Policy) daemons() {
 	// It makes its controllers' accounts, draws their tokens and watches for
 	// all of them; what they do, they do under their own names.
 	p.clusterRoleFor("system:kube-controller-manager", users(controllerManager),
-		rule("list watch", "*", "*"),
+		rule("list watch", "core", "endpoints namespaces nodes pods serviceaccounts services"),
+		of(rule("list watch", "core", "configmaps"), "kube-root-ca.crt"),
+		rule("list watch", "apps", "deployments replicasets"),
+		rule("list watch", "certificates.k8s.io", "certificatesigningrequests"),
+		rule("list watch", "discovery.k8s.io", "endpointslices"),
+		rule("list watch", "rbac.authorization.k8s.io", "clusterroles"),
 		delegate("authentication.k8s.io", "tokenreviews"),
 		delegate("authorization.k8s.io", "subjectaccessreviews"))
+	p.roleFor(corev1.NamespaceNodeLease, "system:kube-controller-manager", users(controllerManager),
+		rule("list watch", "coordination.k8s.io", "leases"))
 	p.roleFor(system, "system:controller-identities", users(controllerManager),
 		rule("create", "core", "serviceaccounts"),
 		rule("create", "core", "serviceaccounts/token"))
