@@ -52,9 +52,7 @@ func (a *Authorizer) Authorize(_ context.Context, user *request.User, info *requ
 // foreign says why an object does not concern a node, "" if it does.
 func (a *Authorizer) foreign(node string, info *request.Info) string {
 	switch info.Resource {
-	case "secrets", "configmaps":
-		return a.unrelated(node, info)
-	case "serviceaccounts":
+	case "secrets", "configmaps", "serviceaccounts":
 		return a.unrelated(node, info)
 	case "nodes":
 		return foreignNode(node, info)
