@@ -76,9 +76,9 @@ func NewAccess(cfg AccessConfig) (*Access, error) {
 			}
 			chain = append(chain, hook)
 		case modeAlwaysAllow:
-			chain = append(chain, authz.Always(authz.Allow))
+			chain = append(chain, authz.Always(authz.Allow, ""))
 		case modeAlwaysDeny:
-			chain = append(chain, authz.Always(authz.Deny))
+			chain = append(chain, authz.Always(authz.NoOpinion, "Everything is forbidden."))
 		default:
 			return nil, fmt.Errorf("%q is no authorization mode", mode)
 		}

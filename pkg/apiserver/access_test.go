@@ -17,6 +17,7 @@ import (
 
 	"podium/pkg/apiserver"
 	"podium/pkg/apiserver/authn"
+	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/authz/bootstrap"
 	"podium/pkg/apiserver/authz/rbac"
 	"podium/pkg/apiserver/registry"
@@ -318,5 +319,33 @@ func TestAServerThatStartsRefusesNobodyForGood(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestModes(t *testing.T) {
+	get := &request.Info{IsResource: true, Verb: "get", Resource: "pods"}
+	joe, master := &request.User{Name: "joe"}, &request.User{Name: "ann", Groups: []string{request.Masters}}
+	for name, row := range map[string]struct {
+		modes  []string
+		user   *request.User
+		want   authz.Decision
+		reason string
+	}{
+		"Default":     {nil, joe, authz.NoOpinion, ""},
+		"Master":      {[]string{"AlwaysDeny"}, master, authz.Allow, ""},
+		"AlwaysAllow": {[]string{"AlwaysAllow"}, joe, authz.Allow, ""},
+		"AlwaysDeny":  {[]string{"AlwaysDeny"}, joe, authz.NoOpinion, "Everything is forbidden."},
+		"InOrder":     {[]string{"RBAC", "AlwaysAllow"}, joe, authz.Allow, ""},
+	} {
+		a, err := apiserver.NewAccess(apiserver.AccessConfig{Modes: row.modes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, reason := a.Authorize(t.Context(), row.user, get); d != row.want || reason != row.reason {
+			t.Errorf("%s: %v %q, want %v %q", name, d, reason, row.want, row.reason)
+		}
+	}
+	if _, err := apiserver.NewAccess(apiserver.AccessConfig{Modes: []string{"ABAC"}}); err == nil {
+		t.Error("a mode that is none")
 	}
 }

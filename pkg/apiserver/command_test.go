@@ -43,6 +43,10 @@ func TestWhatTheCommandRefuses(t *testing.T) {
 				"--service-account-max-token-expiration=1m0s must be between an hour", "--service-account-jwks-uri=http://plain must begin", "/nowhere/hook.conf",
 			},
 		},
+		"who may what": {
+			args: []string{"--authorization-mode=RBAC,ABAC,RBAC,Webhook", "--authorization-webhook-version=v1beta1"},
+			want: []string{`"ABAC" is not a valid mode`, `"RBAC" more than once`, "--authorization-webhook-config-file belong together", "v1beta1"},
+		},
 		"keys that are none": {args: []string{"--service-account-signing-key-file=/nowhere/sa.key"}, want: []string{"service account keys: ", "/nowhere/sa.key"}},
 	} {
 		t.Run(name, func(t *testing.T) {

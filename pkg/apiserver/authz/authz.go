@@ -63,11 +63,7 @@ func Privileged(group string) Authorizer {
 }
 
 // Always has one opinion on everything.
-func Always(d Decision) Authorizer {
-	reason := ""
-	if d == Deny {
-		reason = "Everything is forbidden."
-	}
+func Always(d Decision, reason string) Authorizer {
 	return Func(func(context.Context, *request.User, *request.Info) (Decision, string) { return d, reason })
 }
 

@@ -24,10 +24,10 @@ func TestTheFirstOpinionCounts(t *testing.T) {
 	}{
 		"Nobody":     {nil, joe, authz.NoOpinion, ""},
 		"Reasons":    {[]authz.Authorizer{none("a"), none(""), none("b")}, joe, authz.NoOpinion, "a\nb"},
-		"Allowed":    {[]authz.Authorizer{none("a"), authz.Always(authz.Allow), authz.Always(authz.Deny)}, joe, authz.Allow, ""},
-		"Denied":     {[]authz.Authorizer{authz.Always(authz.Deny), authz.Always(authz.Allow)}, joe, authz.Deny, "Everything is forbidden."},
-		"Master":     {[]authz.Authorizer{authz.Privileged("system:masters"), authz.Always(authz.Deny)}, master, authz.Allow, ""},
-		"NoMaster":   {[]authz.Authorizer{authz.Privileged("system:masters"), authz.Always(authz.Deny)}, joe, authz.Deny, "Everything is forbidden."},
+		"Allowed":    {[]authz.Authorizer{none("a"), authz.Always(authz.Allow, ""), authz.Always(authz.Deny, "never")}, joe, authz.Allow, ""},
+		"Denied":     {[]authz.Authorizer{authz.Always(authz.Deny, "never"), authz.Always(authz.Allow, "")}, joe, authz.Deny, "never"},
+		"Master":     {[]authz.Authorizer{authz.Privileged("system:masters"), authz.Always(authz.Deny, "never")}, master, authz.Allow, ""},
+		"NoMaster":   {[]authz.Authorizer{authz.Privileged("system:masters"), authz.Always(authz.Deny, "never")}, joe, authz.Deny, "never"},
 		"NotByNames": {[]authz.Authorizer{authz.Privileged("system:masters")}, &request.User{Name: "system:masters"}, authz.NoOpinion, ""},
 	} {
 		if d, reason := authz.Chain(row.chain...).Authorize(t.Context(), row.user, &request.Info{}); d != row.want || reason != row.reason {
