@@ -119,6 +119,7 @@ func (k *kubectl) story() {
 		{"rollout", (*kubectl).rollout},
 		{"metadata", (*kubectl).metadata},
 		{"discovery", (*kubectl).discovery},
+		{"access", (*kubectl).access},
 		{"delete", (*kubectl).remove},
 	} {
 		parent := k.t
@@ -277,6 +278,29 @@ func (k *kubectl) discovery() {
 	k.says("RollingUpdate", "explain", "deployment.spec.strategy")
 	k.says("Server Version", "version")
 	k.says("Kubernetes control plane", "cluster-info")
+}
+
+// access: what a user may do is what roles say, at once.
+func (k *kubectl) access() {
+	k.run("create", "role", "reader", "--verb=get,list", "--resource=pods,deployments.apps")
+	k.run("create", "rolebinding", "readers", "--role=reader", "--user=joe")
+	k.says("yes", "auth", "can-i", "list", "pods", "--as=joe")
+	k.says("deployments.apps", "auth", "can-i", "--list", "--as=joe")
+	k.says("web", "get", "deployments", "--as=joe")
+	refused := func(want string, args ...string) {
+		k.t.Helper()
+		out, err := the.try(k.t.Context(), "", k.path, append([]string{"-n", k.namespace}, args...)...)
+		if err == nil || !strings.Contains(out+err.Error(), want) {
+			k.t.Errorf("kubectl %s: %v, want %q", strings.Join(args, " "), err, want)
+		}
+	}
+	refused("no", "auth", "can-i", "list", "secrets", "--as=joe")
+	refused(`User "joe" cannot list resource "secrets" in API group "" in the namespace "`+k.namespace+`"`, "get", "secrets", "--as=joe")
+	refused(`User "joe" cannot create resource "rolebindings"`, "create", "rolebinding", "more", "--clusterrole=cluster-admin", "--user=joe", "--as=joe")
+	role := "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: reader, namespace: " + k.namespace + "}\nrules: [{apiGroups: [''], resources: [secrets], verbs: [list]}]\n"
+	k.feed(role, "auth", "reconcile", "--remove-extra-permissions", "-f", "-")
+	k.says("yes", "auth", "can-i", "list", "secrets", "--as=joe")
+	refused("no", "auth", "can-i", "list", "pods", "--as=joe")
 }
 
 func (k *kubectl) remove() {
