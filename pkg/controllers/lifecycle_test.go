@@ -225,6 +225,9 @@ func TestNodeDownAndBack(t *testing.T) {
 		create(c, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80}},
 		}})
+		c.until(time.Minute, "all nodes take pods", func() bool {
+			return taints(c.node("node-0"))+taints(c.node("node-1"))+taints(c.node("node-2")) == ""
+		})
 		create(c, deploymentOf("web", 6, "v1"))
 		c.until(time.Minute, "it is out", func() bool { return c.rolledOut("web") && c.endpoints("web") == 6 })
 		cidrs := map[string]bool{}
