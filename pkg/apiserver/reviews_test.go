@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -292,9 +293,10 @@ func TestImpersonation(t *testing.T) {
 // in it by hand is put right, what others keep there stays.
 func TestWhatOtherServersLearn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ca := "first"
+		var ca atomic.Value
+		ca.Store("first")
 		w := start(t, func(cfg *apiserver.Config) {
-			cfg.Authn.Published = func() map[string]string { return map[string]string{"client-ca-file": ca} }
+			cfg.Authn.Published = func() map[string]string { return map[string]string{"client-ca-file": ca.Load().(string)} }
 		})
 		const path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 		check := func(want map[string]string) {
@@ -306,7 +308,7 @@ func TestWhatOtherServersLearn(t *testing.T) {
 		}
 		check(map[string]string{"client-ca-file": "first"})
 		must[corev1.ConfigMap](w, 200, "PATCH", path, mergeType, `{"data":{"client-ca-file":"forged","note":"theirs"}}`)
-		ca = "second"
+		ca.Store("second")
 		time.Sleep(time.Minute)
 		check(map[string]string{"client-ca-file": "second", "note": "theirs"})
 	})

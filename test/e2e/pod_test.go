@@ -366,7 +366,7 @@ func TestServiceAccountToken(t *testing.T) {
 		{"/apis", token, 200, "APIGroupList"},
 		{"/api/v1/namespaces/kube-system/secrets", token, 403, `secrets is forbidden: User \"system:serviceaccount:` + s.name + `:default\" cannot list resource \"secrets\" in API group \"\" in the namespace \"kube-system\"`},
 		{"/api/v1/namespaces/" + s.name + "/pods", token + "x", 401, "Unauthorized"},
-		{"/api/v1/namespaces/" + s.name + "/pods", "", 403, "system:anonymous"},
+		{"/api/v1/namespaces/" + s.name + "/pods", "", 401, "Unauthorized"},
 	} {
 		code, body := from.ask(t, "https://10.96.0.1"+row.path, row.token)
 		if code != row.code || !strings.Contains(body, row.text) {
