@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,8 +51,12 @@ func TestFollowServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
+		var mu sync.Mutex // guards what follows
 		present, down := []string{"one:1", "two:2"}, map[string]bool{}
+		var told [][]string
 		c := fake(t, func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			if down[r.URL.Host] {
 				return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 			}
@@ -64,21 +69,28 @@ func TestFollowServers(t *testing.T) {
 			}
 			return answer(200, nil, `{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[`+strings.Join(list, ",")+`]}`), nil
 		}, "https://given")
-		var told [][]string
-		go c.FollowServers(ctx, func(found []string) { told = append(told, found) })
+		go c.FollowServers(ctx, func(found []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, found)
+		})
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"https://given", "https://one:1", "https://two:2"}, c.Servers()); diff != "" {
 			t.Error(diff)
 		}
+		mu.Lock()
 		present = []string{"two:2", "three:3"}
+		mu.Unlock()
 		time.Sleep(time.Minute)
 		if diff := cmp.Diff([]string{"https://given", "https://two:2", "https://three:3"}, c.Servers()); diff != "" {
 			t.Error(diff)
 		}
+		mu.Lock()
 		if diff := cmp.Diff([][]string{{"https://one:1", "https://two:2"}, {"https://two:2", "https://three:3"}}, told); diff != "" {
 			t.Errorf("told: %s", diff)
 		}
 		down["given"], down["two:2"] = true, true
+		mu.Unlock()
 		if _, err := client.For[*corev1.Pod](c).In("ns").Get(ctx, "x"); err != nil {
 			t.Errorf("one server of the list is there: %v", err)
 		}
