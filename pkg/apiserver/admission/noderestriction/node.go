@@ -10,13 +10,18 @@ import (
 	"podium/pkg/apiserver/admission"
 )
 
-// ownNode: a node writes its own Node, and steers no workloads to itself.
+// ownNode: a node writes its own Node, and steers no workloads to itself. Nor
+// does it give its Node an owner: with it the Node would be deleted, and what
+// administrators have said of it would be gone when the node makes it again.
 func (r *rules) ownNode() error {
 	if r.Name != r.node {
 		return r.no("node %q is not allowed to modify node %q", r.node, r.Name)
 	}
 	switch r.Operation {
 	case admission.Create:
+		if len(r.Object.GetOwnerReferences()) > 0 {
+			return r.no("node %q is not allowed to set ownerReferences", r.node)
+		}
 		if bad := forbidden(r.Object.(*corev1.Node).Labels, nil); len(bad) > 0 {
 			return r.no("node %q is not allowed to set the following labels: %s", r.node, strings.Join(bad, ", "))
 		}
@@ -24,6 +29,9 @@ func (r *rules) ownNode() error {
 		next, old := r.Object.(*corev1.Node), r.Old.(*corev1.Node)
 		if !apiequality.Semantic.DeepEqual(next.Spec.Taints, old.Spec.Taints) {
 			return r.no("node %q is not allowed to modify taints", r.node)
+		}
+		if !apiequality.Semantic.DeepEqual(next.OwnerReferences, old.OwnerReferences) {
+			return r.no("node %q is not allowed to modify ownerReferences", r.node)
 		}
 		if bad := forbidden(next.Labels, old.Labels); len(bad) > 0 {
 			return r.no("is not allowed to modify labels: %s", strings.Join(bad, ", "))

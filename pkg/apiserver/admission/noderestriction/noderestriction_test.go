@@ -84,6 +84,8 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 	}
 	tainted := node("a")
 	tainted.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	owned := node("a")
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest", Name: "gone", UID: "gone"}}
 	unbound := &authenticationv1.TokenRequest{}
 	other := token("mine")
 	other.Spec.BoundObjectRef.UID = "another"
@@ -134,6 +136,10 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 		"without that label":      {admission.Update, "nodes/status", "a", node("a", "node-restriction.kubernetes.io/pci=true"), node("a"), nil, "is not allowed to modify labels: node-restriction"},
 		"a label of its own":      {admission.Update, "nodes", "a", node("a"), node("a", "example.com/rack=7", "topology.kubernetes.io/zone=z"), nil, ""},
 		"its taints":              {admission.Update, "nodes", "a", tainted, node("a"), nil, "is not allowed to modify taints"},
+		"an owner that is gone":   {admission.Update, "nodes", "a", node("a"), owned, nil, "is not allowed to modify ownerReferences"},
+		"an owner by the status":  {admission.Update, "nodes/status", "a", node("a"), owned, nil, "is not allowed to modify ownerReferences"},
+		"born with an owner":      {admission.Create, "nodes", "a", nil, owned, nil, "is not allowed to set ownerReferences"},
+		"an owner that stays":     {admission.Update, "nodes", "a", owned, owned, nil, ""},
 		"delete another node":     {admission.Delete, "nodes", "b", node("b"), nil, nil, `is not allowed to modify node "b"`},
 		"delete itself":           {admission.Delete, "nodes", "a", node("a"), nil, nil, ""},
 
