@@ -103,10 +103,15 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 		return err
 	}
 	req.User = user
-	decision, reason := s.cfg.Authorizer.Authorize(r.Context(), user, &req.Info)
+	asked := &req.Info
+	decision, reason := s.cfg.Authorizer.Authorize(r.Context(), user, asked)
+	if run := running(asked); run != nil && decision == authz.Allow {
+		asked = run
+		decision, reason = s.cfg.Authorizer.Authorize(r.Context(), user, asked)
+	}
 	rec.trail.Decided(decision == authz.Allow, reason)
 	if decision != authz.Allow {
-		return s.refusal(user, &req.Info, reason)
+		return s.refusal(user, asked, reason)
 	}
 	done, err := s.flow.Begin(req)
 	if err != nil {
