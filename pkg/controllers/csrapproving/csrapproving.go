@@ -1,6 +1,7 @@
 package csrapproving
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -35,7 +36,7 @@ func New(cfg kit.Kit) *Controller {
 		requests: client.For[*certificatesv1.CertificateSigningRequest](cfg.Client),
 		reviews:  access.Reviews{Client: cfg.Client},
 	}
-	c.loop = cfg.Loop("certificate_approver", 0, c.reconcile, cfg.Views.CSRs, cfg.Views.Nodes)
+	c.loop = cfg.Loop("certificate_approver", 0, c.reconcile, cfg.Views.CSRs, cfg.Views.Nodes, cfg.Views.Services)
 	loop.WakeOn(c.loop, cfg.Views.CSRs, loop.Self)
 	loop.WakeOn(c.loop, cfg.Views.Nodes, func(n *corev1.Node) (keys []loop.Key) {
 		for _, request := range cfg.Views.CSRsOf(csr.NodePrefix + n.Name) {
@@ -69,7 +70,7 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 		if !ok {
 			return loop.Done, nil // it wakes us when it is there
 		}
-		if err := checkNames(parsed, node); err != nil {
+		if err := cmp.Or(checkNames(parsed, node), checkServices(parsed, c.cfg.Views.Services.List())); err != nil {
 			c.cfg.Log.Info("a serving certificate is not approved", "csr", request.Name, "node", name, "why", err)
 			return loop.Done, nil
 		}

@@ -3,6 +3,7 @@ package csrapproving
 import (
 	"crypto/x509"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -85,6 +86,33 @@ func checkNames(r *x509.CertificateRequest, n *corev1.Node) error {
 		}
 	}
 	return nil
+}
+
+// checkServices says what keeps a serving certificate from being a machine's: a
+// kubelet that had one for a Service's name or address could pass for what is
+// behind it, the API server before all. Its own word about its addresses is not
+// enough for that.
+func checkServices(r *x509.CertificateRequest, services []*corev1.Service) error {
+	for _, name := range r.DNSNames {
+		if ofService(strings.ToLower(name)) {
+			return fmt.Errorf("DNS name %q is a Service's", name)
+		}
+	}
+	for _, s := range services {
+		for _, address := range append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...) {
+			ip := net.ParseIP(address) // nil for None
+			if ip != nil && slices.ContainsFunc(r.IPAddresses, ip.Equal) {
+				return fmt.Errorf("IP address %s is that of the Service %s/%s", ip, s.Namespace, s.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// ofService: the names by which pods know Services, and the short ones of the
+// API server.
+func ofService(name string) bool {
+	return name == "kubernetes" || name == "kubernetes.default" || strings.HasSuffix(name, ".svc") || strings.Contains(name, ".svc.")
 }
 
 // namesOf are a node's own name and what its status says of it.

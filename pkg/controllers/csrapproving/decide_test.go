@@ -119,3 +119,36 @@ func TestServingCertificatesAreTheNodesOwn(t *testing.T) {
 		}
 	}
 }
+
+// A kubelet says itself what its addresses are: it must not become the API
+// server, or any Service, by that.
+func TestNoServingCertificateForAService(t *testing.T) {
+	services := []*corev1.Service{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1", "2001:db8::96:1"}}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "headless"}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}},
+	}
+	for name, row := range map[string]struct {
+		reason string
+		dns    string
+		ip     string
+		want   string
+	}{
+		"Machine":  {"names and addresses of machines", "svc1.kubernetes.example.com", "192.0.2.1", ""},
+		"Short":    {"a node may have any name", "Kubernetes", "192.0.2.1", `DNS name "Kubernetes" is a Service's`},
+		"InDNS":    {"the API server's, from every namespace", "kubernetes.default", "192.0.2.1", `DNS name "kubernetes.default" is a Service's`},
+		"Service":  {"", "web.shop.svc", "192.0.2.1", `DNS name "web.shop.svc" is a Service's`},
+		"InFull":   {"", "web.shop.svc.cluster.local", "192.0.2.1", `DNS name "web.shop.svc.cluster.local" is a Service's`},
+		"Wildcard": {"", "*.shop.svc", "192.0.2.1", `DNS name "*.shop.svc" is a Service's`},
+		"Address":  {"", "a", "10.96.0.1", "IP address 10.96.0.1 is that of the Service default/kubernetes"},
+		"Second":   {"the other family", "a", "2001:db8::96:1", "IP address 2001:db8::96:1 is that of the Service default/kubernetes"},
+	} {
+		r := parsed(t, x509.CertificateRequest{Subject: node("system:nodes", "system:node:a"), DNSNames: []string{row.dns}, IPAddresses: []net.IP{net.ParseIP(row.ip)}})
+		got := ""
+		if err := checkServices(r, services); err != nil {
+			got = err.Error()
+		}
+		if got != row.want {
+			t.Errorf("%s (%s): %q, want %q", name, row.reason, got, row.want)
+		}
+	}
+}

@@ -8,11 +8,11 @@
 //
 // A serving certificate (signer kubelet-serving) is left to others upstream,
 // since upstream's approver does not know the nodes' addresses. Ours approves
-// it under three conditions: a node asks for it in its own name; the DNS names
+// it under four conditions: a node asks for it in its own name; the DNS names
 // in it are the node's name and those in the node's status, no more and no
-// fewer; the IP addresses in it are those in the node's status. It is as good
-// as the addresses in the status are, which the kubelet itself, or the cloud's
-// controller, reports.
+// fewer; the IP addresses in it are those in the node's status; none of them is
+// the name or the address of a Service. It is as good as the addresses in the
+// status are, which the kubelet itself, or the cloud's controller, reports.
 //
 // Requests that fulfil none of this stay as they are, for people to decide on.
 package csrapproving
