@@ -2,6 +2,9 @@ package nodeproxy
 
 import (
 	"context"
+	"crypto/x509"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -73,5 +76,50 @@ func TestNodesCannotSayTheyAreHere(t *testing.T) {
 				t.Errorf("%d %s, want %d %s; %s", rec.Code, rec.Body, tc.code, tc.want, tc.reason)
 			}
 		})
+	}
+}
+
+// A node that says it is where another one is gets nothing of what is meant for
+// that one, though its connection is still open.
+func TestConnectionsAreANodesOwn(t *testing.T) {
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte(r.Host)) }))
+	defer kubelet.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(kubelet.Certificate())
+	dialled := 0
+	p := New(Config{
+		Authority: func() *x509.CertPool { return roots },
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			dialled++
+			if address != "[2001:db8::1]:10250" {
+				t.Errorf("%s is dialled", address)
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, kubelet.Listener.Addr().String())
+		},
+	})
+	defer p.Close()
+	get := func(node string) (string, error) {
+		r, err := http.NewRequest("GET", "https://[2001:db8::1]:10250/pods", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := kubeletTransport{p.kubelets, node}.RoundTrip(r)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		return string(text), err
+	}
+	for range 2 { // the name in the certificate
+		if host, err := get("example.com"); err != nil || host != "[2001:db8::1]:10250" {
+			t.Fatalf("Host %q, %v", host, err)
+		}
+	}
+	if dialled != 1 {
+		t.Errorf("a node's connection was not used again: %d were dialled", dialled)
+	}
+	if _, err := get("a"); err == nil || !strings.HasSuffix(err.Error(), "not a") {
+		t.Errorf("another node at this address: %v", err)
 	}
 }

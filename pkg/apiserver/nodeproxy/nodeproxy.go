@@ -228,32 +228,46 @@ func (p *Proxy) target(k *kubelet, u *url.URL) streams.Target {
 	return streams.Target{URL: u, Transport: kubeletTransport{p.kubelets, k.node}}
 }
 
-// kubeletTransport tells the dialer whose kubelet it dials.
+// kubeletTransport tells the dialer whose kubelet it dials, and keeps the
+// connections of each node apart: that a certificate is good for one node does
+// not make it good for another that says it is at the same address.
 type kubeletTransport struct {
 	*http.Transport
 	node string
 }
 
-type nodeKey struct{}
+// kubeletAt is the kubelet to be dialled.
+type kubeletAt struct{ node, address string }
+
+type kubeletKey struct{}
 
 func (t kubeletTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	return t.Transport.RoundTrip(r.WithContext(context.WithValue(r.Context(), nodeKey{}, t.node)))
+	at := kubeletAt{t.node, r.URL.Host}
+	out := r.WithContext(context.WithValue(r.Context(), kubeletKey{}, at))
+	if out.Host == "" {
+		out.Host = at.address
+	}
+	u := *r.URL
+	u.Host = at.node + "@" + at.address // what connections are kept under; the dialer knows better
+	out.URL = &u
+	return t.Transport.RoundTrip(out)
 }
 
 // dialKubelet connects and checks whose certificate it is.
-func (p *Proxy) dialKubelet(ctx context.Context, network, address string) (net.Conn, error) {
-	host, _, err := net.SplitHostPort(address)
+func (p *Proxy) dialKubelet(ctx context.Context, network, _ string) (net.Conn, error) {
+	at, ok := ctx.Value(kubeletKey{}).(kubeletAt)
+	if !ok {
+		return nil, errors.New("nobody said whose kubelet is dialled")
+	}
+	host, _, err := net.SplitHostPort(at.address)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := p.Dial(ctx, network, address)
+	conn, err := p.Dial(ctx, network, at.address)
 	if err != nil {
 		return nil, err
 	}
-	names := []string{host}
-	if node, ok := ctx.Value(nodeKey{}).(string); ok {
-		names = append(names, node)
-	}
+	names := []string{host, at.node}
 	cfg := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: true, // verify does it, with two names
