@@ -32,6 +32,9 @@ type rules struct {
 // New is the rule. objects is asked while requests are served.
 func New(objects Objects) admission.Func {
 	return func(ctx context.Context, a *admission.Attributes) error {
+		if isProxy(a.User) {
+			return proxyLease(a)
+		}
 		name, ok := nodeOf(a.User)
 		if !ok {
 			return nil

@@ -176,3 +176,30 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatAProxyMayWrite(t *testing.T) {
+	kinds := map[string]*registry.Kind{}
+	for _, k := range scheme.New().Kinds() {
+		kinds[k.Resource] = &registry.Kind{Kind: k}
+	}
+	for name, row := range map[string]struct {
+		op                        admission.Operation
+		resource, namespace, name string
+		allowed                   bool
+	}{
+		"its lease":               {admission.Create, "leases", "kube-system", "kube-proxy-a", true},
+		"its last word":           {admission.Delete, "leases", "kube-system", "kube-proxy-a", true},
+		"the scheduler's":         {admission.Update, "leases", "kube-system", "kube-scheduler", false},
+		"away with the leader's":  {admission.Delete, "leases", "kube-system", "kube-controller-manager", false},
+		"a lease without a name":  {admission.Create, "leases", "kube-system", "", false},
+		"a node's, by its prefix": {admission.Update, "leases", "kube-node-lease", "kube-proxy-a", false},
+		"what a role allows":      {admission.Create, "events", "default", "e", true},
+	} {
+		for _, user := range []string{"system:kube-proxy", "system:serviceaccount:kube-system:kube-proxy"} {
+			a := &admission.Attributes{Operation: row.op, Kind: kinds[row.resource], Namespace: row.namespace, Name: row.name, User: &request.User{Name: user}}
+			if err := noderestriction.New(stored{})(t.Context(), a); (err == nil) != row.allowed || err != nil && !apierrors.IsForbidden(err) {
+				t.Errorf("%s, as %s: %v", name, user, err)
+			}
+		}
+	}
+}

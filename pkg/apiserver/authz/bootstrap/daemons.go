@@ -51,8 +51,10 @@ func (p *Policy) daemons() {
 	p.clusterRoleFor("system:node-proxier", users(proxy),
 		rule("list watch", "core", "nodes services"),
 		rule("list watch", "discovery.k8s.io", "endpointslices"))
-	// Its Lease tells the kubelet beside it how far its rules are.
-	p.roleFor(system, "system:node-proxier", users(proxy),
+	// Its Lease tells kubelets how far its rules are. On machines that joined,
+	// kube-proxy is a service account. NodeRestriction keeps both from the
+	// Leases of others.
+	p.roleFor(system, "system:node-proxier", append(users(proxy), account("kube-proxy")...),
 		rule("create delete get update", "coordination.k8s.io", "leases"))
 
 	// Kubelets are allowed by the Node authorizer, which looks at the object,
