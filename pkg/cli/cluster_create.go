@@ -77,7 +77,7 @@ func (o *clusterOptions) flags(fs *pflag.FlagSet) {
 	o.provider.add(fs)
 	fs.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the nodes to be Ready; with docker, 0: not at all")
 	o.provider.of(providerDocker, fs, func(fs *pflag.FlagSet) {
-		fs.IntVar(&o.planes, "control-planes", 1, "docker: how many nodes are of the control plane; more than one is refused")
+		fs.IntVar(&o.planes, "control-planes", 1, "docker: how many nodes are of the control plane: 1, or 3 for high availability")
 		fs.IntVar(&o.workers, "workers", 0, "docker: how many more nodes; with none the control plane runs the pods")
 		fs.StringVar(&o.config, "config", "", "docker: file that says what the cluster is like; -: standard input")
 		fs.StringVar(&o.docker.Image, "image", os.Getenv("NODE_IMAGE"), "docker: image of the nodes (default: $NODE_IMAGE, else "+docker.DefaultImage+")")

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,8 +15,8 @@ import (
 // machineRun is what a command does with this machine.
 type machineRun func(context.Context, machine.Config, machine.Host) error
 
-func newInit(streams IO, run machineRun) *cobra.Command {
-	cfg := machine.Default()
+func newInit(streams IO, run func(context.Context, machine.Config, machine.Host, machine.InitOptions) error) *cobra.Command {
+	cfg, o := machine.Default(), machine.InitOptions{}
 	cfg.Out = streams.Out
 	cmd := &cobra.Command{
 		Use:   "init",
@@ -24,7 +26,7 @@ certificates and configuration below /etc/podium, start the units of the
 control plane and of a node, and wait until all is ready. What is done already
 is left alone, so that a run that failed is simply run again.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), cfg, machine.ThisHost{}) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), cfg, machine.ThisHost{}, o) },
 	}
 	fs := cmd.Flags()
 	nodeFlags(fs, &cfg)
@@ -35,6 +37,7 @@ is left alone, so that a run that failed is simply run again.`,
 	fs.StringVar(&cfg.PodNetwork, "pod-network", cfg.PodNetwork, "how pods reach those of other machines: routes, where machines share a link; vxlan, across routers; none leaves it to an add-on")
 	fs.StringVar(&cfg.ServiceCIDR, "service-cidr", cfg.ServiceCIDR, "range of the Services' addresses")
 	fs.StringVar(&cfg.DNSDomain, "service-dns-domain", cfg.DNSDomain, "DNS domain of the Services")
+	fs.BoolVar(&o.UploadCerts, "upload-certs", false, "share the keys, encrypted, for two hours, and print the command by which further control planes join")
 	return cmd
 }
 
@@ -66,7 +69,8 @@ func newReset(streams IO, run machineRun) *cobra.Command {
 		Use:   "reset",
 		Short: "Take this machine out of its cluster",
 		Long: `Take this machine out of its cluster: end its pods and the units, and remove
-what they have written, the store's data on a control plane included. What an
+what they have written, the store's data on a control plane included; its member
+of etcd is removed from the others' first. What an
 operator wrote in /etc/default stays. The node object is deleted on a control
 plane's machine: podium delete node NAME.`,
 		Args: noArgs,
@@ -74,10 +78,10 @@ plane's machine: podium delete node NAME.`,
 	}
 }
 
-func newCerts(streams IO, check, renew machineRun) *cobra.Command {
+func newCerts(streams IO, check, renew, upload machineRun) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certs",
-		Short: "Check and renew this machine's certificates",
+		Short: "Check, renew and share this machine's certificates",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -87,6 +91,7 @@ func newCerts(streams IO, check, renew machineRun) *cobra.Command {
 	}{
 		{"check", "Say until when each certificate is good; fail when one has ended", check},
 		{"renew", "Make all certificates anew but the authorities'; the daemons turn to them by themselves", renew},
+		{"upload", "Share a control plane's keys, encrypted, for two hours, and print the command by which another joins", upload},
 	} {
 		cfg := machine.Default()
 		cfg.Out = streams.Out
@@ -157,6 +162,32 @@ checked before anything is touched; what was here is put aside beside it
 	return cmd
 }
 
+func newEtcd(streams IO, list machineRun, remove fileRun) *cobra.Command {
+	cfg := machine.Default()
+	cfg.Out = streams.Out
+	cmd := &cobra.Command{
+		Use:   "etcd",
+		Short: "List and remove etcd's members, on a control plane's machine",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "list", Short: "List etcd's members and how they are", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return list(cmd.Context(), cfg, machine.ThisHost{}) },
+	}, &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Take a machine that is gone for good out of etcd's members",
+		Long: `Take a machine that is gone for good out of etcd's members, so that the others
+need not count with it: by the name of its node, or, if its etcd never ran, by
+its peer URL. A machine that is there leaves by podium reset.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return remove(cmd.Context(), cfg, machine.ThisHost{}, args[0])
+		},
+	})
+	return cmd
+}
+
 func newToken(streams IO) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
@@ -214,7 +245,7 @@ func newTokenDelete(streams IO, run fileRun) *cobra.Command {
 }
 
 func newJoin(streams IO, run func(context.Context, machine.Config, machine.Host, machine.JoinOptions) error) *cobra.Command {
-	cfg, o := machine.Default(), machine.JoinOptions{}
+	cfg, o, controlPlane := machine.Default(), machine.JoinOptions{}, pflag.NewFlagSet("control plane", pflag.ContinueOnError)
 	cfg.Out = streams.Out
 	cmd := &cobra.Command{
 		Use:   "join HOST:PORT --token ID.SECRET --discovery-token-ca-cert-hash sha256:HASH",
@@ -222,15 +253,32 @@ func newJoin(streams IO, run func(context.Context, machine.Config, machine.Host,
 		Long: `Make this machine, which runs systemd, a node of the cluster whose apiserver is
 at HOST:PORT. The token and the hash of the cluster's authority, both printed on
 a control plane's machine by podium token create --print-join-command, make sure
-that it is the right one. A run that failed is simply run again.`,
+that it is the right one. A run that failed is simply run again.
+
+With --control-plane and the key that podium certs upload prints there, it is
+one of the control plane, too: with an apiserver, controllers and a member of
+etcd of its own. Control planes join one after the other; make it one or three.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg.Endpoint = args[0]
+			var wrong []string
+			controlPlane.VisitAll(func(f *pflag.Flag) {
+				if f.Changed && !o.ControlPlane {
+					wrong = append(wrong, "--"+f.Name)
+				}
+			})
+			if len(wrong) > 0 {
+				return fmt.Errorf("%s: only with --control-plane", strings.Join(wrong, ", "))
+			}
 			return run(cmd.Context(), cfg, machine.ThisHost{}, o)
 		},
 	}
 	fs := cmd.Flags()
 	nodeFlags(fs, &cfg)
+	controlPlaneFlags(controlPlane, &cfg)
+	fs.AddFlagSet(controlPlane)
+	fs.BoolVar(&o.ControlPlane, "control-plane", false, "be one of the control plane, too")
+	fs.StringVar(&o.CertificateKey, "certificate-key", "", "what opens the keys of the control plane, as podium certs upload prints it")
 	fs.StringVar(&o.Token, "token", "", "the token, ID.SECRET")
 	fs.StringSliceVar(&o.Hashes, "discovery-token-ca-cert-hash", nil, "hash of the cluster's authority, sha256:...; several are alternatives")
 	fs.BoolVar(&o.Unsafe, "discovery-token-unsafe-skip-ca-verification", false, "trust whoever knows the token to be the cluster")

@@ -56,7 +56,7 @@ func newCommand(f *Factory) *cobra.Command {
 		newVersion(f, runVersion), newAuth(f), newCertificate(f, runCertificate), newConfig(f))
 	group("machine", "This machine (systemd):",
 		newInit(f.IO, machine.Init), newJoin(f.IO, machine.Join), newToken(f.IO), newReset(f.IO, machine.Reset),
-		newCerts(f.IO, machine.CheckCertificates, machine.RenewCertificates),
+		newCerts(f.IO, machine.CheckCertificates, machine.RenewCertificates, machine.UploadCertificates), newEtcd(f.IO, machine.ListMembers, machine.RemoveMember),
 		newBackup(f.IO, machine.Backup), newRestore(f.IO, machine.Restore))
 	return root
 }

@@ -102,9 +102,6 @@ func (o *Options) check(ctx context.Context, nodes []*node) error {
 	if len(found) > 0 {
 		errs = append(errs, fmt.Errorf("there is a cluster %s already\n    → choose another name, or remove it: podium cluster delete %[1]s", o.Cluster.Metadata.Name))
 	}
-	if len(nodes) > 1 && nodes[1].controlPlane() {
-		errs = append(errs, errors.New("more than one control plane is not available in node containers: ask for one"))
-	}
 	seen := map[string]bool{}
 	for _, n := range nodes {
 		if seen[n.image] {

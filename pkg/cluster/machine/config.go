@@ -54,14 +54,15 @@ type Config struct {
 	Port         int       `json:"bindPort"`             // of this machine's apiserver; default 6443
 	ControlPlane Placement `json:"controlPlanePlacement"`
 
-	Node           string            `json:"nodeName"`                 // name of the node; default: the host's name in lower case
-	NodeIP         string            `json:"nodeIP"`                   // its address; default: that of the default route
-	NodeLabels     map[string]string `json:"nodeLabels,omitempty"`     // labels the kubelet registers with
-	NodeTaints     []string          `json:"nodeTaints,omitempty"`     // taints the kubelet registers with, key=value:effect
-	KubeReserved   map[string]string `json:"kubeReserved,omitempty"`   // kept for the daemons, as cpu=200m,memory=300Mi
-	SystemReserved map[string]string `json:"systemReserved,omitempty"` // kept for the rest of the system
-	CgroupDriver   string            `json:"cgroupDriver"`             // systemd or cgroupfs; default: systemd where cgroups have version 2
-	Runtime        string            `json:"criSocket,omitempty"`      // socket of a CRI runtime that is set up already; default: Debian's containerd, set up by us
+	Node           string            `json:"nodeName"`                     // name of the node; default: the host's name in lower case
+	NodeIP         string            `json:"nodeIP"`                       // its address; default: that of the default route
+	EtcdMembers    string            `json:"etcdInitialCluster,omitempty"` // NAME=PEER-URL,... of the etcd cluster that was joined; empty: founded one
+	NodeLabels     map[string]string `json:"nodeLabels,omitempty"`         // labels the kubelet registers with
+	NodeTaints     []string          `json:"nodeTaints,omitempty"`         // taints the kubelet registers with, key=value:effect
+	KubeReserved   map[string]string `json:"kubeReserved,omitempty"`       // kept for the daemons, as cpu=200m,memory=300Mi
+	SystemReserved map[string]string `json:"systemReserved,omitempty"`     // kept for the rest of the system
+	CgroupDriver   string            `json:"cgroupDriver"`                 // systemd or cgroupfs; default: systemd where cgroups have version 2
+	Runtime        string            `json:"criSocket,omitempty"`          // socket of a CRI runtime that is set up already; default: Debian's containerd, set up by us
 
 	IgnorePreflight []string         `json:"-"` // names of preflight checks that only warn; "all": each of them
 	Wait            time.Duration    `json:"-"` // how long to wait for daemons and the node; default 4 minutes
@@ -208,6 +209,11 @@ func (c *Config) at(path ...string) string {
 
 // server is the address of the cluster's apiserver.
 func (c *Config) server() string { return "https://" + c.Endpoint }
+
+// localServer is that of this machine's own apiserver, if it has one.
+func (c *Config) localServer() string {
+	return "https://" + net.JoinHostPort(c.NodeIP, strconv.Itoa(c.Port))
+}
 
 // nth is the n-th address of the Services' range: 1 is the API's, 10 the name server's.
 func (c *Config) nth(n int) string {

@@ -40,8 +40,8 @@ func (m *machine) etcd() unit {
 		}
 	}
 	members, state := m.Node+"="+peer, "new"
-	if m.etcdMembers != "" {
-		members, state = m.etcdMembers, "existing"
+	if m.EtcdMembers != "" {
+		members, state = m.EtcdMembers, "existing"
 	}
 	return unit{name: "etcd", file: "etcd.yaml", conf: settings{
 		"name":                        m.Node,
@@ -102,7 +102,7 @@ func (m *machine) apiserver() unit {
 }
 
 func (m *machine) controllerManager() unit {
-	return unit{name: "kube-controller-manager", file: "kube-controller-manager.yaml", conf: config("KubeControllerManagerConfiguration", settings{
+	return unit{name: "kube-controller-manager", file: "kube-controller-manager.yaml", conf: config("KubeControllerManagerConfiguration", elected(settings{
 		"kubeconfig":                   kubeconfigFile("kube-controller-manager"),
 		"clientCaFile":                 pkiFile("ca.crt"),
 		"rootCaFile":                   pkiFile("ca.crt"),
@@ -112,18 +112,27 @@ func (m *machine) controllerManager() unit {
 		"clusterCidr":                  []string{m.PodCIDR},
 		"bindAddress":                  "127.0.0.1",
 		"profiling":                    false,
-		"leaderElect":                  true,
-	})}
+	}))}
 }
 
 func (m *machine) scheduler() unit {
-	return unit{name: "kube-scheduler", file: "kube-scheduler.yaml", conf: config("KubeSchedulerConfiguration", settings{
+	return unit{name: "kube-scheduler", file: "kube-scheduler.yaml", conf: config("KubeSchedulerConfiguration", elected(settings{
 		"kubeconfig":   kubeconfigFile("kube-scheduler"),
 		"clientCaFile": pkiFile("ca.crt"),
 		"bindAddress":  "127.0.0.1",
 		"profiling":    false,
-		"leaderElect":  true,
-	})}
+	}))}
+}
+
+// elected is a daemon of which one in the cluster works at a time. The times
+// are shorter than the daemons' own: when a leader's machine is lost, the next
+// is at work within a dozen seconds.
+func elected(content settings) settings {
+	content["leaderElect"] = true
+	content["leaderElectLeaseDuration"] = "10s"
+	content["leaderElectRenewDeadline"] = "7s"
+	content["leaderElectRetryPeriod"] = "1500ms"
+	return content
 }
 
 func (m *machine) kubelet() unit {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 
 	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
@@ -126,21 +127,35 @@ func (m *machine) writeKubeconfig(c certificate) error {
 		return err
 	}
 	certFile, keyFile := pki.Files(pkiDir, c.name)
-	user := kubeconfig.User{ClientCertificate: certFile, ClientKey: keyFile}
+	cluster, user := m.cluster(ca, m.localServer(), m.server()), kubeconfig.User{ClientCertificate: certFile, ClientKey: keyFile}
 	if c.kubeconfig == filepath.Base(adminConf) {
 		cert, errCert := os.ReadFile(m.at(certFile))
 		key, errKey := os.ReadFile(m.at(keyFile))
 		if err := errors.Join(errCert, errKey); err != nil {
 			return err
 		}
-		user = kubeconfig.User{ClientCertificateData: cert, ClientKeyData: key}
+		cluster, user = m.cluster(ca, m.server(), m.localServer()), kubeconfig.User{ClientCertificateData: cert, ClientKeyData: key}
 	}
-	return m.saveKubeconfig(c.kubeconfig, m.cluster(ca), user)
+	return m.saveKubeconfig(c.kubeconfig, cluster, user)
 }
 
-// cluster says where the apiservers are.
-func (m *machine) cluster(ca []byte) kubeconfig.Cluster {
-	return kubeconfig.Cluster{Server: m.server(), CertificateAuthorityData: ca}
+// cluster says where the apiservers are, the first to be asked first. Daemons
+// of a control plane ask its own, which is lost only with them.
+func (m *machine) cluster(ca []byte, servers ...string) kubeconfig.Cluster {
+	if m.entry != "" {
+		servers = append(servers, m.entry)
+	}
+	out := kubeconfig.Cluster{Server: servers[0], CertificateAuthorityData: ca}
+	var all []string
+	for _, s := range servers {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	if len(all) > 1 {
+		out.SetServers(all)
+	}
+	return out
 }
 
 // saveKubeconfig writes a kubeconfig, unless the one that is there says the

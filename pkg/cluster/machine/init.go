@@ -21,8 +21,8 @@ type machine struct {
 	Config
 	host Host
 
-	etcdMembers string // NAME=PEER-URL,... of the etcd cluster to join; empty: found one
-	renewed     bool   // a kubeconfig has changed under units that may run
+	entry   string // the server by which a joining machine has come, if that is not Endpoint
+	renewed bool   // a kubeconfig has changed under units that may run
 }
 
 // step is one of those that a person sees.
@@ -56,9 +56,14 @@ func (m *machine) do(ctx context.Context, done string, steps ...step) error {
 	return nil
 }
 
+// InitOptions are what init does beside.
+type InitOptions struct {
+	UploadCerts bool // share the keys, so that further control planes can join
+}
+
 // Init makes this machine the first of a cluster. It may be called again at
 // any time: it then does what is missing.
-func Init(ctx context.Context, cfg Config, host Host) error {
+func Init(ctx context.Context, cfg Config, host Host, o InitOptions) error {
 	m, err := newMachine(cfg, host)
 	if err != nil {
 		return err
@@ -83,7 +88,13 @@ func Init(ctx context.Context, cfg Config, host Host) error {
 		return fmt.Errorf("make a token for the next machine: %w", err)
 	}
 	fmt.Fprintf(m.Out, "\nTo drive the cluster from here:\n\n  export KUBECONFIG=%s\n  podium get nodes\n\nTo join another machine, there, as root, within a day:\n\n  %s\n", adminConf, command)
-	return nil
+	if !o.UploadCerts {
+		return nil
+	}
+	if command, err = m.uploadCertificates(ctx); err == nil {
+		fmt.Fprintf(m.Out, "\nTo join another control plane, there, as root, within two hours, one after the other:\n\n  %s\n", command)
+	}
+	return err
 }
 
 // applyDNS brings the name servers up, on nodes that take them.
@@ -99,8 +110,12 @@ func (m *machine) applyDNS(ctx context.Context) error {
 	return addons.ApplyDNS(ctx, cl, addons.DNS{Address: address, Domain: m.DNSDomain})
 }
 
+// apiserverReady asks this machine's own apiserver, whoever else answers.
 func (m *machine) apiserverReady(ctx context.Context, waiting func(string)) error {
 	cl, err := m.admin()
+	if err == nil {
+		err = cl.SetServers([]string{m.localServer()})
+	}
 	if err != nil {
 		return err
 	}

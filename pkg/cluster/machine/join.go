@@ -26,6 +26,9 @@ type JoinOptions struct {
 	Token  string
 	Hashes []string // of the cluster's authority
 	Unsafe bool     // no hash: trust whoever knows the token
+
+	ControlPlane   bool   // be one of the control plane, too
+	CertificateKey string // opens the keys that podium certs upload has shared
 }
 
 // Files of a machine that has joined.
@@ -48,6 +51,12 @@ func (o JoinOptions) validate(c *Config) (bootstraptoken.Token, error) {
 	if host, port, err := net.SplitHostPort(c.Endpoint); err != nil || host == "" || !isPort(port) {
 		errs = append(errs, fmt.Errorf("%q is not HOST:PORT of a control plane", c.Endpoint))
 	}
+	if o.ControlPlane {
+		_, err := parseCertificateKey(o.CertificateKey)
+		errs = append(errs, err)
+	} else if o.CertificateKey != "" {
+		errs = append(errs, errors.New("--certificate-key is for --control-plane"))
+	}
 	return t, errors.Join(errs...)
 }
 
@@ -63,7 +72,11 @@ func Join(ctx context.Context, cfg Config, host Host, o JoinOptions) error {
 	if err != nil {
 		return err
 	}
+	m.entry = m.server()
 	j := &joining{machine: m, token: token, options: o}
+	if o.ControlPlane {
+		return j.asControlPlane(ctx)
+	}
 	return m.do(ctx, "this machine is a node of the cluster",
 		step{"preflight checks", plain(func(ctx context.Context) error { return m.preflight(ctx, commonChecks()) })},
 		step{"cluster found and trusted", j.discover},
@@ -84,6 +97,8 @@ type joining struct {
 
 	found      found
 	proxyToken []byte
+	key        certificateKey
+	shared     map[string][]byte // by name, below pkiDir
 }
 
 // patience is how long a cluster may take to do what follows on a new token,
@@ -130,15 +145,11 @@ func (j *joining) retry(ctx context.Context, waiting func(string), kind error, t
 }
 
 func (j *joining) read(ctx context.Context, waiting func(string)) error {
-	cluster := kubeconfig.Cluster{Server: j.found.server, CertificateAuthorityData: j.found.ca}
-	cfg, _, err := kubeconfig.New(j.Cluster, cluster, j.user()).Client("")
+	cl, err := j.tokenClient()
 	if err != nil {
 		return err
 	}
-	cl, err := client.New(scheme.New(), cfg)
-	if err != nil {
-		return err
-	}
+	defer cl.CloseIdle()
 	if err := j.checkName(ctx, cl); err != nil {
 		return err
 	}
@@ -151,10 +162,20 @@ func (j *joining) read(ctx context.Context, waiting func(string)) error {
 		return fmt.Errorf("ConfigMap %s: %w", setupName, err)
 	}
 	j.Cluster, j.Endpoint, j.PodCIDR, j.ServiceCIDR, j.DNSDomain, j.PodNetwork = s.Cluster, s.Endpoint, s.PodCIDR, s.ServiceCIDR, s.DNSDomain, s.PodNetwork
-	if err := j.Validate(); err != nil {
-		return err
+	if err := j.Validate(); err != nil || j.options.ControlPlane {
+		return err // a control plane makes kube-proxy's credentials itself
 	}
 	return j.retry(ctx, waiting, errNoToken, func(ctx context.Context) error { return j.readProxyToken(ctx, cl) })
+}
+
+// tokenClient speaks to the cluster as the token's user, by the server that
+// was named: the one that the cluster names may be down.
+func (j *joining) tokenClient() (*client.Client, error) {
+	cfg, _, err := kubeconfig.New(j.Cluster, j.cluster(j.found.ca, j.entry, j.found.server), j.user()).Client("")
+	if err != nil {
+		return nil, err
+	}
+	return client.New(scheme.New(), cfg)
 }
 
 var errNoToken = fmt.Errorf("the Secret %s/%s has no token: does kube-controller-manager run?", systemNamespace, proxySecret)
@@ -205,7 +226,7 @@ func (j *joining) write(context.Context) error {
 		return err
 	}
 	if _, err := os.Stat(j.at(kubeletConf)); errors.Is(err, fs.ErrNotExist) {
-		if err := j.saveKubeconfig(filepath.Base(bootstrapConf), j.cluster(j.found.ca), j.user()); err != nil {
+		if err := j.saveKubeconfig(filepath.Base(bootstrapConf), j.cluster(j.found.ca, j.server()), j.user()); err != nil {
 			return err
 		}
 	}
@@ -214,7 +235,7 @@ func (j *joining) write(context.Context) error {
 		return err
 	}
 	j.renewed = j.renewed || changed
-	return j.saveKubeconfig(kubeconfigs+"/kube-proxy.conf", j.cluster(j.found.ca), kubeconfig.User{TokenFile: proxyToken})
+	return j.saveKubeconfig(kubeconfigs+"/kube-proxy.conf", j.cluster(j.found.ca, j.server()), kubeconfig.User{TokenFile: proxyToken})
 }
 
 // kubelet gets its certificates from the cluster, and renews them there.

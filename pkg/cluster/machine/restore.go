@@ -87,6 +87,7 @@ func (r *restoring) check(cfg Config, host Host, file string) (*machine, error) 
 	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(machineFile), err)
 	}
+	cfg.EtcdMembers = "" // it founds a new etcd, alone
 	have, err := host.Address()
 	if err != nil {
 		return nil, err
