@@ -23,6 +23,7 @@ import (
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/logs"
+	"podium/pkg/kubelet/oom"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/sysctls"
 )
@@ -203,7 +204,9 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer conn.Close()
-	cfg.Runtime, cfg.Images, cfg.RuntimeName = conn.Runtime, conn.Images, conn.Version.RuntimeName
+	kills := oom.New()
+	g.Go(func() error { kills.Follow(ctx, oom.KernelLog, log); return nil })
+	cfg.Runtime, cfg.Images, cfg.RuntimeName = kills.Explain(conn.Runtime), conn.Images, conn.Version.RuntimeName
 	version := conn.Version.RuntimeName + "://" + conn.Version.RuntimeVersion
 	log.Info("container runtime", "version", version, "endpoint", o.endpoint)
 	if cfg.Machine, err = thisMachine(cfg.NodeName, o.nodeIPs, o.rootDir, version); err != nil {

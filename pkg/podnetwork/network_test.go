@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,7 @@ import (
 
 // machine is a Host in memory.
 type machine struct {
+	mu       sync.Mutex // guards what follows
 	files    map[string]string
 	sysctls  map[string]string
 	routes   []Route
@@ -36,6 +38,8 @@ type machine struct {
 }
 
 func (m *machine) WriteFile(path string, data []byte) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.files[path] == string(data) {
 		return false, nil
 	}
@@ -45,6 +49,8 @@ func (m *machine) WriteFile(path string, data []byte) (bool, error) {
 }
 
 func (m *machine) Sysctl(path, value string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if strings.HasPrefix(path, "net/bridge") && !m.bridging {
 		return errors.New("no such file")
 	}
@@ -52,9 +58,15 @@ func (m *machine) Sysctl(path, value string) error {
 	return nil
 }
 
-func (m *machine) Routes() ([]Route, error) { return m.routes, nil }
+func (m *machine) Routes() ([]Route, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.routes), nil
+}
 
 func (m *machine) AddRoute(r Route) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.log = append(m.log, "add "+r.Pods.String()+" via "+r.Via.String())
 	m.routes = slices.DeleteFunc(m.routes, func(o Route) bool { return o.Pods == r.Pods })
 	m.routes = append(m.routes, r)
@@ -62,12 +74,16 @@ func (m *machine) AddRoute(r Route) error {
 }
 
 func (m *machine) RemoveRoute(r Route) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.log = append(m.log, "remove "+r.Pods.String()+" via "+r.Via.String())
 	m.routes = slices.DeleteFunc(m.routes, func(o Route) bool { return o == r })
 	return nil
 }
 
 func (m *machine) SetTunnel(t Tunnel) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.tunnel != nil && *m.tunnel == t {
 		return false, nil
 	}
@@ -77,6 +93,8 @@ func (m *machine) SetTunnel(t Tunnel) (bool, error) {
 }
 
 func (m *machine) RemoveTunnel() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.tunnel != nil {
 		m.log = append(m.log, "remove tunnel")
 	}
@@ -85,9 +103,15 @@ func (m *machine) RemoveTunnel() error {
 	return nil
 }
 
-func (m *machine) Entries() ([]Entry, error) { return slices.Clone(m.entries), nil }
+func (m *machine) Entries() ([]Entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.entries), nil
+}
 
 func (m *machine) AddEntry(e Entry) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.log = append(m.log, "learn "+text(e))
 	m.entries = slices.DeleteFunc(m.entries, func(o Entry) bool { return !e.Forward && !o.Forward && o.IP == e.IP })
 	m.entries = append(m.entries, e)
@@ -95,6 +119,8 @@ func (m *machine) AddEntry(e Entry) error {
 }
 
 func (m *machine) RemoveEntry(e Entry) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.log = append(m.log, "forget "+text(e))
 	m.entries = slices.DeleteFunc(m.entries, func(o Entry) bool { return o == e })
 	return nil
@@ -333,7 +359,8 @@ func TestNodesAreFollowedAtOnce(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			var got []string
-			for _, r := range m.routes {
+			routes, _ := m.Routes()
+			for _, r := range routes {
 				got = append(got, r.Pods.String()+" via "+r.Via.String())
 			}
 			if d := cmp.Diff(want, strings.Join(got, "; ")); d != "" {
@@ -356,7 +383,9 @@ func TestNodesAreFollowedAtOnce(t *testing.T) {
 			return err
 		}, "10.244.1.0/24 via 192.0.2.9")
 		step("somebody takes the routes away", func() error {
+			m.mu.Lock()
 			m.routes = nil
+			m.mu.Unlock()
 			m.changed <- struct{}{}
 			return nil
 		}, "10.244.1.0/24 via 192.0.2.9")
