@@ -38,26 +38,44 @@ func TestPage(t *testing.T) {
 	image, deb := needs(t)
 	net := network(t)
 	first, worker := boot(t, image, net, "first"), boot(t, image, net, "worker")
-	for _, m := range []*machine{first, worker} {
+	planes := []*machine{boot(t, image, net, "second"), boot(t, image, net, "third")}
+	every := append(planes, first, worker)
+	for _, m := range every {
 		m.put(deb, "/root/podium_test.deb")
 	}
-	join := ""
+	join, joinPlane := "", ""
 	for _, b := range page(t) {
 		script := "cd /root\n" + strings.ReplaceAll(b.script, "WORKER", "worker")
 		switch {
 		case b.on == "every":
-			first.run(script)
-			worker.run(script)
+			for _, m := range every {
+				m.run(script)
+			}
+		case b.on == "plane" && strings.HasPrefix(b.script, "podium join "):
+			planes[0].refused(joinPlane[:len(joinPlane)-2]+"zz", "--certificate-key is 64")
+			planes[0].refused(join+" --control-plane --certificate-key "+strings.Repeat("0", 64), "podium certs upload")
+			planes[0].run("test ! -e /etc/podium/pki")
+			for _, m := range planes {
+				m.run(joinPlane)
+			}
+			planes[0].run(joinPlane) // twice is fine
+		case b.on == "plane":
+			for _, m := range planes {
+				m.run(script)
+			}
 		case strings.HasPrefix(b.script, "podium join "):
 			mistakes(first, worker, join)
 			worker.run(join)
 			pods(first)
 		case strings.Contains(b.script, "--print-join-command"):
 			join = strings.TrimSpace(first.run(script))
+		case strings.Contains(b.script, "certs upload"):
+			joinPlane = strings.TrimSpace(first.run(script))
+			first.run("podium etcd list | grep -c ' healthy' | grep -qx 1")
 		case b.on == "restore":
 			first.run("podium reset")
 			first.run(script)
-			restored(first)
+			restored(first, planes[0])
 		case b.on == "first":
 			first.run(script)
 		case b.on == "worker":
@@ -105,10 +123,15 @@ func pods(first *machine) {
 		podium get pods -A -o wide`)
 }
 
-// restored looks for what was there when the backup was made.
-func restored(first *machine) {
+// restored looks for what was there when the backup was made. The control
+// planes that left since join again.
+func restored(first, second *machine) {
 	first.run(`export KUBECONFIG=/etc/podium/admin.conf
+		podium delete node second third
 		podium get configmap kept
 		podium wait node --all --for condition=Ready --timeout 90s
 		podium create configmap after-the-restore --from-literal=a=1`)
+	second.run(strings.TrimSpace(first.run("podium certs upload")))
+	second.run(`podium etcd list | grep -c ' healthy' | grep -qx 2
+		podium get configmap after-the-restore --kubeconfig /etc/podium/admin.conf`)
 }
