@@ -12,7 +12,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -20,6 +19,7 @@ import (
 
 	"podium/pkg/apiserver/request"
 	"podium/pkg/client"
+	"podium/pkg/client/answers"
 )
 
 // WebhookConfig is a service that is asked whose a token is.
@@ -40,17 +40,14 @@ type Webhook struct {
 	client *http.Client
 	salt   []byte
 	places chan struct{} // taken by questions under way
-
-	mu    sync.Mutex
-	cache map[[sha256.Size]byte]answer
+	cache  *answers.Cache[[sha256.Size]byte, answer]
 }
 
 // answer is what the service has said of a token. Tokens themselves are not
 // kept: answers are found by a keyed hash.
 type answer struct {
-	who   *Identity
-	err   error
-	until time.Time
+	who *Identity
+	err error
 }
 
 const (
@@ -71,7 +68,7 @@ func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 	}
 	w := &Webhook{
 		cfg: cfg, url: cfg.Service.Servers[0], client: boundedClient(cfg.Service.TLS), salt: make([]byte, sha256.Size),
-		places: make(chan struct{}, maxQuestions), cache: map[[sha256.Size]byte]answer{},
+		places: make(chan struct{}, maxQuestions), cache: answers.New[[sha256.Size]byte, answer](maxAnswers, cfg.Now),
 	}
 	if cfg.Service.Transport != nil {
 		w.client.Transport = bounded{cfg.Service.Transport}
@@ -86,17 +83,13 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, _ Objects, p Presented)
 		return w.ask(ctx, p)
 	}
 	key := w.key(p)
-	w.mu.Lock()
-	have, ok := w.cache[key]
-	w.mu.Unlock()
-	now := w.cfg.Now()
-	if ok && now.Before(have.until) {
+	if have, ok := w.cache.Get(key); ok {
 		return have.who, have.err
 	}
 	who, err := w.ask(ctx, p)
 	var said *refusal
 	if err == nil || errors.As(err, &said) { // a service that was not there may be there next time
-		w.remember(key, answer{who, err, now.Add(w.cfg.CacheTTL)}, now)
+		w.cache.Put(key, answer{who, err}, w.cfg.CacheTTL)
 	}
 	return who, err
 }
@@ -108,22 +101,6 @@ func (w *Webhook) key(p Presented) [sha256.Size]byte {
 		io.WriteString(h, part)
 	}
 	return [sha256.Size]byte(h.Sum(nil))
-}
-
-func (w *Webhook) remember(key [sha256.Size]byte, a answer, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.cache) >= maxAnswers {
-		for k, old := range w.cache {
-			if !now.Before(old.until) {
-				delete(w.cache, k)
-			}
-		}
-	}
-	if len(w.cache) >= maxAnswers {
-		clear(w.cache)
-	}
-	w.cache[key] = a
 }
 
 var errBusy = errors.New("webhook: too many tokens are being asked about")

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"podium/pkg/client/answers"
 )
 
 // The names of everybody and of nobody.
@@ -47,11 +49,14 @@ const (
 // reviewTime bounds a question to the API.
 const reviewTime = 10 * time.Second
 
+// most answers are remembered, of each sort.
+const most = 10_000
+
 // Delegate knows users and their permissions by asking.
 type Delegate struct {
 	cfg     Config
-	tokens  *memory[[sha256.Size]byte, *User]
-	allowed *memory[[sha256.Size]byte, bool]
+	tokens  *answers.Cache[[sha256.Size]byte, *User]
+	allowed *answers.Cache[[sha256.Size]byte, bool]
 }
 
 // New is a Delegate that knows nothing yet.
@@ -61,7 +66,7 @@ func New(cfg Config) *Delegate {
 	}
 	return &Delegate{
 		cfg:    cfg,
-		tokens: newMemory[[sha256.Size]byte, *User](cfg.Now), allowed: newMemory[[sha256.Size]byte, bool](cfg.Now),
+		tokens: answers.New[[sha256.Size]byte, *User](most, cfg.Now), allowed: answers.New[[sha256.Size]byte, bool](most, cfg.Now),
 	}
 }
 
@@ -100,7 +105,7 @@ func (d *Delegate) byCertificate(r *http.Request) *User {
 
 func (d *Delegate) byToken(ctx context.Context, token string) (*User, error) {
 	key := sha256.Sum256([]byte(token))
-	user, known := d.tokens.get(key)
+	user, known := d.tokens.Get(key)
 	if !known {
 		ctx, cancel := context.WithTimeout(ctx, reviewTime)
 		defer cancel()
@@ -108,7 +113,7 @@ func (d *Delegate) byToken(ctx context.Context, token string) (*User, error) {
 		if user, err = d.cfg.Reviews.Token(ctx, token); err != nil {
 			return nil, err // to be asked again
 		}
-		d.tokens.put(key, user, d.cfg.TokenTTL)
+		d.tokens.Put(key, user, d.cfg.TokenTTL)
 	}
 	if user == nil {
 		return nil, ErrUnknown
@@ -139,7 +144,7 @@ func (d *Delegate) may(ctx context.Context, spec authorizationv1.SubjectAccessRe
 		return false, fmt.Errorf("describe what is asked: %w", err)
 	}
 	key := sha256.Sum256(text)
-	if allowed, known := d.allowed.get(key); known {
+	if allowed, known := d.allowed.Get(key); known {
 		return allowed, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTime)
@@ -152,6 +157,6 @@ func (d *Delegate) may(ctx context.Context, spec authorizationv1.SubjectAccessRe
 	if allowed {
 		ttl = d.cfg.AllowTTL
 	}
-	d.allowed.put(key, allowed, ttl)
+	d.allowed.Put(key, allowed, ttl)
 	return allowed, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/client/answers"
 	"podium/pkg/client/kubeconfig"
 )
 
@@ -26,6 +27,7 @@ const (
 	maxAtOnce   = 200
 	maxAnswer   = 1 << 20 // bytes
 	maxQuestion = 10_000  // bytes: a longer one is asked, but not remembered
+	maxAnswers  = 8192    // are remembered
 )
 
 // Config says where the webhook is and how long its answers hold.
@@ -44,9 +46,15 @@ type Authorizer struct {
 	url     string
 	token   func() (string, error)
 	client  *http.Client
-	cache   *cache
+	cache   *answers.Cache[string, answer]
 	places  chan struct{}
 	metrics *metrics
+}
+
+// answer is what the webhook has said.
+type answer struct {
+	decision authz.Decision
+	reason   string
 }
 
 // New reads the file.
@@ -71,7 +79,7 @@ func New(cfg Config) (*Authorizer, error) {
 		client: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // a question goes to whom it was meant for
 		}},
-		cache:   newCache(cfg.Now),
+		cache:   answers.New[string, answer](maxAnswers, cfg.Now),
 		places:  make(chan struct{}, maxAtOnce),
 		metrics: newMetrics(cfg.Registry),
 	}, nil
@@ -85,7 +93,7 @@ func (a *Authorizer) Authorize(ctx context.Context, user *request.User, info *re
 	if err != nil {
 		return authz.NoOpinion, ""
 	}
-	if known, ok := a.cache.get(string(question)); ok {
+	if known, ok := a.cache.Get(string(question)); ok {
 		return known.decision, known.reason
 	}
 	began := time.Now()
@@ -110,8 +118,8 @@ func (a *Authorizer) remember(question string, decision authz.Decision, reason s
 	if decision == authz.Allow {
 		ttl = a.cfg.AllowedTTL
 	}
-	if ttl > 0 && len(question) <= maxQuestion {
-		a.cache.put(answer{question, decision, reason, a.cfg.Now().Add(ttl)})
+	if len(question) <= maxQuestion {
+		a.cache.Put(question, answer{decision, reason}, ttl)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/client/answers"
 )
 
 const head = `"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview"`
@@ -97,7 +98,7 @@ func TestAnswersAreRememberedForTheirTime(t *testing.T) {
 		fmt.Fprintf(w, `{%s,"status":{"allowed":%t}}`, head, review.Spec.ResourceAttributes.Name == "yes")
 	})
 	now := time.Unix(0, 0)
-	a.cfg.Now, a.cache.now = func() time.Time { return now }, func() time.Time { return now }
+	a.cache = answers.New[string, answer](maxAnswers, func() time.Time { return now })
 	ask := func(name string, want int32) {
 		t.Helper()
 		a.Authorize(t.Context(), joe, get(name))
@@ -114,12 +115,11 @@ func TestAnswersAreRememberedForTheirTime(t *testing.T) {
 	ask("yes", 3)
 	now = now.Add(time.Minute)
 	ask("yes", 4)
-	for i := range maxAnswers + 100 {
-		a.cache.put(answer{question: fmt.Sprint(i), until: now.Add(time.Hour)})
+	ask("yes", 4)
+	for i := range maxAnswers {
+		a.cache.Put(fmt.Sprint(i), answer{}, time.Hour)
 	}
-	if n := len(a.cache.answers); n != maxAnswers || a.cache.order.Len() != n {
-		t.Errorf("%d answers are remembered", n)
-	}
+	ask("yes", 5) // there was no place for it any more
 }
 
 // A webhook that hangs costs its askers a bounded time, and no more than so
