@@ -19,6 +19,7 @@ import (
 
 	"podium/pkg/apiserver/request"
 	"podium/pkg/client"
+	"podium/pkg/client/access"
 	"podium/pkg/client/answers"
 )
 
@@ -193,12 +194,8 @@ func (w *Webhook) identity(s *authenticationv1.TokenReviewStatus, p Presented) (
 	if audiences = common(p.Audiences, audiences); len(audiences) == 0 {
 		return nil, &refusal{"webhook: the token is for other audiences"}
 	}
-	u := &request.User{Name: s.User.Username, UID: s.User.UID, Groups: slices.Clone(s.User.Groups)}
-	for key, values := range s.User.Extra {
-		if u.Extra == nil {
-			u.Extra = map[string][]string{}
-		}
-		u.Extra[key] = values
+	u := &request.User{
+		Name: s.User.Username, UID: s.User.UID, Groups: slices.Clone(s.User.Groups), Extra: access.Extra[[]string](s.User.Extra),
 	}
 	if !u.In(Authenticated) {
 		u.Groups = append(u.Groups, Authenticated)

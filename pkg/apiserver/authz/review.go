@@ -10,16 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"podium/pkg/apiserver/request"
+	"podium/pkg/client/access"
 )
 
 // Question puts a request as a SubjectAccessReview.
 func Question(user *request.User, info *request.Info) authorizationv1.SubjectAccessReviewSpec {
-	spec := authorizationv1.SubjectAccessReviewSpec{User: user.Name, UID: user.UID, Groups: user.Groups}
-	if len(user.Extra) > 0 {
-		spec.Extra = map[string]authorizationv1.ExtraValue{}
-		for k, v := range user.Extra {
-			spec.Extra[k] = v
-		}
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: user.Name, UID: user.UID, Groups: user.Groups, Extra: access.Extra[authorizationv1.ExtraValue](user.Extra),
 	}
 	if !info.IsResource {
 		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: info.Path, Verb: info.Verb}

@@ -9,6 +9,7 @@ import (
 
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/client/access"
 	"podium/pkg/scheme"
 )
 
@@ -40,6 +41,7 @@ func reviewToken(ctx context.Context, b Backend, cfg Config, review *authenticat
 	if review.Spec.Token == "" {
 		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
+	review.Status = authenticationv1.TokenReviewStatus{}
 	if cfg.Identify == nil {
 		return review, nil
 	}
@@ -47,7 +49,6 @@ func reviewToken(ctx context.Context, b Backend, cfg Config, review *authenticat
 	if len(audiences) == 0 {
 		audiences = cfg.TokenAudiences
 	}
-	review.Status = authenticationv1.TokenReviewStatus{}
 	who, err := cfg.Identify.AuthenticateToken(ctx, b, authn.Presented{Token: review.Spec.Token, Audiences: audiences})
 	switch {
 	case who != nil:
@@ -63,12 +64,7 @@ func reviewToken(ctx context.Context, b Backend, cfg Config, review *authenticat
 }
 
 func userInfo(u *request.User) authenticationv1.UserInfo {
-	info := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
-	for key, values := range u.Extra {
-		if info.Extra == nil {
-			info.Extra = map[string]authenticationv1.ExtraValue{}
-		}
-		info.Extra[key] = values
+	return authenticationv1.UserInfo{
+		Username: u.Name, UID: u.UID, Groups: u.Groups, Extra: access.Extra[authenticationv1.ExtraValue](u.Extra),
 	}
-	return info
 }

@@ -11,6 +11,7 @@ import (
 
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/client/access"
 	"podium/pkg/scheme"
 )
 
@@ -84,14 +85,7 @@ func (cfg *Config) decide(ctx context.Context, user *request.User, resource *aut
 }
 
 func subjectOf(s *authorizationv1.SubjectAccessReviewSpec) *request.User {
-	u := &request.User{Name: s.User, UID: s.UID, Groups: s.Groups}
-	if len(s.Extra) > 0 {
-		u.Extra = map[string][]string{}
-		for k, v := range s.Extra {
-			u.Extra[k] = v
-		}
-	}
-	return u
+	return &request.User{Name: s.User, UID: s.UID, Groups: s.Groups, Extra: access.Extra[[]string](s.Extra)}
 }
 
 func validateAsked(s *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"podium/pkg/apiserver/request"
+	"podium/pkg/client/access"
 	"podium/pkg/client/csr"
 	"podium/pkg/scheme"
 )
@@ -71,12 +72,7 @@ func prepareCSR(ctx context.Context, _ Backend, new, old *certificatesv1.Certifi
 	new.Spec.Username, new.Spec.UID, new.Spec.Groups, new.Spec.Extra = "", "", nil, nil
 	if user := request.UserFrom(ctx); user != nil {
 		new.Spec.Username, new.Spec.UID, new.Spec.Groups = user.Name, user.UID, slices.Clone(user.Groups)
-		for key, values := range user.Extra {
-			if new.Spec.Extra == nil {
-				new.Spec.Extra = map[string]certificatesv1.ExtraValue{}
-			}
-			new.Spec.Extra[key] = slices.Clone(values)
-		}
+		new.Spec.Extra = access.Extra[certificatesv1.ExtraValue](user.Extra)
 	}
 	new.Status = certificatesv1.CertificateSigningRequestStatus{}
 	return nil

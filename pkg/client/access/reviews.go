@@ -33,14 +33,7 @@ func (r Reviews) Token(ctx context.Context, token string) (*User, error) {
 		return nil, nil
 	}
 	u := review.Status.User
-	user := &User{Name: u.Username, UID: u.UID, Groups: u.Groups}
-	for key, values := range u.Extra {
-		if user.Extra == nil {
-			user.Extra = map[string][]string{}
-		}
-		user.Extra[key] = values
-	}
-	return user, nil
+	return &User{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: Extra[[]string](u.Extra)}, nil
 }
 
 // Allowed says whether a user may do something.
@@ -54,12 +47,7 @@ func (r Reviews) Allowed(ctx context.Context, spec authorizationv1.SubjectAccess
 
 // as is the question of a user, to be completed with what they want.
 func (u *User) as() authorizationv1.SubjectAccessReviewSpec {
-	spec := authorizationv1.SubjectAccessReviewSpec{User: u.Name, UID: u.UID, Groups: u.Groups}
-	for key, values := range u.Extra {
-		if spec.Extra == nil {
-			spec.Extra = map[string]authorizationv1.ExtraValue{}
-		}
-		spec.Extra[key] = values
+	return authorizationv1.SubjectAccessReviewSpec{
+		User: u.Name, UID: u.UID, Groups: u.Groups, Extra: Extra[authorizationv1.ExtraValue](u.Extra),
 	}
-	return spec
 }

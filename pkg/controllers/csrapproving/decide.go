@@ -12,6 +12,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"podium/pkg/client/access"
 	"podium/pkg/client/csr"
 )
 
@@ -35,12 +36,8 @@ func ways(c *certificatesv1.CertificateSigningRequest, r *x509.CertificateReques
 
 // question is whether the one who asked has the permission of a way.
 func question(c *certificatesv1.CertificateSigningRequest, w way) authorizationv1.SubjectAccessReviewSpec {
-	extra := map[string]authorizationv1.ExtraValue{}
-	for key, values := range c.Spec.Extra {
-		extra[key] = authorizationv1.ExtraValue(values)
-	}
 	return authorizationv1.SubjectAccessReviewSpec{
-		User: c.Spec.Username, UID: c.Spec.UID, Groups: c.Spec.Groups, Extra: extra,
+		User: c.Spec.Username, UID: c.Spec.UID, Groups: c.Spec.Groups, Extra: access.Extra[authorizationv1.ExtraValue](c.Spec.Extra),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Group: certificatesv1.GroupName, Resource: "certificatesigningrequests", Subresource: w.subresource, Verb: "create",
 		},
