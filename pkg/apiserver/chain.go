@@ -132,7 +132,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, req *request.Reque
 		s.disco.ServeHTTP(w, r)
 	case segment == "healthz" || segment == "livez" || segment == "readyz":
 		s.pages.ServeHTTP(w, r)
-	case r.URL.Path == rolesPath && s.cfg.Profiling:
+	case r.URL.Path == rolesPath:
 		s.serveRoles(w, r, req)
 	case segment == "debug" && s.cfg.Profiling && serveProfile(w, r, req):
 	case r.URL.Path == "/metrics":
