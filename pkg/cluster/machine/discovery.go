@@ -2,11 +2,9 @@ package machine
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -122,7 +120,7 @@ func verifyInfo(info *corev1.ConfigMap, t bootstraptoken.Token, hashes []string)
 	if !signed {
 		return kubeconfig.Cluster{}, fmt.Errorf("%w with the ID %s: it has ended, or is another cluster's; make one on a control plane's machine: podium token create --print-join-command", errUnsigned, t.ID)
 	}
-	if !signedBy(signature, content, t) {
+	if !t.Verify(signature, []byte(content)) {
 		return kubeconfig.Cluster{}, fmt.Errorf("the secret of token %s is wrong (or somebody else answered for the control plane): copy the whole join command again", t.ID)
 	}
 	cluster, err := parseInfo(content)
@@ -140,34 +138,6 @@ func verifyInfo(info *corev1.ConfigMap, t bootstraptoken.Token, hashes []string)
 		return kubeconfig.Cluster{}, fmt.Errorf("the cluster's authority has the hash %s, not one of %s: this is another cluster, or somebody answered for it; compare with what podium token create --print-join-command prints there", hash, strings.Join(hashes, ", "))
 	}
 	return cluster, nil
-}
-
-// signedBy checks a detached JSON Web Signature (RFC 7515, appendix F): HMAC
-// with SHA-256, keyed by the token's secret.
-func signedBy(signature, content string, t bootstraptoken.Token) bool {
-	header, rest, ok := strings.Cut(signature, ".")
-	payload, mac, ok2 := strings.Cut(rest, ".")
-	if !ok || !ok2 || payload != "" {
-		return false
-	}
-	text, err := base64.RawURLEncoding.DecodeString(header)
-	if err != nil {
-		return false
-	}
-	var h struct {
-		Algorithm string `json:"alg"`
-		Key       string `json:"kid"`
-	}
-	if json.Unmarshal(text, &h) != nil || h.Algorithm != "HS256" || h.Key != t.ID {
-		return false
-	}
-	got, err := base64.RawURLEncoding.DecodeString(mac)
-	if err != nil {
-		return false
-	}
-	want := hmac.New(sha256.New, []byte(t.Secret))
-	want.Write([]byte(header + "." + base64.RawURLEncoding.EncodeToString([]byte(content))))
-	return hmac.Equal(got, want.Sum(nil))
 }
 
 // parseInfo reads the kubeconfig in cluster-info: one cluster, nobody's credentials.
