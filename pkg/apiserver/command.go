@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/api/openapi"
+	"podium/pkg/apiserver/admission/podsecurity"
 	"podium/pkg/apiserver/nodeproxy"
 	apiopenapi "podium/pkg/apiserver/openapi"
 	"podium/pkg/apiserver/registry"
@@ -130,6 +132,38 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.identity, "hostname-override", "", "this server's name among several (default: the host's name)")
 }
 
+// settings are what the flags come to.
+type settings struct {
+	cidr        netip.Prefix
+	ports       registry.PortRange
+	disabled    registry.PluginSet
+	podSecurity podsecurity.Config
+	known       Authentication
+	tls         *tls.Config
+}
+
+// settings reads the flags and the files they name.
+func (o *options) settings(log *slog.Logger) (s settings, err error) {
+	if s.cidr, s.ports, err = o.parse(); err != nil {
+		return s, err
+	}
+	if s.disabled, err = registry.DisabledPlugins(o.enable, o.disable); err != nil {
+		return s, err
+	}
+	if s.podSecurity, err = o.admission.podSecurity(); err != nil {
+		return s, err
+	}
+	if err = o.authn.parse(log); err != nil {
+		return s, err
+	}
+	s.known = o.authn.build()
+	if s.tls, err = o.serving.TLS(); err != nil {
+		return s, err
+	}
+	o.authn.ask(s.tls)
+	return s, nil
+}
+
 // Problems of the flags are all told at once.
 func (o *options) parse() (cidr netip.Prefix, ports registry.PortRange, err error) {
 	var errs []error
@@ -169,28 +203,12 @@ func parsePorts(text string) (registry.PortRange, error) {
 	return registry.PortRange{First: int32(a), Last: int32(b)}, nil
 }
 
+// run opens what the server works with, and serves until ctx ends.
 func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
-	cidr, ports, err := o.parse()
+	set, err := o.settings(log)
 	if err != nil {
 		return err
 	}
-	disabled, err := registry.DisabledPlugins(o.enable, o.disable)
-	if err != nil {
-		return err
-	}
-	podSecurity, err := o.admission.podSecurity()
-	if err != nil {
-		return err
-	}
-	if err := o.authn.parse(log); err != nil {
-		return err
-	}
-	known := o.authn.build()
-	tlsConfig, err := o.serving.TLS()
-	if err != nil {
-		return err
-	}
-	o.authn.ask(tlsConfig)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.port)))
 	if err != nil {
 		return err
@@ -228,18 +246,18 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	forKinds := registry.Config{
 		Access: access,
-		Store:  store, ServiceCIDR: cidr, NodePorts: ports, Tokens: known.Issuer, TokenAudiences: known.Audiences, Identify: known.Tokens, MaxTokenLife: o.authn.maxToken,
-		Now: time.Now, Streams: nodes.Streams(), Disabled: disabled,
+		Store:  store, ServiceCIDR: set.cidr, NodePorts: set.ports, Tokens: set.known.Issuer, TokenAudiences: set.known.Audiences, Identify: set.known.Tokens, MaxTokenLife: o.authn.maxToken,
+		Now: time.Now, Streams: nodes.Streams(), Disabled: set.disabled,
 	}
 	server, err := New(Config{
 		Access: access,
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
-		Listener: listener, TLS: tlsConfig, Registry: metrics, Encryption: keys, Audit: record,
+		Listener: listener, TLS: set.tls, Registry: metrics, Encryption: keys, Audit: record,
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
-		Authn:   known, Disabled: disabled, PodSecurity: podSecurity, Profiling: o.profiling, Snapshot: disk.Snapshot,
+		Authn:   set.known, Disabled: set.disabled, PodSecurity: set.podSecurity, Profiling: o.profiling, Snapshot: disk.Snapshot,
 		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
 		CompactEvery: o.keepPast(), EventTTL: o.eventTTL, ShutdownDelay: o.delay,
-		Advertise: advertise, ServiceCIDR: cidr, Identity: o.identity,
+		Advertise: advertise, ServiceCIDR: set.cidr, Identity: o.identity,
 		Repair: func(ctx context.Context, b registry.Backend) error {
 			return registry.RepairServices(ctx, s, b, forKinds)
 		},
