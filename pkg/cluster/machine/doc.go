@@ -1,5 +1,6 @@
 // Package machine makes a machine that runs systemd a node of a cluster, and
-// undoes it: podium init on the first one, join on the others, reset on each,
+// undoes it: podium init on the first one, join on the others (as workers or
+// as further control planes, each a member of etcd), reset on each,
 // and what an operator does in between.
 //
 // Everything on disk is below /etc/podium (configuration, certificates,

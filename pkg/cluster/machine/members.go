@@ -22,6 +22,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/cluster/pki"
+	"podium/pkg/cluster/poll"
 )
 
 // etcdPatience is how long one member may take to answer.
@@ -204,6 +205,10 @@ func promote(ctx context.Context, cl *clientv3.Client, id uint64) error {
 	return err
 }
 
+// leavePatience is how long etcd may refuse to let a member go: it does for
+// some seconds when another has just come or gone.
+const leavePatience = 20 * time.Second
+
 // leaveEtcd removes this machine's member while it still runs, so that the
 // others need not wait for it any more. What keeps a broken machine from that
 // does not keep it from its reset.
@@ -213,7 +218,9 @@ func (m *machine) leaveEtcd(ctx context.Context) error {
 	}
 	err := errors.New("etcd does not run here")
 	if m.active(ctx, "etcd") {
-		err = m.removeSelf(ctx)
+		trying, cancel := context.WithTimeout(ctx, leavePatience)
+		defer cancel()
+		err = poll.Until(trying, 500*time.Millisecond, m.removeSelf)
 	}
 	if err != nil {
 		fmt.Fprintf(m.Out, "   warning: this machine's member of etcd stays (%v); if there are other control planes, run there: podium etcd remove %s\n", err, m.Node)
@@ -234,6 +241,9 @@ func (m *machine) removeSelf(ctx context.Context) error {
 		return err // the last one goes with its data
 	}
 	_, err = cl.MemberRemove(ctx, list.Header.MemberId)
+	if errors.Is(err, rpctypes.ErrMemberNotFound) {
+		return nil
+	}
 	return err
 }
 

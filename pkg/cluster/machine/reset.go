@@ -24,8 +24,9 @@ func Reset(ctx context.Context, cfg Config, host Host) error {
 	return m.do(ctx, "this machine is in no cluster",
 		step{"kubelet stopped", plain(func(ctx context.Context) error { return m.stopUnits(ctx, []string{"kubelet"}) })},
 		step{"pods removed", plain(m.removePods)},
-		step{"etcd left", plain(m.leaveEtcd)},
-		step{"units stopped", plain(func(ctx context.Context) error { return m.stopUnits(ctx, allUnits()) })},
+		step{"units stopped", plain(func(ctx context.Context) error { return m.stopUnits(ctx, allUnits()[1:]) })},
+		step{"etcd left", plain(m.leaveEtcd)}, // when nobody here needs it any more
+		step{"etcd stopped", plain(func(ctx context.Context) error { return m.stopUnits(ctx, []string{"etcd"}) })},
 		step{"network removed", plain(m.removeNetwork)},
 		step{"containerd as before", plain(m.restoreContainerd)},
 		step{"files removed", plain(func(context.Context) error { return m.removeFiles() })},

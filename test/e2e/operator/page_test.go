@@ -55,6 +55,10 @@ func TestPage(t *testing.T) {
 			planes[0].refused(joinPlane[:len(joinPlane)-2]+"zz", "--certificate-key is 64")
 			planes[0].refused(join+" --control-plane --certificate-key "+strings.Repeat("0", 64), "podium certs upload")
 			planes[0].run("test ! -e /etc/podium/pki")
+			// A run that ends half way: its member is added and cannot reach the first.
+			const cut = "OUTPUT -p tcp --dport 2380 -j DROP"
+			planes[0].refused("iptables -I "+cut+"; trap 'iptables -D "+cut+"' EXIT; "+joinPlane+" --wait 5s", "member of etcd")
+			first.run("podium etcd list | grep learner")
 			for _, m := range planes {
 				m.run(joinPlane)
 			}
@@ -73,6 +77,7 @@ func TestPage(t *testing.T) {
 			joinPlane = strings.TrimSpace(first.run(script))
 			first.run("podium etcd list | grep -c ' healthy' | grep -qx 1")
 		case b.on == "restore":
+			first.run("podium etcd list | grep -c . | grep -qx 2") // the head and itself
 			first.run("podium reset")
 			first.run(script)
 			restored(first, planes[0])

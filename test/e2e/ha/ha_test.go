@@ -1,0 +1,247 @@
+package ha
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/client"
+)
+
+// What the loss of a control plane may cost.
+const (
+	mostOutage = 5 * time.Second
+	mostMove   = 15 * time.Second
+)
+
+const web = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: web
+        image: localhost/podium/web:v1
+        ports: [{name: http, containerPort: 8080}]
+        readinessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: http}]}
+`
+
+var planes = []string{name + "-control-plane", name + "-control-plane2", name + "-control-plane3"}
+
+// TestTheLossOfAControlPlane: a control plane loses its power, another is
+// frozen, another is cut off, each the one that leads. No acknowledged write
+// is lost, no request to a Service fails, and others take over in time.
+func TestTheLossOfAControlPlane(t *testing.T) {
+	c := newCluster(t)
+	url := c.app()
+	before := c.pods()
+	c.everyServer(before)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	w, l := &writer{}, &load{}
+	// A client of its own: what the test asks must not turn it to another server.
+	maps, _ := c.client(c.kubeconfig)
+	running.Go(func() { w.run(ctx, client.For[*corev1.ConfigMap](maps).In("default")) })
+	running.Go(func() { l.run(ctx, url) })
+
+	for _, f := range []fault{
+		{name: "stopped", command: []string{"stop", "--now"}, cure: "start", victim: c.manager},
+		{name: "paused", command: []string{"pause"}, cure: "start", victim: c.etcdLeader},
+		{name: "partitioned", command: []string{"partition"}, cure: "heal", victim: c.manager},
+	} {
+		c.survive(f, w)
+	}
+	cancel()
+	running.Wait()
+
+	c.nothingLost(w.names())
+	requests, slowest, err := l.result()
+	if err != nil || requests < 500 {
+		t.Errorf("%d requests to the Service; failed:\n%v", requests, err)
+	}
+	t.Logf("%d writes acknowledged, none lost; %d requests to the Service, the slowest took %v", len(w.names()), requests, slowest.Round(time.Millisecond))
+	c.everyServer(before)
+	if after := c.pods(); !slices.EqualFunc(before, after, samePod) {
+		t.Error("the pods are not those from before, or were restarted")
+	}
+}
+
+// fault is a way to lose a control plane, and what brings it back.
+type fault struct {
+	name    string
+	command []string
+	cure    string
+	victim  func() string
+}
+
+// survive does it, measures, and undoes it. The next one may come when etcd's
+// members are all healthy.
+func (c *cluster) survive(f fault, w *writer) {
+	c.Helper()
+	victim := f.victim()
+	leader, manager := c.etcdLeader(), c.manager()
+	other := planes[(slices.Index(planes, victim)+1)%len(planes)]
+	w.reset()
+	begin := time.Now()
+	c.podium(append(append([]string{"cluster", "node"}, f.command...), victim)...)
+	moved := "(it did not lead)"
+	if manager == victim {
+		c.eventually(mostMove+15*time.Second, "the controllers run elsewhere", func(ctx context.Context) error {
+			if holder, err := c.holder(ctx); err != nil || holder == victim {
+				return fmt.Errorf("%s leads (%w)", holder, err)
+			}
+			return nil
+		})
+		took := time.Since(begin)
+		moved = took.Round(100 * time.Millisecond).String()
+		if took > mostMove {
+			c.Errorf("%s %s: the controllers' leadership moved after %v: want less than %v", victim, f.name, took, mostMove)
+		}
+	}
+	pause(c.Context(), time.Until(begin.Add(8*time.Second)))
+	outage := w.outage()
+	if outage > mostOutage {
+		c.Errorf("%s %s: nothing could be written for %v: want less than %v", victim, f.name, outage, mostOutage)
+	}
+	w.reset()
+	c.podium("cluster", "node", f.cure, victim)
+	back := c.eventually(time.Minute, victim+" is back", func(ctx context.Context) error {
+		_, err := c.members(ctx, other)
+		return errors.Join(err, c.nodeReady(ctx, victim))
+	})
+	returning := w.outage()
+	if returning > mostOutage {
+		c.Errorf("%s came back from being %s, and nothing could be written for %v", victim, f.name, returning)
+	}
+	c.Logf("%-20s %-12s etcd's leader: %-5t no write acknowledged for %5v; leadership moved in %s; all healthy %v after it was back, meanwhile no write for %v",
+		victim, f.name, leader == victim, outage.Round(10*time.Millisecond), moved, back.Round(100*time.Millisecond), returning.Round(10*time.Millisecond))
+}
+
+// holder is the control plane whose kube-controller-manager leads.
+func (c *cluster) holder(ctx context.Context) (string, error) {
+	lease, err := client.For[*coordinationv1.Lease](c.api).In("kube-system").Get(ctx, "kube-controller-manager")
+	if err != nil || lease.Spec.HolderIdentity == nil {
+		return "", fmt.Errorf("nobody holds the lease (%w)", err)
+	}
+	node, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+	return node, nil
+}
+
+func (c *cluster) manager() (node string) {
+	c.Helper()
+	c.eventually(20*time.Second, "a kube-controller-manager leads", func(ctx context.Context) (err error) {
+		node, err = c.holder(ctx)
+		return err
+	})
+	return node
+}
+
+func (c *cluster) etcdLeader() (node string) {
+	c.Helper()
+	c.eventually(20*time.Second, "a member of etcd leads", func(ctx context.Context) (err error) {
+		node, err = c.members(ctx, planes[0])
+		return err
+	})
+	return node
+}
+
+// app brings the Service up and says where it answers on the worker.
+func (c *cluster) app() string {
+	c.Helper()
+	if _, err := c.by(c.kubeconfig, web, "apply", "-n", "default", "-f", "-"); err != nil {
+		c.Fatal(err)
+	}
+	c.podium("rollout", "status", "-n", "default", "deployment/web", "--timeout", "1m")
+	svc, err := client.For[*corev1.Service](c.api).In("default").Get(c.Context(), "web")
+	if err != nil {
+		c.Fatal(err)
+	}
+	node, err := client.For[*corev1.Node](c.api).Get(c.Context(), worker)
+	if err != nil {
+		c.Fatal(err)
+	}
+	i := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
+	url := "http://" + net.JoinHostPort(node.Status.Addresses[i].Address, strconv.Itoa(int(svc.Spec.Ports[0].NodePort))) + "/"
+	c.eventually(20*time.Second, "the Service answers", func(ctx context.Context) error { return ask(ctx, url) })
+	return url
+}
+
+// pods are the app's, in the order of their names.
+func (c *cluster) pods() []*corev1.Pod {
+	c.Helper()
+	list, err := client.For[*corev1.Pod](c.api).In("default").List(c.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+	if err != nil || len(list.Items) != 2 {
+		c.Fatalf("pods: %v, %v", list, err)
+	}
+	slices.SortFunc(list.Items, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return list.Items
+}
+
+func samePod(a, b *corev1.Pod) bool {
+	return a.UID == b.UID && a.Status.ContainerStatuses[0].RestartCount == b.Status.ContainerStatuses[0].RestartCount
+}
+
+// everyServer reads a pod's log and runs a command in it by each apiserver.
+func (c *cluster) everyServer(pods []*corev1.Pod) {
+	c.Helper()
+	for _, server := range c.servers {
+		file := c.only(server)
+		c.eventually(20*time.Second, "logs and exec by "+server, func(context.Context) error {
+			_, err := c.by(file, "", "logs", "-n", "default", pods[0].Name)
+			out, err2 := c.by(file, "", "exec", "-n", "default", pods[1].Name, "--", "/web", "get", "http://"+pods[0].Status.PodIP+":8080/")
+			if err2 == nil && strings.TrimSpace(out) != pods[0].Name {
+				err2 = fmt.Errorf("%q answered", out)
+			}
+			return errors.Join(err, err2)
+		})
+	}
+}
+
+// nothingLost looks for all that was acknowledged, by every server.
+func (c *cluster) nothingLost(acked []string) {
+	c.Helper()
+	if len(acked) < 500 {
+		c.Errorf("only %d writes were acknowledged", len(acked))
+	}
+	for _, server := range c.servers {
+		api, _ := c.client(c.only(server))
+		list, err := client.For[*corev1.ConfigMap](api).In("default").List(c.Context(), metav1.ListOptions{LabelSelector: "by=writer"})
+		if err != nil {
+			c.Fatal(err)
+		}
+		have := map[string]bool{}
+		for _, m := range list.Items {
+			have[m.Name] = true
+		}
+		for _, name := range acked {
+			if !have[name] {
+				c.Errorf("%s was acknowledged, and %s does not know it", name, server)
+			}
+		}
+		api.CloseIdle()
+	}
+}
