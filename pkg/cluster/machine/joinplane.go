@@ -25,6 +25,7 @@ func (j *joining) asControlPlane(ctx context.Context) (err error) {
 		step{"kube-apiserver ready", j.apiserverReady},
 		step{"marked as control plane", j.markControlPlane},
 		step{"node " + j.Node + " Ready", j.nodeReady},
+		step{"name servers on several nodes", plain(j.spreadNames)},
 	)
 }
 

@@ -56,6 +56,7 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	c := newCluster(t)
 	url := c.app()
 	before := c.pods()
+	c.namesApart()
 	c.everyServer(before)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -199,6 +200,25 @@ func (c *cluster) pods() []*corev1.Pod {
 	}
 	slices.SortFunc(list.Items, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return list.Items
+}
+
+// namesApart looks whether a machine's loss would be that of every name server.
+func (c *cluster) namesApart() {
+	c.Helper()
+	c.eventually(20*time.Second, "name servers are on several nodes", func(ctx context.Context) error {
+		list, err := client.For[*corev1.Pod](c.api).In("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
+		if err != nil {
+			return err
+		}
+		on := map[string]bool{}
+		for _, p := range list.Items {
+			on[p.Spec.NodeName] = p.DeletionTimestamp == nil
+		}
+		if len(list.Items) != 2 || len(on) != 2 {
+			return fmt.Errorf("%d name servers are on %v", len(list.Items), on)
+		}
+		return nil
+	})
 }
 
 func samePod(a, b *corev1.Pod) bool {
