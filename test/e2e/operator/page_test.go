@@ -115,7 +115,7 @@ func mistakes(first, worker *machine, join string) {
 		worker.refused(row.script, row.says...)
 		worker.run("test ! -e /etc/podium/pki; test ! -e /etc/podium/kubelet.yaml; never systemctl is-active kubelet")
 	}
-	first.run("podium init --wait 60s") // twice is fine
+	first.run("podium init --wait 60s --upload-certs | grep -e '--control-plane --certificate-key'") // twice is fine
 	first.refused("podium backup /etc/podium/admin.conf", "exists")
 }
 
