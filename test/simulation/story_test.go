@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/client"
+	"podium/pkg/kubelet/cri/crifake"
 	"podium/pkg/scheme"
 )
 
@@ -152,7 +154,7 @@ func live(ctx context.Context, w *world) {
 	noticed := func(image string) {
 		w.insist(ctx, "a replica set of "+image, func() error {
 			for _, rs := range list[*appsv1.ReplicaSet](ctx, w) {
-				if rs.Spec.Template.Spec.Containers[0].Image == image {
+				if rs.Namespace == "default" && rs.Spec.Template.Spec.Containers[0].Image == image {
 					return nil
 				}
 			}
@@ -204,11 +206,17 @@ func (d *daemon) crashUnder(p *plan) {
 	}
 }
 
+// comesBack says whether a container's pod reaches the same end after it was
+// killed. A task does not: it runs once, and has failed then.
+func comesBack(c crifake.Container) bool {
+	return c.Namespace == "default" && !strings.HasPrefix(c.Pod, "task-")
+}
+
 // killContainers ends some running containers, as a lack of memory would.
 func (w *world) killContainers(n int) {
 	for i, m := range w.nodes {
 		for _, c := range m.runtime.Containers() {
-			if i%2 == 0 && n > 0 && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && c.Namespace == "default" && c.Image != "task:1" {
+			if i%2 == 0 && n > 0 && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && comesBack(c) {
 				w.plan.note("%s: container %s of %s killed", m.name, c.Name, c.Pod)
 				m.runtime.Kill(c.ID, 137)
 				n--
@@ -221,7 +229,7 @@ func (w *world) killContainers(n int) {
 func (w *world) killSandboxes(n int) {
 	for _, m := range slices.Backward(w.nodes) {
 		for _, c := range m.runtime.Containers() {
-			if n > 0 && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && c.Namespace == "default" {
+			if n > 0 && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && comesBack(c) {
 				w.plan.note("%s: sandbox of %s killed", m.name, c.Pod)
 				m.runtime.KillSandbox(c.UID)
 				n--
