@@ -1,7 +1,9 @@
 # Everything a person or CI does with this repository. `make help` lists it.
 
-BINARIES := kube-apiserver kube-scheduler kube-controller-manager kubelet kube-proxy cluster-dns etcd etcdutl podium
-GOFLAGS_BUILD := -trimpath -ldflags "-s -w"
+BINARIES := kube-apiserver kube-scheduler kube-controller-manager cloud-controller-manager kubelet kube-proxy cluster-dns etcd etcdutl podium
+# Which build this is: versions show it, and upgrades compare it.
+BUILD = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo .$$(git rev-list --count HEAD).$$(git rev-parse --short HEAD))
+GOFLAGS_BUILD = -trimpath -ldflags "-s -w -X podium/pkg/version.build=$(BUILD)"
 RUN      ?= _run
 
 export CGO_ENABLED ?= 0
@@ -52,6 +54,10 @@ test: ## all tests: unit, contract, integration, end to end
 e2e: deps ## only the end-to-end tests, on a real containerd
 	@hack/test e2e
 
+.PHONY: e2e-vm
+e2e-vm: deb ## the operator's page on three virtual machines (QEMU; half an hour)
+	@hack/e2e-vm
+
 .PHONY: bench
 bench: deps ## measure: beside the peer, beside the raw runtime, memory
 	@hack/bench
@@ -59,6 +65,10 @@ bench: deps ## measure: beside the peer, beside the raw runtime, memory
 .PHONY: bench-cluster
 bench-cluster: node-image ## measure clusters of node containers: create, delete, memory
 	@hack/bench-cluster
+
+.PHONY: failover
+failover: node-image ## lose control planes 20 times (ROUNDS), and measure what clients notice
+	go test -count=1 -timeout 20m -v ./test/e2e/ha -rounds $${ROUNDS:-20}
 
 .PHONY: cis
 cis: ## the checks of the CIS benchmark, on what `make up` has brought up

@@ -21,6 +21,7 @@ import (
 
 	"podium/pkg/apiserver"
 	"podium/pkg/cli"
+	"podium/pkg/cloud/manager"
 	"podium/pkg/controllers"
 	"podium/pkg/kubelet"
 	"podium/pkg/proxy"
@@ -52,7 +53,7 @@ func run(out, date string) error {
 	}
 	podium := cli.NewCommand(cli.IO{Out: io.Discard, Err: io.Discard})
 	for _, cmd := range []*cobra.Command{
-		podium, apiserver.NewCommand(), controllers.NewCommand(), scheduler.NewCommand(), kubelet.NewCommand(), proxy.NewCommand(),
+		podium, apiserver.NewCommand(), controllers.NewCommand(), manager.NewCommand(), scheduler.NewCommand(), kubelet.NewCommand(), proxy.NewCommand(),
 	} {
 		cmd.DisableAutoGenTag = true
 		header := &doc.GenManHeader{Section: "1", Date: &when, Source: "Podium " + version.Kubernetes, Manual: "Podium"}

@@ -15,7 +15,7 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 
 	"podium/pkg/apiserver/audit"
-	"podium/pkg/client/kubeconfig"
+	"podium/pkg/apiserver/webhook"
 	"podium/pkg/scheme"
 )
 
@@ -138,11 +138,7 @@ func (o *auditOptions) build(s *scheme.Scheme, r prometheus.Registerer, log *slo
 }
 
 func (o *auditOptions) service() (*audit.WebhookBackend, error) {
-	config, err := kubeconfig.Load(o.webhookFile)
-	if err != nil {
-		return nil, err
-	}
-	service, _, err := config.Client("")
+	service, err := webhook.Load(o.webhookFile)
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver/authn"
+	"podium/pkg/apiserver/webhook"
 	"podium/pkg/client/certfile"
-	"podium/pkg/client/kubeconfig"
 	"podium/pkg/scheme"
 )
 
@@ -263,11 +263,7 @@ func pool(file string) (func() *x509.CertPool, error) {
 }
 
 func (o *authnFlags) openWebhook() (*authn.Webhook, error) {
-	config, err := kubeconfig.Load(o.webhook)
-	if err != nil {
-		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
-	}
-	service, _, err := config.Client("")
+	service, err := webhook.Load(o.webhook)
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}

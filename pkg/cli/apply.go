@@ -16,25 +16,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
 )
 
 // applyOptions are the flags of apply.
 type applyOptions struct {
-	*Factory
-	selection
-	DryRun   string
-	Format   string
-	Manager  string
-	Force    bool
-	Validate string
-	Prune    bool
-	Server   bool
+	change
+	Manager string
+	Force   bool
+	Prune   bool
+	Server  bool
 }
 
 func newApply(f *Factory, run func(context.Context, *applyOptions) error) *cobra.Command {
-	o := &applyOptions{Factory: f}
+	o := &applyOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Make the cluster have the objects of files",
@@ -57,10 +52,10 @@ field (server-side apply); a field that somebody else owns is a conflict.`,
 	o.fileFlags(cmd, "the objects to apply")
 	o.labelFlag(cmd)
 	dryRunFlag(cmd, &o.DryRun)
-	fs.StringVarP(&o.Format, "output", "o", "", "print the applied objects: "+output.Formats)
+	o.formatFlag(cmd)
+	o.validateFlag(cmd)
 	fs.StringVar(&o.Manager, "field-manager", manager, "name under which the fields are owned")
 	fs.BoolVar(&o.Force, "force-conflicts", false, "take fields from their owners")
-	fs.StringVar(&o.Validate, "validate", "strict", "unknown and duplicate fields: strict (an error), warn, or ignore")
 	fs.BoolVar(&o.Server, "server-side", true, "apply on the server; there is no other way")
 	fs.BoolVar(&o.Prune, "prune", false, "not available")
 	_ = fs.MarkHidden("prune")
@@ -68,82 +63,18 @@ field (server-side apply); a field that somebody else owns is a conflict.`,
 	return cmd
 }
 
-// dryRunFlag declares --dry-run with the values of kubectl.
-func dryRunFlag(cmd *cobra.Command, into *string) {
-	cmd.Flags().StringVar(into, "dry-run", "none", "none, client (say what would be sent), or server (have the server do all but store it)")
-	cmd.Flags().Lookup("dry-run").NoOptDefVal = "client"
-}
-
-func checkDryRun(value string) error {
-	switch value {
-	case "none", "client", "server":
-		return nil
-	}
-	return fmt.Errorf("--dry-run=%q: use none, client or server", value)
-}
-
-func dryRunNote(value string) string {
-	switch value {
-	case "client":
-		return " (dry run)"
-	case "server":
-		return " (server dry run)"
-	}
-	return ""
-}
-
-// fieldValidation is the query's word for --validate.
-func fieldValidation(flag string) (string, error) {
-	switch strings.ToLower(flag) {
-	case "strict", "true", "":
-		return "Strict", nil
-	case "warn":
-		return "Warn", nil
-	case "ignore", "false":
-		return "Ignore", nil
-	}
-	return "", fmt.Errorf("--validate=%q: use strict, warn or ignore", flag)
-}
-
 func runApply(ctx context.Context, o *applyOptions) error {
 	if len(o.Files) == 0 {
 		return errors.New("must specify one of -f: which files, folders or URLs to apply")
 	}
-	if err := checkDryRun(o.DryRun); err != nil {
-		return err
-	}
-	validation, err := fieldValidation(o.Validate)
-	if err != nil {
-		return err
-	}
-	report, err := newReport(o.Factory, o.Format, o.DryRun)
-	if err != nil {
-		return err
-	}
-	c, err := o.Cluster()
-	if err != nil {
-		return err
-	}
-	targets, err := o.resolve(ctx, o.Factory, false)
-	if err != nil {
-		return err
-	}
-	var errs []error // one object's mistake does not keep the others out
-	for _, t := range targets {
-		obj, verb, err := o.apply(ctx, c, t, validation)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", t.Source, conflictHint(err)))
-			continue
-		}
-		if err := report.object(obj, verb); err != nil {
-			return err
-		}
-	}
-	return errors.Join(errs...)
+	return o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		obj, verb, err := o.apply(ctx, c, t)
+		return obj, verb, conflictHint(err)
+	})
 }
 
 // apply sends one object and says what became of it.
-func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target, validation string) (*rest.Object, string, error) {
+func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
 	if t.Name == "" {
 		return nil, "", errors.New("metadata.name is missing: an object that is applied needs one (generateName works with podium create)")
 	}
@@ -159,8 +90,8 @@ func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target, val
 	if err != nil {
 		return nil, "", err
 	}
-	q := rest.WriteQuery(o.DryRun == "server", o.Manager)
-	q.Set("fieldValidation", validation)
+	q := o.query()
+	q.Set("fieldManager", o.Manager)
 	after, err := serverSideApply(ctx, c, t, body, q, o.Force)
 	switch {
 	case err != nil:
@@ -237,34 +168,4 @@ func conflictHint(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w\nThese fields belong to somebody else. Take them with --force-conflicts, or leave them out of the file", err)
-}
-
-// report prints what became of objects: a line each, or the objects with -o.
-type report struct {
-	f       *Factory
-	printer output.Printer
-	note    string
-}
-
-func newReport(f *Factory, format, dryRun string) (*report, error) {
-	r := &report{f: f, note: dryRunNote(dryRun)}
-	if format == "" {
-		return r, nil
-	}
-	var err error
-	r.printer, err = output.New(output.Options{Format: format})
-	return r, err
-}
-
-func (r *report) object(obj *rest.Object, verb string) error {
-	if r.printer != nil {
-		return r.printer.Print(r.f.Out, obj)
-	}
-	_, err := fmt.Fprintf(r.f.Out, "%s %s%s\n", output.Name(obj), verb, r.note)
-	return err
-}
-
-func (r *report) target(t target, verb string) error {
-	_, err := fmt.Fprintf(r.f.Out, "%s %s%s\n", t, verb, r.note)
-	return err
 }

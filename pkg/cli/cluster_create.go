@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type clusterOptions struct {
 	name            string
 	config          string
 	planes, workers int
+	cloud           string
 	images          string
 	wait            time.Duration
 }
@@ -79,6 +81,7 @@ func (o *clusterOptions) flags(fs *pflag.FlagSet) {
 	o.provider.of(providerDocker, fs, func(fs *pflag.FlagSet) {
 		fs.IntVar(&o.planes, "control-planes", 1, "docker: how many nodes are of the control plane: 1, or 3 for high availability")
 		fs.IntVar(&o.workers, "workers", 0, "docker: how many more nodes; with none the control plane runs the pods")
+		fs.StringVar(&o.cloud, "cloud-provider", "", "docker: docker has cloud-controller-manager ask the engine about nodes, and gives Services of type LoadBalancer addresses; or none (default: what the file of --config says, else none)")
 		fs.StringVar(&o.config, "config", "", "docker: file that says what the cluster is like; -: standard input")
 		fs.StringVar(&o.docker.Image, "image", os.Getenv("NODE_IMAGE"), "docker: image of the nodes (default: $NODE_IMAGE, else "+docker.DefaultImage+")")
 		fs.BoolVar(&o.docker.Retain, "retain", false, "docker: keep what was made when something fails")
@@ -126,7 +129,7 @@ func (o *clusterOptions) cluster(fs *pflag.FlagSet) (*v1alpha1.Cluster, error) {
 	if o.planes != 1 && o.planes != 3 {
 		return nil, fmt.Errorf("--control-planes %d: use 1, or 3 for high availability", o.planes)
 	}
-	c := &v1alpha1.Cluster{Metadata: v1alpha1.Metadata{Name: o.name}}
+	c := &v1alpha1.Cluster{Metadata: v1alpha1.Metadata{Name: o.name}, CloudProvider: o.cloud}
 	for range o.planes {
 		c.Nodes = append(c.Nodes, v1alpha1.Node{Role: v1alpha1.ControlPlane})
 	}
@@ -150,9 +153,10 @@ func (o *clusterOptions) readConfig() (*v1alpha1.Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", o.config, err)
 	}
-	if o.name == "" {
+	if o.name == "" && o.cloud == "" {
 		return c, nil
 	}
-	c.Metadata.Name = o.name
+	c.Metadata.Name = cmp.Or(o.name, c.Metadata.Name)
+	c.CloudProvider = cmp.Or(o.cloud, c.CloudProvider)
 	return c, v1alpha1.AsError(c.Validate())
 }

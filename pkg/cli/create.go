@@ -3,28 +3,21 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
 )
 
 // createOptions are the flags of create and of its subcommands.
 type createOptions struct {
-	*Factory
-	selection
-	DryRun   string
-	Format   string
-	Validate string
-	Replace  bool
+	change
 	// Make is a subcommand's object; nil: those of the files.
 	Make func(namespace string) (*rest.Object, error)
 }
 
 func newCreate(f *Factory, run func(context.Context, *createOptions) error) *cobra.Command {
-	o := &createOptions{Factory: f}
+	o := &createOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
 		Use:   "create -f FILE",
 		Short: "Create objects, from files or from flags",
@@ -48,53 +41,37 @@ func newCreate(f *Factory, run func(context.Context, *createOptions) error) *cob
 
 func (o *createOptions) commonFlags(cmd *cobra.Command) {
 	dryRunFlag(cmd, &o.DryRun)
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "print the objects: "+output.Formats)
-	cmd.Flags().StringVar(&o.Validate, "validate", "strict", "unknown and duplicate fields: strict (an error), warn, or ignore")
+	o.formatFlag(cmd)
+	o.validateFlag(cmd)
 }
 
 func runCreate(ctx context.Context, o *createOptions) error {
-	if err := checkDryRun(o.DryRun); err != nil {
-		return err
+	if o.Make != nil && o.DryRun == "client" {
+		return o.show()
 	}
-	validation, err := fieldValidation(o.Validate)
-	if err != nil {
+	return o.eachOf(ctx, o.targets, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		if o.DryRun == "client" {
+			return t.Object, "created", nil
+		}
+		obj, err := c.Create(ctx, t.Kind, t.Namespace, t.Object, o.query())
+		return obj, "created", err
+	})
+}
+
+// show tells what a subcommand would create. It needs no cluster.
+func (o *createOptions) show() error {
+	if err := o.check(); err != nil {
 		return err
 	}
 	report, err := newReport(o.Factory, o.Format, o.DryRun)
 	if err != nil {
 		return err
 	}
-	if o.Make != nil && o.DryRun == "client" { // needs no cluster
-		obj, err := o.made()
-		if err != nil {
-			return err
-		}
-		return report.object(obj, "created")
-	}
-	targets, err := o.targets(ctx)
+	obj, err := o.made()
 	if err != nil {
 		return err
 	}
-	c, err := o.Cluster()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, t := range targets {
-		obj := t.Object
-		if o.DryRun != "client" {
-			q := rest.WriteQuery(o.DryRun == "server", manager)
-			q.Set("fieldValidation", validation)
-			if obj, err = c.Create(ctx, t.Kind, t.Namespace, t.Object, q); err != nil {
-				errs = append(errs, inSource(t.Source, err))
-				continue
-			}
-		}
-		if err := report.object(obj, "created"); err != nil {
-			return err
-		}
-	}
-	return errors.Join(errs...)
+	return report.object(obj, "created")
 }
 
 // made is the object of a subcommand, in its namespace.
@@ -125,23 +102,8 @@ func (o *createOptions) targets(ctx context.Context) ([]target, error) {
 	return []target{{Kind: k, Namespace: obj.GetNamespace(), Name: obj.GetName(), Object: obj}}, nil
 }
 
-// inSource says from which file an object with an error came.
-func inSource(source string, err error) error {
-	if source == "" {
-		return err
-	}
-	return fmt.Errorf("%s: %w", source, err)
-}
-
-// replaceOptions are the flags of replace.
-type replaceOptions struct {
-	*Factory
-	selection
-	DryRun, Format, Validate string
-}
-
-func newReplace(f *Factory, run func(context.Context, *replaceOptions) error) *cobra.Command {
-	o := &replaceOptions{Factory: f}
+func newReplace(f *Factory, run func(context.Context, *change) error) *cobra.Command {
+	o := &change{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "replace -f FILE",
 		Short: "Replace objects by those of files",
@@ -155,45 +117,17 @@ func newReplace(f *Factory, run func(context.Context, *replaceOptions) error) *c
 	}
 	o.fileFlags(cmd, "the objects")
 	dryRunFlag(cmd, &o.DryRun)
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "print the objects: "+output.Formats)
-	cmd.Flags().StringVar(&o.Validate, "validate", "strict", "unknown and duplicate fields: strict (an error), warn, or ignore")
+	o.formatFlag(cmd)
+	o.validateFlag(cmd)
 	return cmd
 }
 
-func runReplace(ctx context.Context, o *replaceOptions) error {
-	if err := checkDryRun(o.DryRun); err != nil {
-		return err
-	}
-	validation, err := fieldValidation(o.Validate)
-	if err != nil {
-		return err
-	}
-	report, err := newReport(o.Factory, o.Format, o.DryRun)
-	if err != nil {
-		return err
-	}
-	c, err := o.Cluster()
-	if err != nil {
-		return err
-	}
-	targets, err := o.resolve(ctx, o.Factory, false)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, t := range targets {
-		obj := t.Object
-		if o.DryRun != "client" {
-			q := rest.WriteQuery(o.DryRun == "server", manager)
-			q.Set("fieldValidation", validation)
-			if obj, err = c.Update(ctx, t.Kind, t.Namespace, t.Object, q); err != nil {
-				errs = append(errs, inSource(t.Source, err))
-				continue
-			}
+func runReplace(ctx context.Context, o *change) error {
+	return o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		if o.DryRun == "client" {
+			return t.Object, "replaced", nil
 		}
-		if err := report.object(obj, "replaced"); err != nil {
-			return err
-		}
-	}
-	return errors.Join(errs...)
+		obj, err := c.Update(ctx, t.Kind, t.Namespace, t.Object, o.query())
+		return obj, "replaced", err
+	})
 }

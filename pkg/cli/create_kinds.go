@@ -27,7 +27,7 @@ type runCreateFunc = func(context.Context, *createOptions) error
 
 // creator is a subcommand of create for one kind.
 func creator(f *Factory, run runCreateFunc, cmd *cobra.Command, build func(name, namespace string) (runtime.Object, schema.GroupVersionKind, error)) *cobra.Command {
-	o := &createOptions{Factory: f}
+	o := &createOptions{change: change{Factory: f}}
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.Make = func(namespace string) (*rest.Object, error) {

@@ -43,10 +43,9 @@ func Message(err error) string {
 	if errors.As(err, &exit) {
 		return exit.text
 	}
-	var many interface{ Unwrap() []error }
-	if errors.As(err, &many) {
+	if all := joined(err); all != nil {
 		var lines []string
-		for _, e := range many.Unwrap() {
+		for _, e := range all {
 			if m := Message(e); m != "" {
 				lines = append(lines, m)
 			}
@@ -64,6 +63,22 @@ func Message(err error) string {
 		return "error: " + err.Error() + "\n" + hint
 	}
 	return "error: " + err.Error()
+}
+
+// joined are the errors that one is made of, unless it says more than they.
+func joined(err error) []error {
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	var texts []string
+	for _, e := range many.Unwrap() {
+		texts = append(texts, e.Error())
+	}
+	if strings.Join(texts, "\n") != err.Error() {
+		return nil
+	}
+	return many.Unwrap()
 }
 
 func statusMessage(err error, status *apierrors.StatusError) string {

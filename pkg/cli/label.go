@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,22 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
 )
 
 // labelOptions are the flags of label and of annotate.
 type labelOptions struct {
-	*Factory
-	selection
+	change
 	Field     string // labels or annotations
 	Done      string // labeled or annotated
 	Set       map[string]string
 	Remove    []string
 	Overwrite bool
 	List      bool
-	DryRun    string
-	Format    string
 }
 
 func newLabel(f *Factory, run func(context.Context, *labelOptions) error) *cobra.Command {
@@ -47,7 +42,7 @@ func newAnnotate(f *Factory, run func(context.Context, *labelOptions) error) *co
 }
 
 func labeler(f *Factory, run func(context.Context, *labelOptions) error, field, done string) *cobra.Command {
-	o := &labelOptions{Factory: f, Field: field, Done: done}
+	o := &labelOptions{change: change{Factory: f}, Field: field, Done: done}
 	cmd := &cobra.Command{
 		ValidArgsFunction: f.completeResources,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,7 +60,7 @@ func labeler(f *Factory, run func(context.Context, *labelOptions) error, field, 
 	cmd.Flags().StringVar(&o.Fields, "field-selector", "", "only objects with these fields")
 	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "change values that are there")
 	cmd.Flags().BoolVar(&o.List, "list", false, "show what is there")
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "print the objects: "+output.Formats)
+	o.formatFlag(cmd)
 	return cmd
 }
 
@@ -106,43 +101,19 @@ func (o *labelOptions) split(args []string) error {
 }
 
 func runLabel(ctx context.Context, o *labelOptions) error {
-	if err := checkDryRun(o.DryRun); err != nil {
-		return err
-	}
-	c, err := o.Cluster()
-	if err != nil {
-		return err
-	}
-	report, err := newReport(o.Factory, o.Format, o.DryRun)
-	if err != nil {
-		return err
-	}
-	targets, err := o.resolve(ctx, o.Factory, true)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, t := range targets {
+	return o.each(ctx, true, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
 		if len(o.Files) > 0 { // what counts is what the cluster has
+			var err error
 			if t.Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
-				errs = append(errs, err)
-				continue
+				return nil, "", err
 			}
 		}
 		if o.List {
 			o.list(t)
-			continue
+			return nil, "", nil
 		}
-		obj, verb, err := o.change(ctx, c, t)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if err := report.object(obj, verb); err != nil {
-			return err
-		}
-	}
-	return errors.Join(errs...)
+		return o.write(ctx, c, t)
+	})
 }
 
 func (o *labelOptions) of(obj *rest.Object) map[string]string {
@@ -159,7 +130,7 @@ func (o *labelOptions) list(t target) {
 	}
 }
 
-func (o *labelOptions) change(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+func (o *labelOptions) write(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
 	have := o.of(t.Object)
 	patch := map[string]any{}
 	for key, value := range o.Set {
@@ -189,7 +160,7 @@ func (o *labelOptions) change(ctx context.Context, c *rest.Cluster, t target) (*
 	if err != nil {
 		return nil, "", err
 	}
-	obj, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.MergePatchType, body, rest.WriteQuery(o.DryRun == "server", manager))
+	obj, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.MergePatchType, body, o.query())
 	done := o.Done
 	if len(o.Set) == 0 && o.Field == "labels" {
 		done = "unlabeled"

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -33,9 +34,11 @@ is left alone, so that a run that failed is simply run again.`,
 	controlPlaneFlags(fs, &cfg)
 	fs.StringVar(&cfg.Cluster, "cluster-name", cfg.Cluster, "name of the cluster in kubeconfigs")
 	fs.StringVar(&cfg.Endpoint, "control-plane-endpoint", "", "HOST:PORT at which all machines find an apiserver (default: this machine's)")
-	fs.StringVar(&cfg.PodCIDR, "pod-network-cidr", cfg.PodCIDR, "range of the pods' addresses")
-	fs.StringVar(&cfg.PodNetwork, "pod-network", cfg.PodNetwork, "how pods reach those of other machines: routes, where machines share a link; vxlan, across routers; none leaves it to an add-on")
-	fs.StringVar(&cfg.ServiceCIDR, "service-cidr", cfg.ServiceCIDR, "range of the Services' addresses")
+	fs.StringVar(&cfg.PodCIDR, "pod-network-cidr", cfg.PodCIDR, "range of the pods' addresses (default 10.244.0.0/16, or fd00:10:244::/56 where --node-ip is of IPv6)")
+	fs.StringVar(&cfg.PodNetwork, "pod-network", cfg.PodNetwork, "how pods reach those of other machines: routes, where machines share a link; vxlan, across routers; cloud leaves the way to --cloud-provider; none leaves it to an add-on")
+	fs.StringVar(&cfg.ServiceCIDR, "service-cidr", cfg.ServiceCIDR, "range of the Services' addresses (default 10.96.0.0/16, or fd00:10:96::/112)")
+	fs.StringVar(&cfg.Cloud, "cloud-provider", "", "who provides the machines: docker (they are containers), baremetal, or none; cloud-controller-manager then runs on control planes")
+	fs.StringVar(&cfg.CloudConfig, "cloud-config", "", "file that the provider reads; kept as /etc/podium/pki/cloud.yaml, for further control planes too")
 	fs.StringVar(&cfg.DNSDomain, "service-dns-domain", cfg.DNSDomain, "DNS domain of the Services")
 	fs.BoolVar(&o.UploadCerts, "upload-certs", false, "share the keys, encrypted, for two hours, and print the command by which further control planes join")
 	return cmd
@@ -78,7 +81,10 @@ plane's machine: podium delete node NAME.`,
 	}
 }
 
-func newCerts(streams IO, check, renew, upload machineRun) *cobra.Command {
+// renewRun is what podium certs renew does.
+type renewRun func(context.Context, machine.Config, machine.Host, machine.RenewOptions) error
+
+func newCerts(streams IO, check machineRun, renew renewRun, upload machineRun) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certs",
 		Short: "Check, renew and share this machine's certificates",
@@ -90,7 +96,6 @@ func newCerts(streams IO, check, renew, upload machineRun) *cobra.Command {
 		run        machineRun
 	}{
 		{"check", "Say until when each certificate is good; fail when one has ended", check},
-		{"renew", "Make all certificates anew but the authorities'; the daemons turn to them by themselves", renew},
 		{"upload", "Share a control plane's keys, encrypted, for two hours, and print the command by which another joins", upload},
 	} {
 		cfg := machine.Default()
@@ -100,7 +105,22 @@ func newCerts(streams IO, check, renew, upload machineRun) *cobra.Command {
 			RunE: func(cmd *cobra.Command, _ []string) error { return sub.run(cmd.Context(), cfg, machine.ThisHost{}) },
 		})
 	}
-	cmd.AddCommand(newRevoke(streams, machine.RevokeCertificates))
+	cmd.AddCommand(newRenew(streams, renew), newRevoke(streams, machine.RevokeCertificates))
+	return cmd
+}
+
+func newRenew(streams IO, run renewRun) *cobra.Command {
+	cfg, o := machine.Default(), machine.RenewOptions{}
+	cfg.Out = streams.Out
+	cmd := &cobra.Command{
+		Use:   "renew",
+		Short: "Make all certificates anew but the authorities'; the daemons turn to them by themselves",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return run(cmd.Context(), cfg, machine.ThisHost{}, o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.Expiring, "expiring", false, "only those in the last third of their life, as podium-certs.timer has it done each day")
 	return cmd
 }
 
@@ -203,12 +223,20 @@ func newTokenCreate(streams IO, run func(context.Context, machine.Config, machin
 	cfg, o := machine.Default(), machine.TokenOptions{}
 	cfg.Out = streams.Out
 	cmd := &cobra.Command{
-		Use:   "create [TOKEN]",
+		Use:   "create [-]",
 		Short: "Make a token, on a control plane's machine",
-		Args:  cobra.MaximumNArgs(1),
+		Long: `Make a token, on a control plane's machine. One that is chosen elsewhere
+(ID.SECRET) is read from standard input, with - in its place: others on this
+machine see the words of every command.`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] != "-" {
+				return errors.New("a token is not given as a word, which others on this machine can see (ps): podium token create -, and the token on standard input")
+			}
 			if len(args) == 1 {
-				o.Token = args[0]
+				if err := streams.readCredentials(&credential{flag: "the token", value: &o.Token, file: "-"}); err != nil {
+					return err
+				}
 			}
 			return run(cmd.Context(), cfg, machine.ThisHost{}, o)
 		},
@@ -247,13 +275,19 @@ func newTokenDelete(streams IO, run fileRun) *cobra.Command {
 func newJoin(streams IO, run func(context.Context, machine.Config, machine.Host, machine.JoinOptions) error) *cobra.Command {
 	cfg, o, controlPlane := machine.Default(), machine.JoinOptions{}, pflag.NewFlagSet("control plane", pflag.ContinueOnError)
 	cfg.Out = streams.Out
+	token, key := credential{flag: "--token", value: &o.Token}, credential{flag: "--certificate-key", value: &o.CertificateKey}
 	cmd := &cobra.Command{
-		Use:   "join HOST:PORT --token ID.SECRET --discovery-token-ca-cert-hash sha256:HASH",
+		Use:   "join HOST:PORT --token-file FILE|- --discovery-token-ca-cert-hash sha256:HASH",
 		Short: "Make this machine a node of a cluster",
 		Long: `Make this machine, which runs systemd, a node of the cluster whose apiserver is
 at HOST:PORT. The token and the hash of the cluster's authority, both printed on
 a control plane's machine by podium token create --print-join-command, make sure
 that it is the right one. A run that failed is simply run again.
+
+The token, and a control plane's key, come from files or, for -, from standard
+input: first the token, then the key; typed unseen at a terminal. Others on this
+machine see the words of every command, and so what is given to --token and
+--certificate-key, as long as this one runs.
 
 With --control-plane and the key that podium certs upload prints there, it is
 one of the control plane, too: with an apiserver, controllers and a member of
@@ -270,6 +304,9 @@ etcd of its own. Control planes join one after the other; make it one or three.`
 			if len(wrong) > 0 {
 				return fmt.Errorf("%s: only with --control-plane", strings.Join(wrong, ", "))
 			}
+			if err := streams.readCredentials(&token, &key); err != nil {
+				return err
+			}
 			return run(cmd.Context(), cfg, machine.ThisHost{}, o)
 		},
 	}
@@ -278,8 +315,10 @@ etcd of its own. Control planes join one after the other; make it one or three.`
 	controlPlaneFlags(controlPlane, &cfg)
 	fs.AddFlagSet(controlPlane)
 	fs.BoolVar(&o.ControlPlane, "control-plane", false, "be one of the control plane, too")
-	fs.StringVar(&o.CertificateKey, "certificate-key", "", "what opens the keys of the control plane, as podium certs upload prints it")
-	fs.StringVar(&o.Token, "token", "", "the token, ID.SECRET")
+	fs.StringVar(&key.file, "certificate-key-file", "", "file with what opens the keys of the control plane, as podium certs upload prints it; -: standard input")
+	fs.StringVar(&o.CertificateKey, "certificate-key", "", "the same as a word, which others on this machine can see (ps)")
+	fs.StringVar(&token.file, "token-file", "", "file with the token, ID.SECRET; -: standard input")
+	fs.StringVar(&o.Token, "token", "", "the token as a word, which others on this machine can see (ps)")
 	fs.StringSliceVar(&o.Hashes, "discovery-token-ca-cert-hash", nil, "hash of the cluster's authority, sha256:...; several are alternatives")
 	fs.BoolVar(&o.Unsafe, "discovery-token-unsafe-skip-ca-verification", false, "trust whoever knows the token to be the cluster")
 	return cmd

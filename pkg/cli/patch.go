@@ -9,22 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
-	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
 	"podium/pkg/scheme"
 )
 
 // patchOptions are the flags of patch.
 type patchOptions struct {
-	*Factory
-	selection
+	change
 	Type, Patch, PatchFile string
 	Subresource            string
-	DryRun, Format         string
 }
 
 func newPatch(f *Factory, run func(context.Context, *patchOptions) error) *cobra.Command {
-	o := &patchOptions{Factory: f}
+	o := &patchOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
 		Use:               "patch TYPE NAME -p PATCH",
 		Short:             "Change fields of an object",
@@ -39,59 +36,39 @@ func newPatch(f *Factory, run func(context.Context, *patchOptions) error) *cobra
 	cmd.Flags().StringVar(&o.PatchFile, "patch-file", "", "file with the patch")
 	cmd.Flags().StringVar(&o.Type, "type", "strategic", "strategic, merge or json")
 	cmd.Flags().StringVar(&o.Subresource, "subresource", "", "change this subresource: status or scale")
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "print the object: "+output.Formats)
+	o.formatFlag(cmd)
 	o.fileFlags(cmd, "the objects")
 	dryRunFlag(cmd, &o.DryRun)
 	return cmd
 }
 
 func runPatch(ctx context.Context, o *patchOptions) error {
-	if err := checkDryRun(o.DryRun); err != nil {
-		return err
-	}
 	body, err := o.body()
 	if err != nil {
 		return err
 	}
-	c, err := o.Cluster()
+	return o.each(ctx, true, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		return o.patch(ctx, c, t, body)
+	})
+}
+
+func (o *patchOptions) patch(ctx context.Context, c *rest.Cluster, t target, body []byte) (*rest.Object, string, error) {
+	pt, err := o.patchType(scheme.New().ByKind(t.Kind.GroupVersionKind) != nil)
+	if err != nil || o.DryRun == "client" {
+		return nil, "patched", err
+	}
+	var parts []string
+	if o.Subresource != "" {
+		parts = []string{o.Subresource}
+	}
+	after, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, pt, body, o.query(), parts...)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	report, err := newReport(o.Factory, o.Format, o.DryRun)
-	if err != nil {
-		return err
+	if len(o.Files) == 0 && after.GetResourceVersion() == t.Object.GetResourceVersion() {
+		return after, "patched (no change)", nil
 	}
-	targets, err := o.resolve(ctx, o.Factory, true)
-	if err != nil {
-		return err
-	}
-	builtIn := scheme.New()
-	var errs []error
-	for _, t := range targets {
-		pt, err := o.patchType(builtIn.ByKind(t.Kind.GroupVersionKind) != nil)
-		if err != nil {
-			return err
-		}
-		if o.DryRun == "client" {
-			errs = append(errs, report.target(t, "patched"))
-			continue
-		}
-		var parts []string
-		if o.Subresource != "" {
-			parts = []string{o.Subresource}
-		}
-		after, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, pt, body, rest.WriteQuery(o.DryRun == "server", manager), parts...)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		verb := "patched"
-		if len(o.Files) == 0 && after.GetResourceVersion() == t.Object.GetResourceVersion() {
-			verb = "patched (no change)"
-		}
-		errs = append(errs, report.object(after, verb))
-	}
-	return errors.Join(errs...)
+	return after, "patched", nil
 }
 
 func (o *patchOptions) body() ([]byte, error) {

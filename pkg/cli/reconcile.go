@@ -12,21 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
 	"podium/pkg/roles"
 )
 
 // reconcileOptions are the flags of auth reconcile.
 type reconcileOptions struct {
-	*Factory
-	selection
+	change
 	roles.Options
-	DryRun, Format string
 }
 
 func newReconcile(f *Factory, run func(context.Context, *reconcileOptions) error) *cobra.Command {
-	o := &reconcileOptions{Factory: f}
+	o := &reconcileOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
 		Use:   "reconcile -f FILE",
 		Short: "Add to roles and bindings what those of files have more; other objects of the files are left out",
@@ -40,44 +37,21 @@ func newReconcile(f *Factory, run func(context.Context, *reconcileOptions) error
 	}
 	o.fileFlags(cmd, "roles and bindings")
 	dryRunFlag(cmd, &o.DryRun)
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "print the objects: "+output.Formats)
+	o.formatFlag(cmd)
 	cmd.Flags().BoolVar(&o.RemoveExtraRules, "remove-extra-permissions", false, "take away the rules that the files do not have")
 	cmd.Flags().BoolVar(&o.RemoveExtraSubjects, "remove-extra-subjects", false, "take away the subjects that the files do not have")
 	return cmd
 }
 
 func runReconcile(ctx context.Context, o *reconcileOptions) error {
-	if err := checkDryRun(o.DryRun); err != nil {
-		return err
-	}
-	report, err := newReport(o.Factory, o.Format, o.DryRun)
-	if err != nil {
-		return err
-	}
-	c, err := o.Cluster()
-	if err != nil {
-		return err
-	}
-	targets, err := o.resolve(ctx, o.Factory, false)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, t := range targets {
+	return o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
 		if t.Kind.Group != rbacv1.GroupName {
 			fmt.Fprintf(o.Err, "Warning: skipped %s: only roles and bindings are reconciled\n", t)
-			continue
+			return nil, "", nil
 		}
 		obj, err := o.reconcile(ctx, c, t)
-		if err != nil {
-			errs = append(errs, inSource(t.Source, err))
-			continue
-		}
-		if err := report.object(obj, "reconciled"); err != nil {
-			return err
-		}
-	}
-	return errors.Join(errs...)
+		return obj, "reconciled", err
+	})
 }
 
 // reconcile makes one object what its file wants and returns it.
@@ -107,10 +81,6 @@ func (o *reconcileOptions) write(shown *rest.Object, do func() (*rest.Object, er
 		return shown, nil
 	}
 	return do()
-}
-
-func (o *reconcileOptions) query() map[string][]string {
-	return rest.WriteQuery(o.DryRun == "server", manager)
 }
 
 // replace makes a binding anew: what it refers to cannot be changed.

@@ -57,6 +57,7 @@ func newCommand(f *Factory) *cobra.Command {
 	group("machine", "This machine (systemd):",
 		newInit(f.IO, machine.Init), newJoin(f.IO, machine.Join), newToken(f.IO), newReset(f.IO, machine.Reset),
 		newCerts(f.IO, machine.CheckCertificates, machine.RenewCertificates, machine.UploadCertificates), newEtcd(f.IO, machine.ListMembers, machine.RemoveMember),
+		newUpgrade(f.IO, machine.PlanUpgrade, machine.ApplyUpgrade),
 		newBackup(f.IO, machine.Backup), newRestore(f.IO, machine.Restore))
 	return root
 }

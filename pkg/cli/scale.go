@@ -14,15 +14,13 @@ import (
 
 // scaleOptions are the flags of scale.
 type scaleOptions struct {
-	*Factory
-	selection
+	change
 	Replicas int32
 	Current  int32
-	DryRun   string
 }
 
 func newScale(f *Factory, run func(context.Context, *scaleOptions) error) *cobra.Command {
-	o := &scaleOptions{Factory: f}
+	o := &scaleOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
 		Use:               "scale TYPE/NAME --replicas=N",
 		Short:             "Set how many pods something has",
@@ -46,32 +44,9 @@ func newScale(f *Factory, run func(context.Context, *scaleOptions) error) *cobra
 }
 
 func runScale(ctx context.Context, o *scaleOptions) error {
-	if err := checkDryRun(o.DryRun); err != nil {
-		return err
-	}
-	c, err := o.Cluster()
-	if err != nil {
-		return err
-	}
-	targets, err := o.resolve(ctx, o.Factory, false)
-	if err != nil {
-		return err
-	}
-	report, err := newReport(o.Factory, "", o.DryRun)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, t := range targets {
-		if err := o.scale(ctx, c, t); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if err := report.target(t, "scaled"); err != nil {
-			return err
-		}
-	}
-	return errors.Join(errs...)
+	return o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		return nil, "scaled", o.scale(ctx, c, t)
+	})
 }
 
 func (o *scaleOptions) scale(ctx context.Context, c *rest.Cluster, t target) error {
@@ -90,7 +65,7 @@ func (o *scaleOptions) scale(ctx context.Context, c *rest.Cluster, t target) err
 		}
 		patch = fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"replicas":%d}}`, now.GetResourceVersion(), o.Replicas)
 	}
-	_, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.MergePatchType, []byte(patch), rest.WriteQuery(o.DryRun == "server", manager), "scale")
+	_, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.MergePatchType, []byte(patch), o.query(), "scale")
 	if notFound(err) {
 		if _, getErr := c.Get(ctx, t.Kind, t.Namespace, t.Name); getErr == nil {
 			return fmt.Errorf("%s cannot be scaled: the server has no scale for it", t)

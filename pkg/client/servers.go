@@ -62,7 +62,7 @@ const askEvery = 30 * time.Second
 // may be nil, is told of the latter when they have changed.
 func (c *Client) FollowServers(ctx context.Context, changed func([]string)) {
 	for {
-		if found, err := c.askServers(ctx); err == nil {
+		if found, err := c.AskServers(ctx); err == nil {
 			all := slices.Clone(c.cfg.Servers)
 			for _, s := range found {
 				if !slices.Contains(all, s) {
@@ -79,9 +79,9 @@ func (c *Client) FollowServers(ctx context.Context, changed func([]string)) {
 	}
 }
 
-// askServers are the cluster's servers as discovery shows them. What is not
+// AskServers are the cluster's servers as discovery shows them. What is not
 // there yet, or unreachable, is not the end: the next time may be better.
-func (c *Client) askServers(ctx context.Context) ([]string, error) {
+func (c *Client) AskServers(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askEvery/3)
 	defer cancel()
 	body, _, err := c.Do(ctx, Request{Path: "/api"})

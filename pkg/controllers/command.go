@@ -8,20 +8,15 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"podium/pkg/client"
-	"podium/pkg/client/kubeconfig"
+	"podium/pkg/controllers/crew"
 	"podium/pkg/controllers/nodeipam"
 	"podium/pkg/daemon"
-	"podium/pkg/scheme"
 )
 
 // options are the flags.
 type options struct {
-	daemon.Options
-	kubeconfig   string
-	secure       daemon.Secure
+	crew.Flags
 	rootCAFile   string
 	tokenKeyFile string
 	clusterCIDR  []string
@@ -29,7 +24,6 @@ type options struct {
 	maskSize     int
 	maskSizeIPv4 int
 	maskSizeIPv6 int
-	accounts     bool
 	signing      signingFlags
 	cfg          Config
 }
@@ -55,23 +49,13 @@ func NewCommand() *cobra.Command {
 func (o *options) addFlags(cmd *cobra.Command) {
 	fs, c := cmd.Flags(), &o.cfg
 	fs.SortFlags = false
-	o.AddFlags(fs)
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says where the API is and who asks; default: the pod's service account")
-	o.secure.AddFlags(fs, 10257)
+	o.AddFlags(fs, 10257, &c.Config)
 
-	fs.BoolVar(&c.LeaderElect, "leader-elect", c.LeaderElect, "work only while holding the lease: for several replicas")
-	fs.StringVar(&c.LeaseName, "leader-elect-resource-name", c.LeaseName, "name of the lease")
-	fs.StringVar(&c.LeaseSpace, "leader-elect-resource-namespace", c.LeaseSpace, "namespace of the lease")
-	fs.DurationVar(&c.LeaseDuration, "leader-elect-lease-duration", c.LeaseDuration, "how long a silent leader is respected")
-	fs.DurationVar(&c.RenewDeadline, "leader-elect-renew-deadline", c.RenewDeadline, "how long a leader works on without a renewal")
-	fs.DurationVar(&c.RetryPeriod, "leader-elect-retry-period", c.RetryPeriod, "time between attempts to get or renew the lease")
-
-	fs.BoolVar(&o.accounts, "use-service-account-credentials", true, "let each controller work under a service account of its own, with a role that holds what it uses")
-	fs.StringSliceVar(&c.Controllers, "controllers", c.Controllers, "names of the controllers to run; * is all, -name is not this one")
 	fs.IntVar(&c.DeploymentSyncs, "concurrent-deployment-syncs", c.DeploymentSyncs, "how many deployments are worked on at a time")
 	fs.IntVar(&c.ReplicaSetSyncs, "concurrent-replicaset-syncs", c.ReplicaSetSyncs, "how many replica sets are worked on at a time")
 	fs.IntVar(&c.ServiceEndpointSyncs, "concurrent-service-endpoint-syncs", c.ServiceEndpointSyncs, "how many services' endpoint slices are worked on at a time")
 	fs.IntVar(&c.EndpointSyncs, "concurrent-endpoint-syncs", c.EndpointSyncs, "how many services' endpoints are worked on at a time")
+	fs.IntVar(&c.MirroringSyncs, "mirroring-concurrent-service-endpoint-syncs", c.MirroringSyncs, "how many Endpoints made by hand are mirrored at a time")
 	fs.IntVar(&c.NamespaceSyncs, "concurrent-namespace-syncs", c.NamespaceSyncs, "how many namespaces are emptied at a time")
 	fs.IntVar(&c.ServiceAccountSyncs, "concurrent-serviceaccount-token-syncs", c.ServiceAccountSyncs, "how many namespaces get their service account at a time")
 	fs.IntVar(&c.GCSyncs, "concurrent-gc-syncs", c.GCSyncs, "how many objects the garbage collector works on at a time")
@@ -141,7 +125,7 @@ func (o *options) complete() error {
 			errs = append(errs, fmt.Errorf("--service-account-private-key-file: %w", err))
 		}
 	}
-	return errors.Join(append(errs, o.signing.complete(&c.Signing), checkNames(c))...)
+	return errors.Join(append(errs, o.signing.complete(&c.Signing), c.CheckNames(members(c)))...)
 }
 
 func (o *options) maskFor(p netip.Prefix) int {
@@ -161,28 +145,5 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	cfg := o.cfg
-	cfg.Log = o.Logger(cmd.ErrOrStderr())
-	api, err := kubeconfig.ForDaemon(o.kubeconfig, "kube-controller-manager")
-	if err != nil {
-		return err
-	}
-	if cfg.Client, err = client.New(scheme.New(), api); err != nil {
-		return err
-	}
-	if o.accounts {
-		cfg.ClientFor = identities(cfg.Client, api, func(c client.Config) (*client.Client, error) { return client.New(scheme.New(), c) })
-	}
-	registry := daemon.Metrics()
-	cfg.Registry = registry
-	cfg.Health = &daemon.Health{}
-
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return o.secure.Serve(ctx, daemon.Mux(cfg.Health, registry), cfg.Client, cfg.Log) })
-	g.Go(func() error { return Run(ctx, cfg) })
-	g.Go(func() error { return kubeconfig.Follow(ctx, cfg.Client, o.kubeconfig, cfg.Log) })
-	g.Go(func() error { return daemon.Watchdog(ctx, cfg.Health.Live) })
-	daemon.NotifyReady()
-	defer daemon.NotifyStopping()
-	return g.Wait()
+	return o.Serve(ctx, cmd.Name(), &o.cfg.Config, cmd.ErrOrStderr(), func(ctx context.Context) error { return Run(ctx, o.cfg) })
 }

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -383,6 +384,51 @@ func TestCordon(t *testing.T) {
 		c.until(time.Minute, "it has its taint", func() bool { return taints(c.node("node-0")) == "unschedulable:NoSchedule" })
 		patch("null")
 		c.until(time.Minute, "it has none", func() bool { return taints(c.node("node-0")) == "" })
+	})
+}
+
+// Endpoints that somebody writes by hand for a service without a selector are
+// found in slices, too.
+func TestEndpointsMadeByHandAreMirrored(t *testing.T) {
+	inCluster(t, 0, func(t *testing.T, c *cluster) {
+		ports := []corev1.EndpointPort{{Name: "sql", Port: 5432, Protocol: corev1.ProtocolTCP}}
+		byHand := func(name string, ips ...string) *corev1.Endpoints {
+			e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Subsets: []corev1.EndpointSubset{{Ports: ports}}}
+			for _, ip := range ips {
+				e.Subsets[0].Addresses = append(e.Subsets[0].Addresses, corev1.EndpointAddress{IP: ip})
+			}
+			return e
+		}
+		create(c, byHand("db", "192.0.2.1", "192.0.2.2"))
+		time.Sleep(time.Minute)
+		if n := c.slices("db"); n != 0 {
+			t.Fatalf("%d slices of no service", n)
+		}
+		create(c, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "sql", Port: 5432}}}})
+		mirrored := func() string {
+			var out []string
+			for _, es := range all[*discoveryv1.EndpointSlice](c, discoveryv1.LabelServiceName+"=db") {
+				for _, e := range es.Endpoints {
+					out = append(out, e.Addresses...)
+				}
+			}
+			return strings.Join(out, " ")
+		}
+		c.until(time.Minute, "the slice has both", func() bool { return mirrored() == "192.0.2.1 192.0.2.2" })
+		c.quiet()
+		edit(c, "db", func(e *corev1.Endpoints) { e.Subsets[0].Addresses = e.Subsets[0].Addresses[1:] })
+		c.until(time.Minute, "the slice follows", func() bool { return mirrored() == "192.0.2.2" && c.slices("db") == 1 })
+		c.quiet()
+		edit(c, "db", func(e *corev1.Endpoints) { e.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"} })
+		c.until(time.Minute, "who does not want it has none", func() bool { return c.slices("db") == 0 })
+		edit(c, "db", func(e *corev1.Endpoints) { e.Labels = nil })
+		c.until(time.Minute, "there it is again", func() bool { return c.slices("db") == 1 })
+		edit(c, "db", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "db"} })
+		c.until(time.Minute, "with a selector the slice is that of the pods", func() bool { return c.slices("db") == 1 && mirrored() == "" })
+		c.quiet()
+		remove[*corev1.Service](c, "db", metav1.DeletePropagationBackground)
+		c.until(time.Minute, "nothing is left", func() bool { return c.slices("db") == 0 })
+		c.quiet()
 	})
 }
 

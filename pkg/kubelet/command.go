@@ -23,6 +23,7 @@ import (
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/logs"
+	"podium/pkg/kubelet/node"
 	"podium/pkg/kubelet/oom"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/sysctls"
@@ -54,7 +55,7 @@ type options struct {
 	hostname, rootDir, podLogsDir                                 string
 	endpoint, cgroupDriver, cgroupRoot                            string
 	clusterDomain, resolvConf, infraImage                         string
-	bindAddress, healthzAddress                                   string
+	bindAddress, healthzAddress, cloudProvider                    string
 	nodeIPs, clusterDNS, taints, unsafeSysctls                    []string
 	labels, kubeReserved, systemReserved                          map[string]string
 	port, healthzPort, maxPods, parallelPulls, logMaxFiles        int
@@ -93,6 +94,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.hostname, "hostname-override", "", "name of the node; default: the host's name")
 	fs.StringSliceVar(&o.nodeIPs, "node-ip", nil, "addresses of the node; default: that of the interface with the default route")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels of the node, as key=value,...")
+	fs.StringVar(&o.cloudProvider, "cloud-provider", "", "external: cloud-controller-manager says which machine the node is and lets pods on it; with --node-ip that is the address it takes")
 	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints of the node when it is registered first, as key=value:effect")
 	fs.BoolVar(&o.register, "register-node", true, "make the Node object if there is none")
 	fs.IntVar(&o.maxPods, "max-pods", 110, "how many pods the node takes")
@@ -273,6 +275,13 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 	}
 	if cfg.Taints, err = parseTaints(o.taints); err != nil {
 		return nil, err
+	}
+	switch o.cloudProvider {
+	case "":
+	case "external":
+		cfg.Cloud = &node.Cloud{ProvidedIPs: o.nodeIPs}
+	default:
+		return nil, fmt.Errorf("--cloud-provider %q: there is only external", o.cloudProvider)
 	}
 	if cfg.Reserved, err = parseReserved(o.kubeReserved, o.systemReserved); err != nil {
 		return nil, err

@@ -85,14 +85,26 @@ func (c *credentials) identify(ctx context.Context, node string, registry promet
 	}
 	if !id.good(ask) {
 		if boot == nil {
-			return nil, fmt.Errorf("there is no client certificate of %s that is good, neither in %s nor in %s: give a credential that may ask for one with --bootstrap-kubeconfig",
-				ask.Template.Subject.CommonName, c.kubeconfig, c.store("kubelet-client").Path())
+			return nil, fmt.Errorf("there is no client certificate of %s that is good, neither in %s nor in %s%s: give a credential that may ask for one with --bootstrap-kubeconfig; on a machine of podium join, join again by what `podium token create --print-join-command` prints on a control plane's machine",
+				ask.Template.Subject.CommonName, c.kubeconfig, c.store("kubelet-client").Path(), ended(initial))
 		}
 		if err := c.bootstrapped(ctx, id.keep, log); err != nil {
 			return nil, err
 		}
 	}
 	return id, c.writeKubeconfig(own)
+}
+
+// ended says when a certificate has, for a complaint.
+func ended(cert *tls.Certificate) string {
+	if cert == nil {
+		return ""
+	}
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil || time.Now().Before(leaf.NotAfter) {
+		return ""
+	}
+	return fmt.Sprintf(" (the one there has ended on %s)", leaf.NotAfter.UTC().Format(time.DateOnly))
 }
 
 const userAgent = "kubelet"

@@ -42,6 +42,7 @@ type Config struct {
 	Labels   map[string]string
 	Taints   []corev1.Taint     // when it is registered first
 	Register bool               // make the Node object if there is none
+	Cloud    *node.Cloud        // nil: no cloud controller looks after the node
 	OnNode   func(*corev1.Node) // told of the Node as the API has it; nil: nobody asks
 	Machine  Machine
 	Reserved corev1.ResourceList // not for pods
@@ -188,7 +189,7 @@ func Run(ctx context.Context, cfg Config) error {
 func newAgent(cfg *Config, recorder *events.Recorder) *node.Agent {
 	return node.New(node.Config{
 		Client: cfg.Client, Runtime: cfg.Runtime, Images: cfg.Images, Events: recorder, Log: cfg.Log,
-		Name: cfg.NodeName, Labels: cfg.Labels, Taints: cfg.Taints, Register: cfg.Register,
+		Name: cfg.NodeName, Labels: cfg.Labels, Taints: cfg.Taints, Register: cfg.Register, Cloud: cfg.Cloud,
 		Addresses: cfg.Machine.Addresses, Port: cfg.Port, Info: cfg.Machine.Info, Capacity: cfg.capacity, Reserved: cfg.Reserved,
 		Pressure: cfg.Machine.Pressure, LeaseDuration: cfg.LeaseDuration, ReportPeriod: cfg.ReportPeriod,
 	})

@@ -199,7 +199,11 @@ func addresses(name string, given []string) ([]string, error) {
 		return nil, err
 	}
 	for _, a := range found {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+		n, ok := a.(*net.IPNet)
+		if !ok || n.IP.To4() == nil || !n.IP.IsGlobalUnicast() {
+			continue
+		}
+		if ones, bits := n.Mask.Size(); ones < bits { // one without a network may be a load balancer's, here for a while
 			return []string{n.IP.String()}, nil
 		}
 	}

@@ -32,6 +32,7 @@ type Config struct {
 	Bridge      string       // Default podium0
 	MTU         int          // of pods; 0: what fits the way to the other nodes
 	Tunnel      bool         // reach other nodes' pods by VXLAN; else by routes, which need one link
+	Routed      bool         // leave the way to other nodes' pods to who provides the machines
 	ClusterCIDR netip.Prefix // holds every pod; zero: only this node's pods are known
 	Resync      time.Duration
 }
@@ -178,9 +179,13 @@ func (n *Network) reconcile() error {
 	}
 	address := internalIP(self, own.Addr())
 	errs := []error{n.local(own, address)}
-	if n.cfg.Tunnel {
+	switch {
+	case n.cfg.Tunnel:
 		errs = append(errs, n.tunnel(own, address, peers))
-	} else {
+	case n.cfg.Routed:
+		peers = nil
+		errs = append(errs, n.cfg.Host.RemoveTunnel())
+	default:
 		direct, far, err := n.direct(peers)
 		peers, troubles = direct, append(troubles, far...)
 		errs = append(errs, err, n.cfg.Host.RemoveTunnel())
@@ -195,6 +200,11 @@ func (n *Network) local(cidr netip.Prefix, address netip.Addr) error {
 	forwarding, bridged := "net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables"
 	if cidr.Addr().Is6() {
 		forwarding, bridged = "net/ipv6/conf/all/forwarding", "net/bridge/bridge-nf-call-ip6tables"
+		// The bridge and the tunnel are to have IPv6 addresses: on some machines
+		// (Docker's containers) interfaces that come later may not.
+		if err := n.cfg.Host.Sysctl("net/ipv6/conf/default/disable_ipv6", "0"); err != nil {
+			return fmt.Errorf("pods cannot have IPv6 addresses: %w", err)
+		}
 	}
 	if err := n.cfg.Host.Sysctl(forwarding, "1"); err != nil {
 		return fmt.Errorf("pods cannot be reached: %w", err)

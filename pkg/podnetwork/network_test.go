@@ -336,6 +336,22 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// Interfaces that come later may have addresses of the pods' family, and their
+// packets are passed on.
+func TestTheKernelTakesPodsOfIPv6(t *testing.T) {
+	m := &machine{files: map[string]string{}, sysctls: map[string]string{}, bridging: true}
+	n := &Network{cfg: Config{Log: slog.New(slog.DiscardHandler), Host: m, Bridge: "podium0", SetRules: func(rules.Fragment) {}}}
+	if err := n.local(netip.MustParsePrefix("fd00:10:244:1::/64"), netip.MustParseAddr("fd00::2")); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"net/ipv6/conf/all/forwarding": "1", "net/ipv6/conf/default/disable_ipv6": "0", "net/bridge/bridge-nf-call-ip6tables": "1",
+	}
+	if d := cmp.Diff(want, m.sysctls); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 // A node that comes, moves or goes is followed within a second, and what is
 // wrong with one is told once.
 func TestNodesAreFollowedAtOnce(t *testing.T) {

@@ -17,7 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"podium/pkg/announce"
 	"podium/pkg/client"
+	"podium/pkg/client/addresslease"
 	"podium/pkg/client/events"
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/daemon"
@@ -45,6 +47,9 @@ type options struct {
 	conntrackMin                int
 	cleanup                     bool
 
+	announce    bool
+	announceFor time.Duration
+
 	podNetwork                     string
 	cniConfDir, cniDataDir, bridge string
 	podMTU                         int
@@ -54,6 +59,7 @@ type options struct {
 const (
 	networkRoutes = "routes"
 	networkVXLAN  = "vxlan"
+	networkCloud  = "cloud"
 	networkNone   = "none"
 )
 
@@ -105,7 +111,9 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.IntVar(&o.conntrackPerCore, "conntrack-max-per-core", 32768, "least size of the connection table, per CPU; 0: as it is")
 	f.IntVar(&o.conntrackMin, "conntrack-min", 131072, "least size of the connection table, with --conntrack-max-per-core")
 	f.BoolVar(&o.cleanup, "cleanup", false, "remove all rules of ours and the pod network, and exit")
-	f.StringVar(&o.podNetwork, "pod-network", networkRoutes, "how pods reach those of other nodes: routes, where the nodes share a link; vxlan, across routers; none leaves the pods' network to an add-on")
+	f.BoolVar(&o.announce, "announce-load-balancers", true, "let this node announce addresses of load balancers, where the cluster gives them out itself (cloud-controller-manager)")
+	f.DurationVar(&o.announceFor, "announce-lease-duration", addresslease.Duration, "how long an address is this node's by one renewal: so long it takes until another answers when this node is lost, and a little less long addresses are answered while the API is away")
+	f.StringVar(&o.podNetwork, "pod-network", networkRoutes, "how pods reach those of other nodes: routes, where the nodes share a link; vxlan, across routers; cloud leaves the way to cloud-controller-manager (--configure-cloud-routes); none leaves the pods' network to an add-on")
 	f.StringVar(&o.cniDataDir, "cni-data-dir", podnetwork.DefaultDataDir, "folder where the host-local plugin notes which addresses are taken")
 	f.StringVar(&o.cniConfDir, "cni-conf-dir", podnetwork.DefaultConfDir, "folder that the container runtime reads CNI configurations from")
 	f.StringVar(&o.bridge, "bridge-name", podnetwork.DefaultBridge, "name of the pods' bridge")
@@ -121,11 +129,14 @@ func (o *options) validate() error {
 	if o.mode != "iptables" && o.mode != "" {
 		bad("--proxy-mode=%s is not available: use iptables", o.mode)
 	}
-	if !slices.Contains([]string{networkRoutes, networkVXLAN, networkNone}, o.podNetwork) {
-		bad("--pod-network=%s: use routes, vxlan, or none to leave pods to a network add-on", o.podNetwork)
+	if !slices.Contains([]string{networkRoutes, networkVXLAN, networkCloud, networkNone}, o.podNetwork) {
+		bad("--pod-network=%s: use routes, vxlan, cloud, or none to leave pods to a network add-on", o.podNetwork)
 	}
 	if !interfaceName.MatchString(o.bridge) {
 		bad("--bridge-name=%q is not a name for an interface (at most 15 letters, digits, '-', '_', '.')", o.bridge)
+	}
+	if o.announceFor < announce.Shortest || o.announceFor > announce.Longest || o.announceFor%time.Second != 0 {
+		bad("--announce-lease-duration=%v: give whole seconds from %v to %v", o.announceFor, announce.Shortest, announce.Longest)
 	}
 	for flag, address := range map[string]string{"healthz-bind-address": o.healthz, "metrics-bind-address": o.metrics} {
 		if _, _, err := net.SplitHostPort(address); address != "" && err != nil {
@@ -216,6 +227,9 @@ func (o *options) daemon(log *slog.Logger) (Daemon, error) {
 		HealthzAddress: o.healthz, MetricsAddress: o.metrics, Kubeconfig: o.kubeconfig,
 		Sysctl: machine.Sysctl,
 	}
+	if o.announce {
+		d.Announce = &announce.Config{Network: announce.Kernel{}, Duration: o.announceFor, Leaving: machineStops}
+	}
 	if o.podNetwork != networkNone {
 		if podnetwork.PluginDir() == "" {
 			log.Warn("no CNI plugins in /opt/cni/bin or /usr/lib/cni: pods will not start (Debian's package: containernetworking-plugins)")
@@ -223,7 +237,7 @@ func (o *options) daemon(log *slog.Logger) (Daemon, error) {
 		d.PodNetwork = &podnetwork.Config{
 			Node: node, Client: c, Events: d.Events, Log: log, Host: machine,
 			ConfDir: o.cniConfDir, DataDir: o.cniDataDir, Bridge: o.bridge, MTU: o.podMTU, ClusterCIDR: rules.ClusterCIDR,
-			Tunnel: o.podNetwork == networkVXLAN,
+			Tunnel: o.podNetwork == networkVXLAN, Routed: o.podNetwork == networkCloud,
 		}
 	}
 	return d, nil
@@ -249,7 +263,7 @@ func (o *options) raiseConntrack(m podnetwork.Machine, log *slog.Logger) {
 
 // cleanUp removes what kube-proxy leaves on a machine, whatever family it served.
 func (o *options) cleanUp(ctx context.Context) error {
-	var errs []error
+	errs := []error{announce.Cleanup()}
 	for _, family := range []services.Family{services.IPv4, services.IPv6} {
 		kernel, err := iptables.NewHost(family)
 		if err != nil {

@@ -31,8 +31,10 @@ type Proxy struct {
 	node     *informer.Informer[*corev1.Node]
 	pending  *pending
 
-	podMu    sync.Mutex
-	podRules rules.Fragment // of the pod network; any goroutine may change them
+	podMu       sync.Mutex
+	podRules    rules.Fragment // of the pod network; any goroutine may change them
+	announced   []netip.Addr   // addresses of load balancers that nodes announce; likewise
+	reannounced bool           // they have changed since the last sync
 
 	// The sync's own; no other goroutine touches these.
 	features iptables.Features

@@ -334,3 +334,17 @@ func TestTheAPIServersAbsenceChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestAnAnnouncedAddressIsForServicesOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, newAPI(), iptables.NewFake())
+		defer w.stop()
+		time.Sleep(time.Second)
+		w.proxy.SetAnnounced([]netip.Addr{netip.MustParseAddr("172.18.1.2"), netip.MustParseAddr("2001:db8::1")})
+		w.expect("-d 172.18.1.2/32 ! -p icmp", true)
+		w.expect("2001:db8::1", false) // not this proxy's family
+		time.Sleep(time.Second)
+		w.proxy.SetAnnounced(nil)
+		w.expect("172.18.1.2", false)
+	})
+}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"podium/pkg/announce"
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/daemon"
 	"podium/pkg/podnetwork"
@@ -17,6 +18,7 @@ import (
 type Daemon struct {
 	Config
 	PodNetwork     *podnetwork.Config // nil: the pod network is somebody else's
+	Announce       *announce.Config   // nil: this node announces no load balancer's address
 	HealthzAddress string             // empty: not served
 	MetricsAddress string             // empty: not served
 	Kubeconfig     string             // where to write the cluster's servers down; empty: the client's are all
@@ -40,6 +42,13 @@ func Run(ctx context.Context, d Daemon) error {
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	if d.Announce != nil {
+		announcer, err := p.announcer(*d.Announce)
+		if err != nil {
+			return err
+		}
+		g.Go(func() error { return announcer.Run(ctx) })
+	}
 	if d.PodNetwork != nil {
 		p.SetPodRules(podnetwork.NoRules())
 		d.PodNetwork.SetRules = p.SetPodRules

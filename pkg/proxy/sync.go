@@ -94,6 +94,10 @@ func (p *Proxy) sync(ctx context.Context) error {
 	}
 	p.podMu.Lock()
 	p.set.Put(podNetwork, p.podRules)
+	if p.reannounced {
+		p.set.Put(announced, p.planner.Announced(p.announced))
+		p.reannounced = false
+	}
 	p.podMu.Unlock()
 	node := p.self()
 	for _, n := range todo.services {

@@ -23,6 +23,7 @@ import (
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/client"
+	"podium/pkg/daemon"
 	"podium/pkg/scheduler"
 	"podium/pkg/scheme"
 	"podium/pkg/storage/memory"
@@ -137,7 +138,7 @@ func TestOnTheRealAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := realWorld(t)
 		pods := client.For[*corev1.Pod](c).In("default")
-		stop := run(t, scheduler.Config{Client: c, LeaderElect: true, Identity: "me"})
+		stop := run(t, scheduler.Config{Client: c, Election: daemon.Election{LeaderElect: true, Identity: "me"}})
 		addNode(t, c, node("a", "1", "4Gi"))
 		tainted := node("b", "4", "4Gi")
 		tainted.Spec.Taints = []corev1.Taint{{Key: "k", Value: "v", Effect: corev1.TaintEffectNoSchedule}}

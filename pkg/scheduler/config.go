@@ -2,10 +2,7 @@ package scheduler
 
 import (
 	"log/slog"
-	"os"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,6 +11,9 @@ import (
 	"podium/pkg/scheduler/queue"
 )
 
+// leaseName is that of the Lease for which replicas compete.
+const leaseName = "kube-scheduler"
+
 // Config is what the daemon needs. The zero value of a field is its default.
 type Config struct {
 	Client   *client.Client
@@ -21,15 +21,8 @@ type Config struct {
 	Registry prometheus.Registerer // nil: no metrics are shown
 	Health   *daemon.Health        // nil: no readiness is shown
 
-	SchedulerName string // pods that name it are ours; default default-scheduler
-	Identity      string // of this replica: host name and something random
-
-	LeaderElect   bool
-	LeaseName     string // default kube-scheduler
-	LeaseSpace    string // default kube-system
-	LeaseDuration time.Duration
-	RenewDeadline time.Duration
-	RetryPeriod   time.Duration
+	SchedulerName   string // pods that name it are ours; default default-scheduler
+	daemon.Election        // its lease's default is kube-scheduler
 
 	Queue queue.Config
 	Binds int    // how many pods are bound at a time; default 32
@@ -44,14 +37,7 @@ func (c *Config) setDefaults() {
 		c.SchedulerName = corev1.DefaultSchedulerName
 	}
 	if c.LeaseName == "" {
-		c.LeaseName = "kube-scheduler"
-	}
-	if c.Identity == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown"
-		}
-		c.Identity = host + "_" + uuid.NewString()
+		c.LeaseName = leaseName
 	}
 	if c.Binds == 0 {
 		c.Binds = 32

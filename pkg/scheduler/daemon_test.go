@@ -21,6 +21,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/clienttest"
+	"podium/pkg/daemon"
 	"podium/pkg/scheduler"
 )
 
@@ -336,7 +337,7 @@ func TestOneOfManyLeads(t *testing.T) {
 		w.node(node("a", "32", "64Gi"))
 		var stops []func()
 		for i := range 3 {
-			stops = append(stops, w.start(scheduler.Config{LeaderElect: true, Identity: fmt.Sprint("r", i)}))
+			stops = append(stops, w.start(scheduler.Config{Election: daemon.Election{LeaderElect: true, Identity: fmt.Sprint("r", i)}}))
 		}
 		for i := range 30 {
 			w.create(pod(fmt.Sprint("p", i), "100m"))
@@ -378,7 +379,7 @@ func TestALongAbsenceOfTheServer(t *testing.T) {
 			return nil, nil
 		}
 		w.node(node("a", "1", "4Gi"))
-		stop := w.start(scheduler.Config{LeaderElect: true})
+		stop := w.start(scheduler.Config{Election: daemon.Election{LeaderElect: true}})
 		settle()
 		down.Store(true)
 		w.api.Break()
@@ -464,7 +465,7 @@ func series(t *testing.T, r *prometheus.Registry, names ...string) []string {
 }
 
 func TestAnUnfitConfigurationIsRefused(t *testing.T) {
-	err := scheduler.Run(t.Context(), scheduler.Config{Client: clienttest.New().Client(t), LeaderElect: true, LeaseDuration: time.Second})
+	err := scheduler.Run(t.Context(), scheduler.Config{Client: clienttest.New().Client(t), Election: daemon.Election{LeaderElect: true, LeaseDuration: time.Second}})
 	if err == nil || errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

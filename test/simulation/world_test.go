@@ -219,9 +219,9 @@ func (w *world) controllers(i int) *daemon {
 func (w *world) scheduler(i int) *daemon {
 	name := fmt.Sprintf("scheduler-%d", i)
 	return &daemon{name: name, run: func(ctx context.Context, l *life) error {
-		return scheduler.Run(ctx, scheduler.Config{
-			Client: w.client(l, "system:kube-scheduler", true), Log: w.log(name), LeaderElect: true,
-		})
+		cfg := scheduler.Config{Client: w.client(l, "system:kube-scheduler", true), Log: w.log(name)}
+		cfg.LeaderElect = true
+		return scheduler.Run(ctx, cfg)
 	}}
 }
 

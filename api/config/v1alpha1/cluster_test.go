@@ -18,11 +18,24 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Cluster{
 		Metadata: Metadata{Name: "podium"}, Nodes: []Node{{Role: ControlPlane}},
-		Networking: Networking{PodSubnet: "10.244.0.0/16", ServiceSubnet: "10.96.0.0/16", DNSDomain: "cluster.local", PodNetwork: "routes", APIServerAddress: "127.0.0.1"},
+		Networking:    Networking{IPFamily: "ipv4", PodSubnet: "10.244.0.0/16", ServiceSubnet: "10.96.0.0/16", DNSDomain: "cluster.local", PodNetwork: "routes", APIServerAddress: "127.0.0.1"},
+		CloudProvider: CloudNone,
 	}
 	want.APIVersion, want.Kind = APIVersion, KindCluster
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("an empty file (-want +got):\n%s", d)
+	}
+	six, err := Decode([]byte(head + "networking: {ipFamily: ipv6}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranges := want.Networking
+	ranges.IPFamily, ranges.PodSubnet, ranges.ServiceSubnet = "ipv6", "fd00:10:244::/56", "fd00:10:96::/112"
+	if d := cmp.Diff(ranges, six.Networking); d != "" {
+		t.Errorf("IPv6 (-want +got):\n%s", d)
+	}
+	if six, err = Decode([]byte(head + "networking: {podSubnet: 'fd00:1::/56'}")); err != nil || six.Networking.IPFamily != "ipv6" || six.Networking.ServiceSubnet != "fd00:10:96::/112" {
+		t.Errorf("a range says the family: %+v, %v", six, err)
 	}
 	ports, err := Decode([]byte(head + "nodes: [{role: control-plane, extraPortMappings: [{hostPort: 8080, containerPort: 30080}]}]"))
 	if err != nil {
@@ -58,8 +71,16 @@ func TestMistakesComeAllAtOnceWithTheirPaths(t *testing.T) {
 		"NotOurs":  {"kind: Pod", `this is apiVersion "", kind "Pod": want config.podium.dev/v1alpha1, Cluster`},
 		"Newer":    {"apiVersion: config.podium.dev/v1\nkind: Cluster", `this is apiVersion "config.podium.dev/v1", kind "Cluster": want config.podium.dev/v1alpha1, Cluster`},
 		"Unknown":  {head + "nodez: []\nnodes: [{role: control-plane, colour: red}]", `unknown field "nodes[0].colour"` + "\n" + `unknown field "nodez"`},
+		"NoCloud":  {head + "cloudProvider: none\nnodes: [{role: control-plane, zone: a}]", `nodes[0].zone: Forbidden: without a cloud provider nobody tells the node: set its label topology.kubernetes.io/zone`},
+		"Cloud":    {head + "cloudProvider: aws", `cloudProvider: Unsupported value: "aws": supported values: "docker", "none"`},
+		"NoRoutes": {head + "cloudProvider: none\nnetworking: {podNetwork: cloud}", `networking.podNetwork: Invalid value: "cloud": needs a cloudProvider`},
 		"NoLeader": {head + "nodes: [{role: worker}]", `nodes: Invalid value: 0: there must be 1 control plane, or 3 for high availability`},
 		"Two":      {head + "nodes: [{role: control-plane}, {role: control-plane}]", `nodes: Invalid value: 2: there must be 1 control plane, or 3 for high availability`},
+		"Dual":     {head + "networking: {ipFamily: dual}", `networking.ipFamily: Invalid value: "dual": dual-stack is not available: choose ipv4 or ipv6`},
+		"Six": {head + "networking: {ipFamily: ipv6, podSubnet: 'fd00::/64', serviceSubnet: 10.96.0.0/16}\nnodes: [{role: control-plane, extraPortMappings: [{hostPort: 1, containerPort: 1}]}]",
+			`nodes[0].extraPortMappings[0].hostPort: Forbidden: the engine leads ports of the host to IPv4 addresses, at which a cluster of family ipv6 does not serve node ports
+networking.podSubnet: Invalid value: "fd00::/64": must be from /48 to /62 long
+networking.serviceSubnet: Invalid value: "10.96.0.0/16": is of another address family than networking.ipFamily, ipv6`},
 		"Many": {head + `
 metadata: {name: Big_Name}
 nodes:
@@ -91,8 +112,8 @@ nodes[2].kubeReserved[cpu]: Invalid value: "-1": must not be negative
 nodes[2].kubeReserved[gpu]: Unsupported value: "gpu": supported values: "cpu", "memory", "ephemeral-storage", "pid"
 nodes[3].extraPortMappings[0].hostPort: Invalid value: 8080: 127.0.0.1:8080/TCP is taken by nodes[0].extraPortMappings[0].hostPort
 networking.podSubnet: Invalid value: "10.96.1.0/16": has bits set behind its length: did you mean 10.96.0.0/16?
-networking.serviceSubnet: Invalid value: "fd00::/108": only IPv4 is available
-networking.podNetwork: Unsupported value: "cilium": supported values: "routes", "vxlan", "none"
+networking.serviceSubnet: Invalid value: "fd00::/108": is of another address family than networking.ipFamily, ipv4
+networking.podNetwork: Unsupported value: "cilium": supported values: "routes", "vxlan", "cloud", "none"
 networking.apiServerPort: Invalid value: -1: must be between 1 and 65535, inclusive`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,14 +1,25 @@
 package v1alpha1
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"cmp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // Default fills in what is left out.
 func (c *Cluster) Default() {
 	fill(&c.APIVersion, APIVersion)
 	fill(&c.Kind, KindCluster)
 	fill(&c.Metadata.Name, "podium")
-	fill(&c.Networking.PodSubnet, "10.244.0.0/16")
-	fill(&c.Networking.ServiceSubnet, "10.96.0.0/16")
+	fill(&c.CloudProvider, CloudNone)
+	fill(&c.Networking.IPFamily, c.Networking.familyOfSubnets())
+	pods, services := "10.244.0.0/16", "10.96.0.0/16"
+	if c.Networking.IPFamily == IPv6 {
+		pods, services = "fd00:10:244::/56", "fd00:10:96::/112"
+	}
+	fill(&c.Networking.PodSubnet, pods)
+	fill(&c.Networking.ServiceSubnet, services)
 	fill(&c.Networking.DNSDomain, "cluster.local")
 	fill(&c.Networking.PodNetwork, PodNetworkRoutes)
 	fill(&c.Networking.APIServerAddress, "127.0.0.1")
@@ -27,4 +38,12 @@ func fill[T ~string](field *T, value T) {
 	if *field == "" {
 		*field = value
 	}
+}
+
+// familyOfSubnets is what the ranges that are given say.
+func (n *Networking) familyOfSubnets() string {
+	if strings.Contains(cmp.Or(n.PodSubnet, n.ServiceSubnet), ":") {
+		return IPv6
+	}
+	return IPv4
 }

@@ -18,6 +18,7 @@ type Cluster struct {
 	Metadata        Metadata   `json:"metadata,omitempty"`
 	Nodes           []Node     `json:"nodes,omitempty"` // default: one control plane, which runs ordinary pods too
 	Networking      Networking `json:"networking,omitempty"`
+	CloudProvider   string     `json:"cloudProvider,omitempty"` // docker: cloud-controller-manager asks the engine about the nodes, and Services of type LoadBalancer get addresses; or none. Default none
 }
 
 // Metadata names the cluster.
@@ -38,6 +39,7 @@ const (
 type Node struct {
 	Role              Role                         `json:"role"`
 	Image             string                       `json:"image,omitempty"`  // default: what --image says
+	Zone              string                       `json:"zone,omitempty"`   // failure domain that the cloud provider says the node is in
 	Labels            map[string]string            `json:"labels,omitempty"` // of the Node object
 	Taints            []corev1.Taint               `json:"taints,omitempty"` // of the Node object, when it is registered
 	ExtraMounts       []Mount                      `json:"extraMounts,omitempty"`
@@ -64,17 +66,31 @@ type PortMapping struct {
 
 // Networking says where the cluster's addresses are from.
 type Networking struct {
-	PodSubnet        string `json:"podSubnet,omitempty"`        // default 10.244.0.0/16
-	ServiceSubnet    string `json:"serviceSubnet,omitempty"`    // default 10.96.0.0/16
+	IPFamily         string `json:"ipFamily,omitempty"`         // ipv4 or ipv6: of pods, Services and nodes; default: that of podSubnet, else of serviceSubnet, else ipv4
+	PodSubnet        string `json:"podSubnet,omitempty"`        // default 10.244.0.0/16, or fd00:10:244::/56
+	ServiceSubnet    string `json:"serviceSubnet,omitempty"`    // default 10.96.0.0/16, or fd00:10:96::/112
 	DNSDomain        string `json:"dnsDomain,omitempty"`        // default cluster.local
-	PodNetwork       string `json:"podNetwork,omitempty"`       // routes, vxlan, or none for a network add-on; default routes
+	PodNetwork       string `json:"podNetwork,omitempty"`       // routes, vxlan, cloud to have the cloud provider route, or none for a network add-on; default routes
 	APIServerAddress string `json:"apiServerAddress,omitempty"` // of the host; default 127.0.0.1
 	APIServerPort    int32  `json:"apiServerPort,omitempty"`    // of the host, for the first control plane; default: a free one
 }
+
+// The values of Networking.IPFamily.
+const (
+	IPv4 = "ipv4"
+	IPv6 = "ipv6"
+)
+
+// The values of Cluster.CloudProvider.
+const (
+	CloudDocker = "docker"
+	CloudNone   = "none"
+)
 
 // The values of Networking.PodNetwork.
 const (
 	PodNetworkRoutes = "routes"
 	PodNetworkVXLAN  = "vxlan"
+	PodNetworkCloud  = "cloud"
 	PodNetworkNone   = "none"
 )

@@ -32,7 +32,27 @@ func (c *Cluster) Validate() field.ErrorList {
 		errs = append(errs, field.TooLong(name, c.Metadata.Name, maxName))
 	}
 	errs = append(errs, c.validateNodes(field.NewPath("nodes"))...)
+	errs = append(errs, c.validateCloud()...)
 	return append(errs, c.Networking.validate(field.NewPath("networking"))...)
+}
+
+func (c *Cluster) validateCloud() (errs field.ErrorList) {
+	if c.CloudProvider != CloudDocker && c.CloudProvider != CloudNone {
+		errs = append(errs, field.NotSupported(field.NewPath("cloudProvider"), c.CloudProvider, []string{CloudDocker, CloudNone}))
+	}
+	if c.Networking.PodNetwork == PodNetworkCloud && c.CloudProvider == CloudNone {
+		errs = append(errs, field.Invalid(field.NewPath("networking", "podNetwork"), PodNetworkCloud, "needs a cloudProvider"))
+	}
+	for i, n := range c.Nodes {
+		at := field.NewPath("nodes").Index(i).Child("zone")
+		for _, msg := range validation.IsValidLabelValue(n.Zone) {
+			errs = append(errs, field.Invalid(at, n.Zone, msg))
+		}
+		if n.Zone != "" && c.CloudProvider == CloudNone {
+			errs = append(errs, field.Forbidden(at, "without a cloud provider nobody tells the node: set its label "+corev1.LabelTopologyZone))
+		}
+	}
+	return errs
 }
 
 func (c *Cluster) validateNodes(path *field.Path) (errs field.ErrorList) {
@@ -52,6 +72,9 @@ func (c *Cluster) validateNodes(path *field.Path) (errs field.ErrorList) {
 		errs = append(errs, n.validate(path.Index(i))...)
 		for j, m := range n.ExtraPortMappings {
 			at := path.Index(i).Child("extraPortMappings").Index(j).Child("hostPort")
+			if c.Networking.IPFamily == IPv6 {
+				errs = append(errs, field.Forbidden(at, "the engine leads ports of the host to IPv4 addresses, at which a cluster of family ipv6 does not serve node ports"))
+			}
 			key := hostPort(m.ListenAddress, m.HostPort, m.Protocol)
 			if first := ports[key]; first != nil && m.HostPort > 0 {
 				errs = append(errs, field.Invalid(at, m.HostPort, fmt.Sprintf("%s is taken by %s", key, first)))
@@ -207,8 +230,19 @@ func validateReserved(list map[string]resource.Quantity, path *field.Path) (errs
 }
 
 func (n *Networking) validate(path *field.Path) (errs field.ErrorList) {
-	pods, podErrs := subnet(n.PodSubnet, 8, 22, path.Child("podSubnet"))
-	services, serviceErrs := subnet(n.ServiceSubnet, 12, 24, path.Child("serviceSubnet"))
+	switch n.IPFamily {
+	case IPv4, IPv6:
+	case "dual":
+		errs = append(errs, field.Invalid(path.Child("ipFamily"), n.IPFamily, "dual-stack is not available: choose ipv4 or ipv6"))
+	default:
+		errs = append(errs, field.NotSupported(path.Child("ipFamily"), n.IPFamily, []string{IPv4, IPv6}))
+	}
+	podBits, serviceBits := bounds{8, 22}, bounds{12, 24}
+	if n.IPFamily == IPv6 {
+		podBits, serviceBits = bounds{48, 62}, bounds{64, 120} // a node has a /64
+	}
+	pods, podErrs := n.subnet(n.PodSubnet, podBits, path.Child("podSubnet"))
+	services, serviceErrs := n.subnet(n.ServiceSubnet, serviceBits, path.Child("serviceSubnet"))
 	errs = append(append(errs, podErrs...), serviceErrs...)
 	if pods.IsValid() && services.IsValid() && pods.Overlaps(services) {
 		errs = append(errs, field.Invalid(path.Child("serviceSubnet"), n.ServiceSubnet, "overlaps with podSubnet "+n.PodSubnet))
@@ -216,7 +250,7 @@ func (n *Networking) validate(path *field.Path) (errs field.ErrorList) {
 	for _, msg := range validation.IsDNS1123Subdomain(n.DNSDomain) {
 		errs = append(errs, field.Invalid(path.Child("dnsDomain"), n.DNSDomain, msg))
 	}
-	networks := []string{PodNetworkRoutes, PodNetworkVXLAN, PodNetworkNone}
+	networks := []string{PodNetworkRoutes, PodNetworkVXLAN, PodNetworkCloud, PodNetworkNone}
 	if !slices.Contains(networks, n.PodNetwork) {
 		errs = append(errs, field.NotSupported(path.Child("podNetwork"), n.PodNetwork, networks))
 	}
@@ -229,8 +263,11 @@ func (n *Networking) validate(path *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// subnet reads a range of IPv4 addresses with a length between two bounds.
-func subnet(text string, shortest, longest int, path *field.Path) (netip.Prefix, field.ErrorList) {
+// bounds are those of a range's length.
+type bounds struct{ shortest, longest int }
+
+// subnet reads a range of the cluster's family with a length between two bounds.
+func (n *Networking) subnet(text string, bits bounds, path *field.Path) (netip.Prefix, field.ErrorList) {
 	invalid := func(format string, args ...any) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, text, fmt.Sprintf(format, args...))}
 	}
@@ -238,12 +275,12 @@ func subnet(text string, shortest, longest int, path *field.Path) (netip.Prefix,
 	switch {
 	case err != nil:
 		return netip.Prefix{}, invalid("is not a range like 10.244.0.0/16")
-	case !p.Addr().Is4():
-		return netip.Prefix{}, invalid("only IPv4 is available")
+	case p.Addr().Is6() != (n.IPFamily == IPv6):
+		return netip.Prefix{}, invalid("is of another address family than networking.ipFamily, %s", n.IPFamily)
 	case p != p.Masked():
 		return netip.Prefix{}, invalid("has bits set behind its length: did you mean %s?", p.Masked())
-	case p.Bits() < shortest || p.Bits() > longest:
-		return netip.Prefix{}, invalid("must be from /%d to /%d long", shortest, longest)
+	case p.Bits() < bits.shortest || p.Bits() > bits.longest:
+		return netip.Prefix{}, invalid("must be from /%d to /%d long", bits.shortest, bits.longest)
 	}
 	return p, nil
 }

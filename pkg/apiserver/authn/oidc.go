@@ -15,6 +15,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 
 	"podium/pkg/apiserver/request"
+	"podium/pkg/apiserver/webhook"
 	"podium/pkg/client/certfile"
 )
 
@@ -90,8 +91,13 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &OIDC{cfg: cfg, client: boundedClient(trust)}, nil
+	return &OIDC{cfg: cfg, client: &http.Client{
+		Transport: webhook.Bounded(trust, nil), Timeout: askTimeout, CheckRedirect: webhook.NoRedirects,
+	}}, nil
 }
+
+// askTimeout bounds one question to the provider.
+const askTimeout = 10 * time.Second
 
 // findEvery is how often the provider is looked for until it is there.
 const findEvery = 10 * time.Second

@@ -1,7 +1,6 @@
 package authn
 
 import (
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -10,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver/request"
+	"podium/pkg/apiserver/webhook"
 	"podium/pkg/client"
 	"podium/pkg/client/access"
 	"podium/pkg/client/answers"
@@ -33,15 +32,12 @@ type WebhookConfig struct {
 	Now       func() time.Time // nil: time.Now
 }
 
-// Webhook knows users by asking a service. It is given ten seconds and a
-// mebibyte for its answer.
+// Webhook knows users by asking a service.
 type Webhook struct {
-	cfg    WebhookConfig
-	url    string
-	client *http.Client
-	salt   []byte
-	places chan struct{} // taken by questions under way
-	cache  *answers.Cache[[sha256.Size]byte, answer]
+	cfg     WebhookConfig
+	service *webhook.Service
+	salt    []byte
+	cache   *answers.Cache[[sha256.Size]byte, answer]
 }
 
 // answer is what the service has said of a token. Tokens themselves are not
@@ -51,30 +47,28 @@ type answer struct {
 	err error
 }
 
-const (
-	maxAnswers   = 8192
-	maxQuestions = 200 // at a time: a service that hangs must not fill the memory with those who wait
-)
+const maxAnswers = 8192
+
+// webhookBounds: a service that hangs must not fill the memory with those who wait.
+var webhookBounds = webhook.Bounds{Within: 10 * time.Second, Tries: 3, Pause: 500 * time.Millisecond, AtOnce: 200}
 
 // NewWebhook checks the configuration; the service is not asked yet.
 func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 	if cfg.Version != "v1" && cfg.Version != "v1beta1" {
 		return nil, fmt.Errorf("--authentication-token-webhook-version=%s is neither v1 nor v1beta1", cfg.Version)
 	}
-	if len(cfg.Service.Servers) != 1 {
-		return nil, errors.New("--authentication-token-webhook-config-file must name one server")
+	service, err := webhook.New(cfg.Service, webhookBounds)
+	if err != nil {
+		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	w := &Webhook{
-		cfg: cfg, url: cfg.Service.Servers[0], client: boundedClient(cfg.Service.TLS), salt: make([]byte, sha256.Size),
-		places: make(chan struct{}, maxQuestions), cache: answers.New[[sha256.Size]byte, answer](maxAnswers, cfg.Now),
+		cfg: cfg, service: service, salt: make([]byte, sha256.Size),
+		cache: answers.New[[sha256.Size]byte, answer](maxAnswers, cfg.Now),
 	}
-	if cfg.Service.Transport != nil {
-		w.client.Transport = bounded{cfg.Service.Transport}
-	}
-	_, err := rand.Read(w.salt)
+	_, err = rand.Read(w.salt)
 	return w, err
 }
 
@@ -104,8 +98,6 @@ func (w *Webhook) key(p Presented) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-var errBusy = errors.New("webhook: too many tokens are being asked about")
-
 // refusal is the service's own word on a token.
 type refusal struct{ text string }
 
@@ -113,12 +105,6 @@ func (r *refusal) Error() string { return r.text }
 
 // ask sends the token and reads whose it is.
 func (w *Webhook) ask(ctx context.Context, p Presented) (*Identity, error) {
-	select {
-	case w.places <- struct{}{}:
-		defer func() { <-w.places }()
-	default:
-		return nil, errBusy
-	}
 	question, err := json.Marshal(&authenticationv1.TokenReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/" + w.cfg.Version, Kind: "TokenReview"},
 		Spec:     authenticationv1.TokenReviewSpec{Token: p.Token, Audiences: p.Audiences},
@@ -126,7 +112,7 @@ func (w *Webhook) ask(ctx context.Context, p Presented) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhook: encode the question: %w", err)
 	}
-	text, err := w.post(ctx, question)
+	text, err := w.service.Post(ctx, question)
 	if err != nil {
 		return nil, fmt.Errorf("webhook: %w", err)
 	}
@@ -135,33 +121,6 @@ func (w *Webhook) ask(ctx context.Context, p Presented) (*Identity, error) {
 		return nil, fmt.Errorf("webhook: %w", err)
 	}
 	return w.identity(status, p)
-}
-
-func (w *Webhook) post(ctx context.Context, question []byte) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(question))
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json")
-	if w.cfg.Service.Token != nil {
-		token, err := w.cfg.Service.Token()
-		if err != nil {
-			return nil, err
-		}
-		if token != "" {
-			r.Header.Set("Authorization", "Bearer "+token)
-		}
-	}
-	resp, err := w.client.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return nil, fmt.Errorf("the service answers with status %d", resp.StatusCode)
-	}
-	return io.ReadAll(resp.Body)
 }
 
 // readAnswer reads a TokenReview. The texts of its problems do not repeat it:

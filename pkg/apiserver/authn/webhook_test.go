@@ -116,9 +116,9 @@ func TestTheWebhookIsNotAskedTwice(t *testing.T) {
 		{"a", "https://us", 30 * time.Second, false, 1},
 		{"b", "https://us", 0, false, 2},
 		{"a", "https://us", time.Minute, false, 3},
-		{"c", "https://us", 0, true, 4},
-		{"c", "https://us", 0, false, 5}, // that it was down is not remembered
-		{"a", "https://us", 0, true, 5},  // what it said is
+		{"c", "https://us", 0, true, 6},  // three tries
+		{"c", "https://us", 0, false, 7}, // that it was down is not remembered
+		{"a", "https://us", 0, true, 7},  // what it said is
 	}
 	for i, step := range steps {
 		now, down = now.Add(step.later), step.down

@@ -241,6 +241,11 @@ func serviceWarnings(svc, _ *corev1.Service) []string {
 	if svc.Spec.Type != corev1.ServiceTypeExternalName && svc.Spec.ExternalName != "" {
 		out = append(out, fmt.Sprintf("spec.externalName is ignored when spec.type is not %q", corev1.ServiceTypeExternalName))
 	}
+	for _, key := range []string{corev1.AnnotationTopologyMode, corev1.DeprecatedAnnotationTopologyAwareHints} {
+		if mode, ok := svc.Annotations[key]; ok && !strings.EqualFold(mode, "disabled") {
+			out = append(out, fmt.Sprintf("metadata.annotations[%s]: %q has no effect in this version, use spec.trafficDistribution: %s", key, mode, corev1.ServiceTrafficDistributionPreferSameZone))
+		}
+	}
 	if headless(svc) {
 		if svc.Spec.LoadBalancerIP != "" {
 			out = append(out, "spec.loadBalancerIP is ignored for headless services")

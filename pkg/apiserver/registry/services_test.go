@@ -365,3 +365,25 @@ func TestServiceStatus(t *testing.T) {
 		}
 	}
 }
+
+// Annotations that ask for what this version does not do are accepted with a word.
+func TestTopologyModeIsNotSilentlyIgnored(t *testing.T) {
+	warnings := newRig(t, "10.0.0.0/24", somePorts).kinds["services"].Warnings
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		want        []string
+	}{
+		"None":     {nil, nil},
+		"Disabled": {map[string]string{"service.kubernetes.io/topology-mode": "Disabled"}, nil},
+		"Auto":     {map[string]string{"service.kubernetes.io/topology-mode": "Auto"}, []string{`metadata.annotations[service.kubernetes.io/topology-mode]: "Auto" has no effect in this version, use spec.trafficDistribution: PreferSameZone`}},
+		"Before":   {map[string]string{"service.kubernetes.io/topology-aware-hints": "auto"}, []string{`metadata.annotations[service.kubernetes.io/topology-aware-hints]: "auto" has no effect in this version, use spec.trafficDistribution: PreferSameZone`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			svc := service("web", nil)
+			svc.Annotations = tc.annotations
+			if d := cmp.Diff(tc.want, warnings(svc, nil)); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}

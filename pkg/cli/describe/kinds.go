@@ -3,7 +3,9 @@ package describe
 import (
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -195,7 +197,7 @@ func endpoints(sl []discoveryv1.EndpointSlice, port string) string {
 					continue
 				}
 				for _, a := range e.Addresses {
-					all = append(all, fmt.Sprintf("%s:%d", a, *sp.Port))
+					all = append(all, net.JoinHostPort(a, strconv.Itoa(int(*sp.Port))))
 				}
 			}
 		}

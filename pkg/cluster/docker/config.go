@@ -26,13 +26,17 @@ type Options struct {
 	Verbose    bool              // show where the time goes
 	Out        io.Writer         // progress; nil: none
 	Engine     Engine
+
+	remote string // the engine's machine, if it is not this one
+	socket string // the engine's, on its machine, for control planes to see; "": none
 }
 
 // node is a machine to be.
 type node struct {
 	v1alpha1.Node
 	name    string
-	address string
+	address string // by which other nodes find it
+	ipv4    string // the engine gives each container one
 	image   string
 	apiPort int // of the host, for a control plane
 }
@@ -94,7 +98,7 @@ func (o *Options) check(ctx context.Context, nodes []*node) error {
 	if _, err := o.Engine.output(ctx, "version", "--format", "{{.Server.Version}}"); err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{o.findEngine(ctx)}
 	found, err := o.Engine.nodes(ctx, o.Cluster.Metadata.Name)
 	if err != nil {
 		return err

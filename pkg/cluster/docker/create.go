@@ -132,8 +132,13 @@ const booted = `until systemctl is-system-running 2>/dev/null | grep -qE 'starti
 
 // podium runs a subcommand of podium on a node, once its systemd is up.
 func (c *creation) podium(ctx context.Context, n *node, waiting func(string), args ...string) error {
+	return c.podiumReading(ctx, n, nil, waiting, args...)
+}
+
+// podiumReading gives it something to read.
+func (c *creation) podiumReading(ctx context.Context, n *node, stdin io.Reader, waiting func(string), args ...string) error {
 	out := &steps{to: c.verbose, tell: waiting}
-	err := c.Engine.run(ctx, nil, out, append([]string{"exec", n.name, "sh", "-c", booted, "sh", "podium"}, args...)...)
+	err := c.Engine.run(ctx, stdin, out, append([]string{"exec", "--interactive", n.name, "sh", "-c", booted, "sh", "podium"}, args...)...)
 	if err == nil {
 		return nil
 	}
@@ -155,6 +160,9 @@ func (c *creation) initialize(ctx context.Context, waiting func(string)) error {
 		"--service-cidr", net.ServiceSubnet,
 		"--service-dns-domain", net.DNSDomain,
 	}, c.controlPlaneArgs()...)
+	if c.Cluster.CloudProvider == v1alpha1.CloudDocker {
+		args = append(args, "--cloud-provider", v1alpha1.CloudDocker)
+	}
 	return c.podium(ctx, first, waiting, append(args, nodeArgs(first)...)...)
 }
 
@@ -164,7 +172,11 @@ func (c *creation) controlPlaneArgs() []string {
 	if !slices.ContainsFunc(c.nodes, func(n *node) bool { return !n.controlPlane() }) {
 		placement = "shared" // somebody must run the pods
 	}
-	return []string{"--control-plane-placement", placement, "--apiserver-cert-extra-sans", c.Cluster.Networking.APIServerAddress}
+	names := c.Cluster.Networking.APIServerAddress
+	if c.remote != "" {
+		names += "," + c.remote
+	}
+	return []string{"--control-plane-placement", placement, "--apiserver-cert-extra-sans", names}
 }
 
 // nodeArgs are those of init and join that say what a node is like.
@@ -204,7 +216,7 @@ func shown(args []string) string {
 			}
 		}
 		if args[0] == "exec" {
-			text = "exec " + strings.TrimPrefix(args[1], "--")
+			text = "exec " + args[slices.IndexFunc(args[1:], func(a string) bool { return !strings.HasPrefix(a, "-") })+1]
 		}
 	}
 	if r := []rune(text); len(r) > 46 {

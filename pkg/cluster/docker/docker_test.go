@@ -89,7 +89,7 @@ func TestANodeGetsWhatAMachineHas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes[0].address, nodes[0].apiPort = "10.87.0.2", 40000
+	nodes[0].ipv4, nodes[0].apiPort = "10.87.0.2", 40000
 	args := strings.Join(o.runArgs(nodes[0], true), " ")
 	for _, want := range []string{
 		"--name ci-control-plane --hostname ci-control-plane",
@@ -145,6 +145,56 @@ func TestWhatANodeIsLikeIsToldToPodium(t *testing.T) {
 	}
 }
 
+// TestSecretsAreNotAmongArguments: whoever is on the host reads those of every
+// process. What joins gets its secrets by standard input.
+func TestSecretsAreNotAmongArguments(t *testing.T) {
+	const token, key = "abcdef.0123456789abcdef", "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"
+	const join = " | podium join 10.87.0.2:6443 --discovery-token-ca-cert-hash sha256:aa --token-file -"
+	f := &engine{answers: map[string]string{
+		"exec ci-control-plane podium token":        "echo " + token + join + "\n",
+		"exec ci-control-plane podium certs upload": "echo " + token + " " + key + join + " --control-plane --certificate-key-file -\n",
+	}}
+	e := f.engine()
+	run := e.Run
+	var mu sync.Mutex
+	got := map[string]string{}
+	e.Run = func(ctx context.Context, stdin io.Reader, stdout io.Writer, args ...string) error {
+		if stdin == nil {
+			return run(ctx, stdin, stdout, args...)
+		}
+		data, err := io.ReadAll(stdin)
+		mu.Lock()
+		got[args[2]] = string(data)
+		mu.Unlock()
+		return errors.Join(err, run(ctx, nil, stdout, args...))
+	}
+	cp := v1alpha1.Node{Role: v1alpha1.ControlPlane}
+	c := &creation{Options: Options{Image: "node:v1", Engine: e, Cluster: cluster(t, cp, cp, cp, v1alpha1.Node{Role: v1alpha1.Worker})}, verbose: io.Discard}
+	var err error
+	if c.nodes, err = c.Options.nodes(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.join(t.Context(), func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"ci-control-plane2": token + " " + key, "ci-control-plane3": token + " " + key, "ci-worker": token}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("what the joining nodes read (-want +got):\n%s", d)
+	}
+	joins := 0
+	for _, line := range f.log {
+		if strings.Contains(line, "podium join 10.87.0.2:6443") {
+			joins++
+		}
+		if strings.Contains(line, token) || strings.Contains(line, key) {
+			t.Errorf("docker %s: there is a secret", line)
+		}
+	}
+	if joins != 3 {
+		t.Errorf("%d nodes joined, of 3: %q", joins, f.log)
+	}
+}
+
 func TestTheNetworkIsOneThatNobodyHas(t *testing.T) {
 	first, second := candidates("ci")[0].String(), candidates("ci")[1].String()
 	f := &engine{fails: map[string]string{
@@ -156,8 +206,7 @@ func TestTheNetworkIsOneThatNobodyHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"network create --driver bridge --subnet " + first + " --label podium.dev/cluster=ci podium-ci",
-		"network create --driver bridge --subnet " + second + " --label podium.dev/cluster=ci podium-ci",
+		networkCreate(first), networkCreate(second),
 	}
 	if d := cmp.Diff(want, f.told("network")); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -166,6 +215,36 @@ func TestTheNetworkIsOneThatNobodyHas(t *testing.T) {
 	if nodes[0].address != base+"2" || nodes[1].address != base+"3" {
 		t.Errorf("addresses %s and %s: want the first two behind the gateway's", nodes[0].address, nodes[1].address)
 	}
+}
+
+func TestNodesOfAnIPv6ClusterHaveAddressesOfBothFamilies(t *testing.T) {
+	c := cluster(t)
+	c.Networking = v1alpha1.Networking{IPFamily: v1alpha1.IPv6}
+	c.Default()
+	f := &engine{}
+	o := Options{Cluster: c, Engine: f.engine()}
+	nodes := []*node{{name: "a"}, {name: "b"}}
+	if err := o.createNetwork(t.Context(), nodes); err != nil {
+		t.Fatal(err)
+	}
+	first := candidates("ci")[0]
+	six := fmt.Sprintf("fd00:10:87:%x::", first.Addr().As4()[2])
+	made, _ := strings.CutSuffix(networkCreate(first.String()), " podium-ci")
+	made, _, _ = strings.Cut(made, " --label podium.dev/load-balancers")
+	want := []string{made + " --label podium.dev/load-balancers=" + six + "e0-" + six + "fe --ipv6 --subnet " + six + "/64 podium-ci"}
+	if d := cmp.Diff(want, f.told("network")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	args := strings.Join(o.runArgs(nodes[1], false), " ")
+	if nodes[1].address != six+"3" || !strings.Contains(args, "--ip "+nodes[1].ipv4+" ") || !strings.Contains(args, "--ip6 "+six+"3") {
+		t.Errorf("%s is at %s and %s: docker %s", nodes[1].name, nodes[1].address, nodes[1].ipv4, args)
+	}
+}
+
+func networkCreate(subnet string) string {
+	base := strings.TrimSuffix(subnet, "0/24")
+	return "network create --driver bridge --subnet " + subnet + " --gateway " + base + "1 --ip-range " + base + "0/25" +
+		" --label podium.dev/cluster=ci --label podium.dev/load-balancers=" + base + "224-" + base + "254 podium-ci"
 }
 
 func TestTheNetworkLeavesPodsAndServicesTheirRanges(t *testing.T) {
@@ -417,7 +496,7 @@ func TestOnlyStepsOfANodeAreShown(t *testing.T) {
 	var shown bytes.Buffer
 	var told []string
 	w := &steps{to: newIndent(&shown), tell: func(s string) { told = append(told, s) }}
-	for _, part := range []string{" ✓ preflight checks                     0.48s\n … imag", "es loaded   2.00s  waits\n\n  podium join 10.87.0.2:6443 --token abcdef.0123456789abcdef\n", "   the control plane is up              5.67s\n"} {
+	for _, part := range []string{" ✓ preflight checks                     0.48s\n … imag", "es loaded   2.00s  waits\n\n  echo abcdef.0123456789abcdef | podium join 10.87.0.2:6443 --token-file -\n", "   the control plane is up              5.67s\n"} {
 		if n, err := io.WriteString(w, part); n != len(part) || err != nil {
 			t.Fatal(n, err)
 		}

@@ -90,7 +90,7 @@ var advice = []struct{ complaint, do string }{
 	{"port is already allocated", "a port of the host is in use: choose another in apiServerPort or extraPortMappings, or stop what listens there (ss -ltnp says who)"},
 	{"address already in use", "a port of the host is in use: choose another in apiServerPort or extraPortMappings, or stop what listens there (ss -ltnp says who)"},
 	{"is already in use by container", "a container that is not this cluster's has a node's name: choose another name for the cluster, or remove it (docker rm -f)"},
-	{"bind source path does not exist", "make what extraMounts names as hostPath"},
+	{"bind source path does not exist", "make what extraMounts names as hostPath; if it is the engine's socket, leave cloud-controller-manager out: cloudProvider: none"},
 	{"unable to apply caps", "the engine may not give what a node needs; it must run as real root with all capabilities but CAP_SYS_RESOURCE"},
 	{"operation not permitted", "the engine may not give what a node needs (rootless engines may not): it must run as real root"},
 	{"no space left on device", "make room on the engine's disk (docker system df; docker system prune)"},

@@ -67,7 +67,9 @@ func cutScript(verb, negate string) string {
 	var script strings.Builder
 	script.WriteString("set -e\n")
 	for _, rule := range cut {
-		fmt.Fprintf(&script, "if %siptables -w -t mangle -C %s 2>/dev/null; then iptables -w -t mangle %s %s; fi\n", negate, rule, verb, rule)
+		for _, program := range []string{"iptables", "ip6tables"} {
+			fmt.Fprintf(&script, "if %s%s -w -t mangle -C %s 2>/dev/null; then %[2]s -w -t mangle %[4]s %[3]s; fi\n", negate, program, rule, verb)
+		}
 	}
 	return script.String()
 }

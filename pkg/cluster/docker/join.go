@@ -25,14 +25,13 @@ func (c *creation) joinPlanes(ctx context.Context, waiting func(string), planes 
 	if len(planes) == 0 {
 		return nil
 	}
-	command, err := c.printed(ctx, "certs", "upload")
+	join, err := c.printed(ctx, "certs", "upload")
 	if err != nil {
 		return err
 	}
 	for _, n := range planes {
 		told := func(text string) { waiting(n.name + ": " + text) }
-		args := slices.Concat(command, c.controlPlaneArgs(), nodeArgs(n))
-		if err := c.podium(ctx, n, told, args...); err != nil {
+		if err := join.on(ctx, c, n, told, slices.Concat(c.controlPlaneArgs(), nodeArgs(n))); err != nil {
 			return fmt.Errorf("%s: %w", n.name, err)
 		}
 	}
@@ -43,25 +42,35 @@ func (c *creation) joinWorkers(ctx context.Context, waiting func(string), worker
 	if len(workers) == 0 {
 		return nil
 	}
-	command, err := c.printed(ctx, "token", "create", "--print-join-command")
+	join, err := c.printed(ctx, "token", "create", "--print-join-command")
 	if err != nil {
 		return err
 	}
-	return each(ctx, workers, func(ctx context.Context, n *node) error {
-		return c.podium(ctx, n, waiting, slices.Concat(command, nodeArgs(n))...)
-	})
+	return each(ctx, workers, func(ctx context.Context, n *node) error { return join.on(ctx, c, n, waiting, nodeArgs(n)) })
 }
 
-// printed is the join command, without podium, that podium prints on the first
-// control plane.
-func (c *creation) printed(ctx context.Context, args ...string) ([]string, error) {
-	command, err := c.Engine.output(ctx, append([]string{"exec", c.nodes[0].name, "podium"}, args...)...)
+// joinCommand is what podium prints for the next machine. Its secrets go in by
+// standard input: a command's words can be read by everybody on the host.
+type joinCommand struct {
+	secrets string
+	words   []string // without podium
+}
+
+func (j joinCommand) on(ctx context.Context, c *creation, n *node, waiting func(string), more []string) error {
+	return c.podiumReading(ctx, n, strings.NewReader(j.secrets), waiting, slices.Concat(j.words, more)...)
+}
+
+// printed is the join command that podium prints on the first control plane.
+func (c *creation) printed(ctx context.Context, args ...string) (joinCommand, error) {
+	line, err := c.Engine.output(ctx, append([]string{"exec", c.nodes[0].name, "podium"}, args...)...)
 	if err != nil {
-		return nil, err
+		return joinCommand{}, err
 	}
-	words := strings.Fields(command)
-	if len(words) < 2 || words[0] != "podium" || words[1] != "join" {
-		return nil, fmt.Errorf("podium %s printed no join command", strings.Join(args, " "))
+	echo, join, _ := strings.Cut(line, " | ")
+	secrets, echoes := strings.CutPrefix(echo, "echo ")
+	words := strings.Fields(join)
+	if !echoes || len(words) < 2 || words[0] != "podium" || words[1] != "join" {
+		return joinCommand{}, fmt.Errorf("podium %s printed no join command", strings.Join(args, " "))
 	}
-	return words[1:], nil
+	return joinCommand{secrets: secrets, words: words[1:]}, nil
 }

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func (e *Engine) adminConf(ctx context.Context, n NodeState) ([]byte, error) {
 	return untar(&out)
 }
 
-// server is the address of a control plane's apiserver on the host.
+// server is the address of a control plane's apiserver on the engine's machine.
 func (e *Engine) server(ctx context.Context, n NodeState) (string, error) {
 	format := fmt.Sprintf(`{{with index .HostConfig.PortBindings "%d/tcp"}}{{(index . 0).HostIp}} {{(index . 0).HostPort}}{{end}}`, apiServerPort)
 	out, err := e.output(ctx, "inspect", "--format", format, n.Name)
@@ -68,7 +69,10 @@ func (e *Engine) server(ctx context.Context, n NodeState) (string, error) {
 		return "", fmt.Errorf("%s has no port for its apiserver on the host", n.Name)
 	}
 	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
-		host = "127.0.0.1"
+		if host, err = e.remote(ctx); err != nil {
+			return "", err
+		}
+		host = cmp.Or(host, "127.0.0.1")
 	}
 	return "https://" + net.JoinHostPort(host, port), nil
 }

@@ -37,11 +37,11 @@ func (f Found) Running() (n int) {
 // nodes lists the node containers of a cluster, of all with "", control planes
 // first.
 func (e *Engine) nodes(ctx context.Context, cluster string) ([]NodeState, error) {
-	filter := "label=" + clusterLabel
+	filter := "label=" + v1alpha1.LabelCluster
 	if cluster != "" {
 		filter = "label=" + labelled(cluster)
 	}
-	format := fmt.Sprintf(`{{.Names}}|{{.Label %q}}|{{.Label %q}}|{{.State}}|{{.Image}}`, clusterLabel, roleLabel)
+	format := fmt.Sprintf(`{{.Names}}|{{.Label %q}}|{{.Label %q}}|{{.State}}|{{.Image}}`, v1alpha1.LabelCluster, v1alpha1.LabelRole)
 	lines, err := e.lines(ctx, "ps", "--all", "--no-trunc", "--filter", filter, "--format", format)
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (e *Engine) List(ctx context.Context) ([]Found, error) {
 		}
 		byName[n.Cluster].Nodes = append(byName[n.Cluster].Nodes, n)
 	}
-	networks, err := e.lines(ctx, "network", "ls", "--filter", "label="+clusterLabel, "--format", fmt.Sprintf("{{.Label %q}}", clusterLabel))
+	networks, err := e.lines(ctx, "network", "ls", "--filter", "label="+v1alpha1.LabelCluster, "--format", fmt.Sprintf("{{.Label %q}}", v1alpha1.LabelCluster))
 	if err != nil {
 		return nil, err
 	}

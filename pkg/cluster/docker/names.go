@@ -7,19 +7,10 @@ import (
 	"podium/api/config/v1alpha1"
 )
 
-// Labels on everything that belongs to a cluster.
-const (
-	clusterLabel = "podium.dev/cluster"
-	roleLabel    = "podium.dev/role"
-)
-
-func labelled(cluster string) string { return clusterLabel + "=" + cluster }
+func labelled(cluster string) string { return v1alpha1.LabelCluster + "=" + cluster }
 
 // ContextName is the name of a cluster's entries in kubeconfigs.
 func ContextName(cluster string) string { return "podium-" + cluster }
-
-// networkName is the name of a cluster's network.
-func networkName(cluster string) string { return "podium-" + cluster }
 
 // nodeName names a node as its container: the first of a role has no number.
 func nodeName(cluster string, role v1alpha1.Role, n int) string {

@@ -43,7 +43,7 @@ func (c *creation) nodesReady(ctx context.Context, waiting func(string)) error {
 		}
 		state := map[string]error{}
 		for _, n := range list.Items {
-			state[n.Name] = ready(n)
+			state[n.Name] = poll.NodeReady(n)
 		}
 		for _, n := range c.nodes {
 			err, registered := state[n.name]
@@ -56,19 +56,6 @@ func (c *creation) nodesReady(ctx context.Context, waiting func(string)) error {
 		}
 		return nil
 	})
-}
-
-func ready(n *corev1.Node) error {
-	for _, cond := range n.Status.Conditions {
-		if cond.Type != corev1.NodeReady {
-			continue
-		}
-		if cond.Status == corev1.ConditionTrue {
-			return nil
-		}
-		return fmt.Errorf("%s: %s", cond.Reason, cond.Message)
-	}
-	return fmt.Errorf("the kubelet has not reported yet")
 }
 
 // namesServed waits until the cluster's name servers are available.

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"podium/api/config/v1alpha1"
 )
 
 // apiServerPort is where apiservers listen in their containers.
@@ -22,8 +24,8 @@ func (o *Options) runArgs(n *node, lacksSysResource bool) []string {
 	args := []string{
 		"run", "--detach", "--pull=never",
 		"--name", n.name, "--hostname", n.name,
-		"--label", labelled(cluster), "--label", roleLabel + "=" + string(n.Role),
-		"--network", networkName(cluster), "--ip", n.address,
+		"--label", labelled(cluster), "--label", v1alpha1.LabelRole + "=" + string(n.Role),
+		"--network", v1alpha1.NetworkName(cluster), "--ip", n.ipv4,
 		"--stop-signal", "SIGRTMIN+3", // by which systemd shuts down
 		"--cap-add", "ALL",
 		"--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined",
@@ -33,6 +35,9 @@ func (o *Options) runArgs(n *node, lacksSysResource bool) []string {
 		"--tmpfs", "/tmp", "--tmpfs", "/run:exec", "--tmpfs", "/run/lock",
 		// Pods' layers, etcd and logs: not on the engine's own layers.
 		"--mount", "type=volume,dst=/var,volume-label=" + labelled(cluster),
+	}
+	if o.six() {
+		args = append(args, "--ip6", n.address)
 	}
 	if lacksSysResource {
 		args = append(args, "--cap-drop", "SYS_RESOURCE")
@@ -46,6 +51,12 @@ func (o *Options) runArgs(n *node, lacksSysResource bool) []string {
 			mount += ",readonly"
 		}
 		args = append(args, "--mount", mount)
+	}
+	if n.Zone != "" {
+		args = append(args, "--label", v1alpha1.LabelZone+"="+n.Zone)
+	}
+	if n.controlPlane() && o.socket != "" {
+		args = append(args, "--mount", "type=bind,src="+o.socket+",dst="+nodeSocket)
 	}
 	if n.controlPlane() {
 		args = append(args, "--publish", publish(o.Cluster.Networking.APIServerAddress, n.apiPort, apiServerPort, "tcp"))
@@ -78,7 +89,11 @@ func (o *Options) start(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	_, err = o.Engine.output(ctx, o.runArgs(n, lacks)...)
+	return o.run(ctx, n, lacks)
+}
+
+func (o *Options) run(ctx context.Context, n *node, lacks bool) error {
+	_, err := o.Engine.output(ctx, o.runArgs(n, lacks)...)
 	if err == nil || lacks || !strings.Contains(err.Error(), "caps") {
 		return err
 	}

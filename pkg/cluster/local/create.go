@@ -134,16 +134,7 @@ func (c *Config) nodeReady(ctx context.Context, waiting func(string)) error {
 		if err != nil {
 			return err
 		}
-		for _, cond := range node.Status.Conditions {
-			if cond.Type != corev1.NodeReady {
-				continue
-			}
-			if cond.Status == corev1.ConditionTrue {
-				return nil
-			}
-			return fmt.Errorf("%s: %s", cond.Reason, cond.Message)
-		}
-		return fmt.Errorf("the kubelet has not reported yet")
+		return poll.NodeReady(node)
 	}, "kube-apiserver", "kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager")
 }
 

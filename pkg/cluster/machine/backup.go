@@ -26,6 +26,10 @@ func Backup(ctx context.Context, cfg Config, host Host, file string) error {
 	if err != nil {
 		return err
 	}
+	return m.backup(ctx, file)
+}
+
+func (m *machine) backup(ctx context.Context, file string) error {
 	if _, err := os.Stat(file); err == nil {
 		return fmt.Errorf("%s exists: name a new file", file)
 	}

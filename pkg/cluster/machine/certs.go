@@ -31,10 +31,7 @@ type held struct {
 // CheckCertificates prints until when each certificate of this machine is
 // good. It is an error when one has ended, or cannot be read.
 func CheckCertificates(_ context.Context, cfg Config, host Host) error {
-	m, err := newMachine(cfg, host)
-	if err != nil {
-		return err
-	}
+	m := &machine{Config: cfg, host: host} // nothing else of the machine matters
 	all, err := m.held()
 	if err != nil {
 		return err
@@ -50,10 +47,10 @@ func CheckCertificates(_ context.Context, cfg Config, host Host) error {
 		case note != "":
 			bad++
 		case left <= 0:
-			note = "has ended: podium certs renew"
+			note = "has ended: " + m.remedy(h)
 			bad++
 		case left < soon:
-			note = "ends soon: podium certs renew"
+			note = "ends soon: " + m.remedy(h)
 		}
 		fmt.Fprintf(m.Out, "%-28s %-22s %-10s %-12s %s\n", h.name, h.until.UTC().Format(time.RFC3339), days(left), h.by, note)
 	}
@@ -61,6 +58,24 @@ func CheckCertificates(_ context.Context, cfg Config, host Host) error {
 		return fmt.Errorf("%d of %d certificates are of no use any more", bad, len(all))
 	}
 	return nil
+}
+
+// remedy is what makes a certificate anew. A joined kubelet's comes from the
+// cluster: by itself while the one it has is good, by a new token later.
+func (m *machine) remedy(h held) string {
+	switch {
+	case h.authority:
+		return "replace the authority"
+	case !m.signs():
+		return "join again with a new token (podium token create --print-join-command, on a control plane's machine)"
+	}
+	return "podium certs renew"
+}
+
+// signs says whether this machine has the authorities' keys.
+func (m *machine) signs() bool {
+	_, err := os.Stat(m.at(pkiDir, "ca.key"))
+	return err == nil
 }
 
 func days(d time.Duration) string { return fmt.Sprintf("%dd", int(d.Hours()/24)) }
@@ -123,32 +138,56 @@ func readHeld(name, path string) held {
 	}
 }
 
-// RenewCertificates makes every certificate anew that this machine can sign,
-// and the administrator's kubeconfig. The daemons read the new ones by
-// themselves. The authorities stay: new ones would shut everybody out.
-func RenewCertificates(_ context.Context, cfg Config, host Host) error {
+// RenewOptions say which certificates are made anew.
+type RenewOptions struct {
+	Expiring bool // only those in the last third of their life; a machine that can sign none is fine
+}
+
+// RenewCertificates makes certificates anew that this machine can sign, and
+// the administrator's kubeconfig. The daemons read the new ones by themselves.
+// The authorities stay: new ones would shut everybody out.
+func RenewCertificates(_ context.Context, cfg Config, host Host, o RenewOptions) error {
 	m, err := recall(cfg, host)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(m.at(pkiDir, "ca.key")); err != nil {
+	if !m.signs() {
+		if o.Expiring {
+			fmt.Fprintln(m.Out, "the certificates of this machine are its kubelet's, which renews them by itself")
+			return nil
+		}
 		return errors.New("this machine has no authority's key: it is no control plane; its kubelet renews its certificates by itself")
 	}
 	for _, c := range m.controlPlaneCertificates() {
-		ca, err := m.authority(c.authority)
-		if err != nil {
+		if err := m.renew(c, o); err != nil {
 			return err
 		}
-		if err := ca.Renew(m.at(pkiDir), c.name, c.id); err != nil {
-			return err
-		}
-		if c.kubeconfig != "" {
-			if err := m.writeKubeconfig(c); err != nil {
-				return err
-			}
-		}
-		certFile, _ := pki.Files(m.at(pkiDir), c.name)
-		fmt.Fprintf(m.Out, "%-28s good until %s\n", c.name, readHeld(c.name, certFile).until.UTC().Format(time.RFC3339))
 	}
 	return nil
+}
+
+// renew makes one anew, with its kubeconfig, and says until when it is good.
+func (m *machine) renew(c certificate, o RenewOptions) error {
+	ca, err := m.authority(c.authority)
+	if err != nil {
+		return err
+	}
+	issue := ca.Renew
+	if o.Expiring {
+		issue = ca.Issue
+	}
+	certFile, _ := pki.Files(m.at(pkiDir), c.name)
+	before := readHeld(c.name, certFile)
+	if err := issue(m.at(pkiDir), c.name, c.id); err != nil {
+		return err
+	}
+	after, note := readHeld(c.name, certFile), "renewed, "
+	if after.until.Equal(before.until) {
+		note = ""
+	}
+	fmt.Fprintf(m.Out, "%-28s %sgood until %s\n", c.name, note, after.until.UTC().Format(time.RFC3339))
+	if c.kubeconfig == "" {
+		return nil
+	}
+	return m.writeKubeconfig(c)
 }

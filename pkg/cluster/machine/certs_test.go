@@ -5,6 +5,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"podium/pkg/cluster/pki"
 )
 
 // TestCertificates follows them through a year: checked, near their end, renewed.
@@ -23,7 +27,7 @@ func TestCertificates(t *testing.T) {
 	if _, err := check(); err == nil || !strings.Contains(err.Error(), "in no cluster") {
 		t.Errorf("on a machine without any: %v", err)
 	}
-	if err := RenewCertificates(t.Context(), cfg, host); err == nil {
+	if err := RenewCertificates(t.Context(), cfg, host, RenewOptions{}); err == nil {
 		t.Error("renewed what is not there")
 	}
 	m, err := newMachine(cfg, host)
@@ -53,7 +57,7 @@ func TestCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := RenewCertificates(t.Context(), cfg, host); err != nil {
+	if err := RenewCertificates(t.Context(), cfg, host, RenewOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if text, err = check(); err != nil || strings.Contains(text, "renew") {
@@ -74,5 +78,79 @@ func TestADamagedCertificateIsTold(t *testing.T) {
 	cfg.Out = &out
 	if err := CheckCertificates(t.Context(), cfg, host); err == nil || !strings.Contains(out.String(), "holds no certificate") {
 		t.Errorf("got %v\n%s", err, out.String())
+	}
+}
+
+// TestOnlyExpiringOnesAreRenewed: what the timer does each day changes nothing
+// until it must.
+func TestOnlyExpiringOnesAreRenewed(t *testing.T) {
+	host, cfg := newHost(t)
+	now := cfg.Now()
+	cfg.Now = func() time.Time { return now }
+	m, err := newMachine(cfg, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.remember(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.identities(); err != nil {
+		t.Fatal(err)
+	}
+	renewed := func() int {
+		t.Helper()
+		var out strings.Builder
+		c := cfg
+		c.Out = &out
+		if err := RenewCertificates(t.Context(), c, host, RenewOptions{Expiring: true}); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(out.String(), " renewed, ")
+	}
+	before := tree(t, cfg.at(configDir))
+	now = now.Add(200 * 24 * time.Hour)
+	if got := renewed(); got != 0 {
+		t.Errorf("in the middle of their life %d were renewed", got)
+	}
+	if diff := cmp.Diff(before, tree(t, cfg.at(configDir))); diff != "" {
+		t.Errorf("files changed:\n%s", diff)
+	}
+	now = now.Add(50 * 24 * time.Hour)
+	if got, all := renewed(), len(m.controlPlaneCertificates()); got != all {
+		t.Errorf("in the last third of their life %d of %d were renewed", got, all)
+	}
+	if got := renewed(); got != 0 {
+		t.Errorf("fresh ones: %d were renewed", got)
+	}
+}
+
+// TestAWorkerSignsNothing: its kubelet's certificates come from the cluster.
+func TestAWorkerSignsNothing(t *testing.T) {
+	host, cfg := newHost(t)
+	m, err := newMachine(cfg, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.remember(); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.OpenAuthority(t.TempDir(), "ca", cfg.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ca.Issue(cfg.at(kubeletCerts), "kubelet-client", pki.Identity{Name: "system:node:alpha"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := RenewCertificates(t.Context(), cfg, host, RenewOptions{Expiring: true}); err != nil {
+		t.Errorf("the timer's service fails: %v", err)
+	}
+	if err := RenewCertificates(t.Context(), cfg, host, RenewOptions{}); err == nil || !strings.Contains(err.Error(), "by itself") {
+		t.Errorf("asked by a person: %v", err)
+	}
+	now := cfg.Now().Add(400 * 24 * time.Hour)
+	var out strings.Builder
+	cfg.Out, cfg.Now = &out, func() time.Time { return now }
+	if err := CheckCertificates(t.Context(), cfg, host); err == nil || !strings.Contains(out.String(), "has ended: join again with a new token") {
+		t.Errorf("after it was off for too long: %v\n%s", err, out.String())
 	}
 }

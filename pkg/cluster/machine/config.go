@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,14 +46,15 @@ const (
 type Config struct {
 	Root string `json:"-"` // put before every path that is read or written; tests use a folder. Default: none
 
-	Cluster      string    `json:"clusterName"`          // name of the cluster in kubeconfigs; default "podium"
-	Endpoint     string    `json:"controlPlaneEndpoint"` // HOST:PORT at which every machine finds an apiserver; default: this machine's address and Port
-	PodCIDR      string    `json:"podSubnet"`            // range of the pods' addresses; default 10.244.0.0/16
-	ServiceCIDR  string    `json:"serviceSubnet"`        // range of the Services' addresses; default 10.96.0.0/16
-	DNSDomain    string    `json:"dnsDomain"`            // default cluster.local
-	PodNetwork   string    `json:"podNetwork"`           // routes, vxlan, or none: an add-on brings it; default routes
-	CertSANs     []string  `json:"certSANs,omitempty"`   // more names and addresses of the apiserver
-	Port         int       `json:"bindPort"`             // of this machine's apiserver; default 6443
+	Cluster      string    `json:"clusterName"`             // name of the cluster in kubeconfigs; default "podium"
+	Endpoint     string    `json:"controlPlaneEndpoint"`    // HOST:PORT at which every machine finds an apiserver; default: this machine's address and Port
+	PodCIDR      string    `json:"podSubnet"`               // range of the pods' addresses; default 10.244.0.0/16, or fd00:10:244::/56 where the machine's is of IPv6
+	ServiceCIDR  string    `json:"serviceSubnet"`           // range of the Services' addresses; default 10.96.0.0/16, or fd00:10:96::/112
+	DNSDomain    string    `json:"dnsDomain"`               // default cluster.local
+	PodNetwork   string    `json:"podNetwork"`              // routes, vxlan, cloud: the provider of the machines routes, or none: an add-on brings it; default routes
+	CertSANs     []string  `json:"certSANs,omitempty"`      // more names and addresses of the apiserver
+	Port         int       `json:"bindPort"`                // of this machine's apiserver; default 6443
+	Cloud        string    `json:"cloudProvider,omitempty"` // who provides the machines; its cloud-controller-manager then runs on control planes
 	ControlPlane Placement `json:"controlPlanePlacement"`
 
 	Node           string            `json:"nodeName"`                     // name of the node; default: the host's name in lower case
@@ -63,6 +66,8 @@ type Config struct {
 	SystemReserved map[string]string `json:"systemReserved,omitempty"`     // kept for the rest of the system
 	CgroupDriver   string            `json:"cgroupDriver"`                 // systemd or cgroupfs; default: systemd where cgroups have version 2
 	Runtime        string            `json:"criSocket,omitempty"`          // socket of a CRI runtime that is set up already; default: Debian's containerd, set up by us
+
+	CloudConfig string `json:"-"` // file for the provider, which becomes pki/cloud.yaml; "": what is there, or nothing
 
 	IgnorePreflight []string         `json:"-"` // names of preflight checks that only warn; "all": each of them
 	Wait            time.Duration    `json:"-"` // how long to wait for daemons and the node; default 4 minutes
@@ -79,6 +84,9 @@ const (
 	Shared    Placement = "shared"
 )
 
+// networkCloud is the PodNetwork of clusters whose provider routes to pods.
+const networkCloud = "cloud"
+
 // networkNone is the PodNetwork of clusters whose nodes stay unready until an
 // add-on has brought them one.
 const networkNone = "none"
@@ -86,7 +94,7 @@ const networkNone = "none"
 // Default is what a cluster is like when nobody says otherwise.
 func Default() Config {
 	return Config{
-		Cluster: "podium", PodCIDR: "10.244.0.0/16", ServiceCIDR: "10.96.0.0/16", DNSDomain: "cluster.local", PodNetwork: "routes",
+		Cluster: "podium", DNSDomain: "cluster.local", PodNetwork: "routes",
 		Port: 6443, ControlPlane: Dedicated, Wait: 4 * time.Minute,
 		Out: io.Discard, Now: time.Now,
 	}
@@ -109,6 +117,11 @@ func (c *Config) complete(host Host) error {
 		}
 		c.NodeIP = ip
 	}
+	pods, services := "10.244.0.0/16", "10.96.0.0/16"
+	if c.six() {
+		pods, services = "fd00:10:244::/56", "fd00:10:96::/112"
+	}
+	c.PodCIDR, c.ServiceCIDR = cmp.Or(c.PodCIDR, pods), cmp.Or(c.ServiceCIDR, services)
 	if c.CgroupDriver == "" {
 		c.CgroupDriver = "cgroupfs"
 		if _, err := os.Stat(c.at("/sys/fs/cgroup/cgroup.controllers")); err == nil {
@@ -133,8 +146,8 @@ func (c *Config) Validate() error {
 	for _, problem := range validation.IsDNS1123Subdomain(c.Node) {
 		bad("--node-name %q: %s", c.Node, problem)
 	}
-	if ip, err := netip.ParseAddr(c.NodeIP); err != nil || !ip.Is4() || ip.IsLoopback() || ip.IsUnspecified() {
-		bad("--node-ip %q is not an IPv4 address that other machines could reach", c.NodeIP)
+	if ip, err := netip.ParseAddr(c.NodeIP); err != nil || ip.Is4In6() || ip.Zone() != "" || ip.IsLoopback() || ip.IsUnspecified() {
+		bad("--node-ip %q is not an address that other machines could reach", c.NodeIP)
 	}
 	if host, port, err := net.SplitHostPort(c.Endpoint); err != nil || host == "" || !isPort(port) {
 		bad("--control-plane-endpoint %q is not HOST:PORT", c.Endpoint)
@@ -146,9 +159,10 @@ func (c *Config) Validate() error {
 	for _, problem := range validation.IsDNS1123Subdomain(c.DNSDomain) {
 		bad("--service-dns-domain %q: %s", c.DNSDomain, problem)
 	}
-	if c.PodNetwork != "routes" && c.PodNetwork != "vxlan" && c.PodNetwork != networkNone {
-		bad("--pod-network %q: use routes, vxlan or none", c.PodNetwork)
+	if !slices.Contains([]string{"routes", "vxlan", networkCloud, networkNone}, c.PodNetwork) {
+		bad("--pod-network %q: use routes, vxlan, cloud or none", c.PodNetwork)
 	}
+	errs = append(errs, c.validateCloud()...)
 	if c.ControlPlane != Dedicated && c.ControlPlane != Shared {
 		bad("--control-plane-placement %q: use %s or %s", c.ControlPlane, Dedicated, Shared)
 	}
@@ -163,24 +177,36 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// fit is how long a range's prefix may be, and a range that is right.
+type fit struct {
+	shortest, longest int
+	example           string
+}
+
 func (c *Config) validateRanges() (errs []error) {
 	var ranges []netip.Prefix
 	for _, r := range []struct {
 		flag, text string
-		minBits    int
-		maxBits    int
-	}{{"--pod-network-cidr", c.PodCIDR, 8, 24}, {"--service-cidr", c.ServiceCIDR, 12, 24}} {
+		four, six  fit
+	}{
+		{"--pod-network-cidr", c.PodCIDR, fit{8, 24, "10.244.0.0/16"}, fit{48, 64, "fd00:10:244::/56"}},
+		{"--service-cidr", c.ServiceCIDR, fit{12, 24, "10.96.0.0/16"}, fit{64, 120, "fd00:10:96::/112"}},
+	} {
+		want := r.four
+		if c.six() {
+			want = r.six
+		}
 		p, err := netip.ParsePrefix(r.text)
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", r.flag, err))
 			continue
-		case !p.Addr().Is4():
-			errs = append(errs, fmt.Errorf("%s %s: use an IPv4 range", r.flag, r.text))
+		case p.Addr().Is6() != c.six():
+			errs = append(errs, fmt.Errorf("%s %s is of another address family than this machine's address %s (--node-ip): use a range like %s", r.flag, r.text, c.NodeIP, want.example))
 		case p != p.Masked():
 			errs = append(errs, fmt.Errorf("%s %s has bits set behind its length: did you mean %s?", r.flag, r.text, p.Masked()))
-		case p.Bits() < r.minBits || p.Bits() > r.maxBits:
-			errs = append(errs, fmt.Errorf("%s %s: use a range from /%d to /%d", r.flag, r.text, r.minBits, r.maxBits))
+		case p.Bits() < want.shortest || p.Bits() > want.longest:
+			errs = append(errs, fmt.Errorf("%s %s: use a range from /%d to /%d", r.flag, r.text, want.shortest, want.longest))
 		}
 		ranges = append(ranges, p)
 	}
@@ -195,6 +221,12 @@ func (c *Config) validateRanges() (errs []error) {
 		}
 	}
 	return errs
+}
+
+// six says whether this is a cluster of IPv6 addresses: the machine's says it.
+func (c *Config) six() bool {
+	ip, err := netip.ParseAddr(c.NodeIP)
+	return err == nil && ip.Is6()
 }
 
 func isPort(text string) bool {

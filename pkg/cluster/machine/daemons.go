@@ -24,7 +24,11 @@ func pkiFile(name string) string { return pkiDir + "/" + name }
 
 // controlPlane are the units of a machine that is part of the control plane.
 func (m *machine) controlPlane() []unit {
-	return []unit{m.etcd(), m.apiserver(), m.controllerManager(), m.scheduler()}
+	out := []unit{m.etcd(), m.apiserver(), m.controllerManager(), m.scheduler()}
+	if m.Cloud != "" {
+		out = append(out, m.cloudControllerManager())
+	}
+	return out
 }
 
 // node are the units of every machine.
@@ -153,6 +157,9 @@ func (m *machine) kubelet() unit {
 		if len(value) > 0 {
 			conf[key] = value
 		}
+	}
+	if m.Cloud != "" {
+		conf["cloudProvider"] = "external"
 	}
 	if len(m.NodeTaints) > 0 {
 		conf["registerWithTaints"] = slices.Clone(m.NodeTaints)

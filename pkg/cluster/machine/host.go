@@ -35,6 +35,9 @@ type Host interface {
 	// Run runs a program to its end and returns what it printed, with an
 	// error that holds what it complained about.
 	Run(ctx context.Context, program string, args ...string) (string, error)
+	// Become goes on as another program, with our arguments; if we are that
+	// program it does nothing.
+	Become(program string) error
 }
 
 // ThisHost is the machine we run on.
@@ -46,6 +49,9 @@ func (ThisHost) Name() (string, error) { return os.Hostname() }
 // Address implements Host. It sends nothing.
 func (ThisHost) Address() (string, error) {
 	conn, err := net.Dial("udp4", "192.0.2.1:9")
+	if err != nil {
+		conn, err = net.Dial("udp6", "[2001:db8::1]:9")
+	}
 	if err != nil {
 		return "", err
 	}
@@ -124,4 +130,16 @@ func (ThisHost) Run(ctx context.Context, program string, args ...string) (string
 		return out.String(), fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, text)
 	}
 	return out.String(), nil
+}
+
+// Become implements Host.
+func (ThisHost) Become(program string) error {
+	self, err := os.Executable()
+	if err != nil || self == program {
+		return err
+	}
+	if err := unix.Exec(program, os.Args, os.Environ()); err != nil {
+		return fmt.Errorf("run %s: %w", program, err)
+	}
+	return nil
 }

@@ -52,6 +52,8 @@ func (h *fakeHost) Unmount(dir string) error {
 	return nil
 }
 
+func (h *fakeHost) Become(string) error { return nil }
+
 func (h *fakeHost) Run(_ context.Context, program string, args ...string) (string, error) {
 	line := program + " " + strings.Join(args, " ")
 	h.ran = append(h.ran, line)

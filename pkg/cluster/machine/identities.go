@@ -48,7 +48,7 @@ const (
 // keys makes for itself.
 func (c *Config) controlPlaneCertificates() []certificate {
 	local := []string{"localhost", "127.0.0.1", c.Node, c.NodeIP}
-	return []certificate{
+	all := []certificate{
 		{name: "etcd/server", authority: etcdCA, id: pki.Identity{Name: c.Node, Hosts: local}},
 		{name: "etcd/peer", authority: etcdCA, id: pki.Identity{Name: c.Node, Hosts: local}},
 		{name: "apiserver-etcd-client", authority: etcdCA, id: pki.Identity{Name: "kube-apiserver-etcd-client"}},
@@ -61,6 +61,10 @@ func (c *Config) controlPlaneCertificates() []certificate {
 		{name: "kubelet-serving", authority: clusterCA, id: pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}, Hosts: []string{c.Node, c.NodeIP}}},
 		{name: "kube-proxy", authority: clusterCA, kubeconfig: kubeconfigs + "/kube-proxy.conf", id: pki.Identity{Name: "system:kube-proxy"}},
 	}
+	if c.Cloud != "" {
+		all = append(all, certificate{name: cloudManager, authority: clusterCA, kubeconfig: kubeconfigs + "/" + cloudManager + ".conf", id: pki.Identity{Name: "system:" + cloudManager}})
+	}
+	return all
 }
 
 // apiserverHosts are all the names under which clients ask for an apiserver.

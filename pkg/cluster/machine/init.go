@@ -13,6 +13,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/cluster/addons"
+	"podium/pkg/cluster/poll"
 	"podium/pkg/cluster/progress"
 )
 
@@ -70,7 +71,7 @@ func Init(ctx context.Context, cfg Config, host Host, o InitOptions) error {
 	}
 	err = m.do(ctx, "the control plane is up",
 		step{"preflight checks", plain(func(ctx context.Context) error { return m.preflight(ctx, controlPlaneChecks(m.Port)) })},
-		step{"certificates and kubeconfigs", plain(func(context.Context) error { return errors.Join(m.remember(), m.identities()) })},
+		step{"certificates and kubeconfigs", plain(func(context.Context) error { return errors.Join(m.remember(), m.identities(), m.keepCloudConfig()) })},
 		step{"containerd set up", plain(m.runtime)},
 		step{"units started", plain(func(ctx context.Context) error { return m.start(ctx, append(m.controlPlane(), m.node()...)) })},
 		step{"images loaded", m.images},
@@ -163,28 +164,18 @@ func (m *machine) nodeReady(ctx context.Context, waiting func(string)) error {
 			return err
 		}
 		return m.up(node)
-	}, "kube-apiserver", "kubelet", "kube-proxy", "kube-controller-manager")
+	}, m.nodeNeeds()...)
 }
 
 // up says whether a node is what it can be by now: without a pod network of
 // ours it stays unready until an add-on has brought one.
 func (c *Config) up(node *corev1.Node) error {
-	err := ready(node)
+	err := poll.NodeReady(node)
 	if err != nil && c.PodNetwork == networkNone && len(node.Status.Conditions) > 0 {
 		return nil
 	}
-	return err
-}
-
-func ready(node *corev1.Node) error {
-	for _, cond := range node.Status.Conditions {
-		if cond.Type != corev1.NodeReady {
-			continue
-		}
-		if cond.Status == corev1.ConditionTrue {
-			return nil
-		}
-		return fmt.Errorf("%s: %s", cond.Reason, cond.Message)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("the kubelet has not reported yet")
+	return met(node)
 }

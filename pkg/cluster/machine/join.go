@@ -55,7 +55,7 @@ func (o JoinOptions) validate(c *Config) (bootstraptoken.Token, error) {
 		_, err := parseCertificateKey(o.CertificateKey)
 		errs = append(errs, err)
 	} else if o.CertificateKey != "" {
-		errs = append(errs, errors.New("--certificate-key is for --control-plane"))
+		errs = append(errs, errors.New("a certificate key is for --control-plane"))
 	}
 	return t, errors.Join(errs...)
 }
@@ -150,7 +150,9 @@ func (j *joining) read(ctx context.Context, waiting func(string)) error {
 		return err
 	}
 	defer cl.CloseIdle()
-	if err := j.checkName(ctx, cl); err != nil {
+	if err := j.checkName(ctx, cl); apierrors.IsUnauthorized(err) {
+		return fmt.Errorf("the token %s has ended: make another on a control plane's machine: podium token create --print-join-command", j.token.ID)
+	} else if err != nil {
 		return err
 	}
 	config, err := client.For[*corev1.ConfigMap](cl).In(systemNamespace).Get(ctx, setupName)
@@ -161,7 +163,7 @@ func (j *joining) read(ctx context.Context, waiting func(string)) error {
 	if err := yaml.UnmarshalStrict([]byte(config.Data[setupKey]), &s); err != nil {
 		return fmt.Errorf("ConfigMap %s: %w", setupName, err)
 	}
-	j.Cluster, j.Endpoint, j.PodCIDR, j.ServiceCIDR, j.DNSDomain, j.PodNetwork = s.Cluster, s.Endpoint, s.PodCIDR, s.ServiceCIDR, s.DNSDomain, s.PodNetwork
+	j.Cluster, j.Endpoint, j.PodCIDR, j.ServiceCIDR, j.DNSDomain, j.PodNetwork, j.Cloud = s.Cluster, s.Endpoint, s.PodCIDR, s.ServiceCIDR, s.DNSDomain, s.PodNetwork, s.Cloud
 	if err := j.Validate(); err != nil || j.options.ControlPlane {
 		return err // a control plane makes kube-proxy's credentials itself
 	}
@@ -209,7 +211,7 @@ func (j *joining) checkName(ctx context.Context, cl *client.Client) error {
 }
 
 func readiness(node *corev1.Node) string {
-	if ready(node) == nil {
+	if poll.NodeReady(node) == nil {
 		return "Ready"
 	}
 	return "not Ready"
@@ -225,7 +227,7 @@ func (j *joining) write(context.Context) error {
 	if _, err := writeFile(j.at(pkiDir, "ca.crt"), j.found.ca, 0o644); err != nil {
 		return err
 	}
-	if _, err := os.Stat(j.at(kubeletConf)); errors.Is(err, fs.ErrNotExist) {
+	if !j.hasCredential() {
 		if err := j.saveKubeconfig(filepath.Base(bootstrapConf), j.cluster(j.found.ca, j.server()), j.user()); err != nil {
 			return err
 		}
@@ -236,6 +238,16 @@ func (j *joining) write(context.Context) error {
 	}
 	j.renewed = j.renewed || changed
 	return j.saveKubeconfig(kubeconfigs+"/kube-proxy.conf", j.cluster(j.found.ca, j.server()), kubeconfig.User{TokenFile: proxyToken})
+}
+
+// hasCredential says whether the kubelet can do without the token: a run
+// before has brought it a certificate, and that has not ended since.
+func (j *joining) hasCredential() bool {
+	if _, err := os.Stat(j.at(kubeletConf)); err != nil {
+		return false
+	}
+	cert := readHeld("", j.at(kubeletCerts, "kubelet-client-current.pem"))
+	return cert.problem == "" && j.Now().Before(cert.until)
 }
 
 // kubelet gets its certificates from the cluster, and renews them there.

@@ -113,9 +113,63 @@ func (c *fakeCluster) bringUp(cfg Config, name string) func(string) {
 		if err := kubeconfig.New("x", cluster, kubeconfig.User{Token: "node's token"}).Write(cfg.at(kubeletConf), 0o600); err != nil {
 			c.t.Error(err)
 		}
+		c.certify(cfg, "kubelet-client-current")
 		c.nodes[name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 		}}
+	}
+}
+
+// certify gives the kubelet a client certificate.
+func (c *fakeCluster) certify(cfg Config, name string) {
+	ca, err := pki.OpenAuthority(c.t.TempDir(), "ca", cfg.Now)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	dir := cfg.at(kubeletCerts)
+	if err := ca.Issue(dir, name, pki.Identity{Name: "system:node:" + name}); err != nil {
+		c.t.Fatal(err)
+	}
+	certFile, _ := pki.Files(dir, name)
+	if err := os.Rename(certFile, strings.TrimSuffix(certFile, ".crt")+".pem"); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestAMachineThatWasOffForTooLongJoinsAgain: its kubelet's certificate has
+// ended, so that it needs the token once more; one that is good needs none.
+func TestAMachineThatWasOffForTooLongJoinsAgain(t *testing.T) {
+	host, cfg := newHost(t)
+	now := cfg.Now()
+	cfg.Now = func() time.Time { return now }
+	cluster := newCluster(t, cfg.Now)
+	hash, err := hashAuthority(cluster.ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Endpoint, cfg.Wait, host.have = strings.TrimPrefix(cluster.URL, "https://"), 5*time.Second, sandboxImage+"\n"
+	tokens := 0
+	up := cluster.bringUp(cfg, "alpha")
+	host.onRun = func(line string) {
+		up(line)
+		if _, err := os.Stat(cfg.at(bootstrapConf)); err == nil && strings.HasPrefix(line, "systemctl start ") && strings.Contains(line, "kubelet") {
+			tokens++
+		}
+	}
+	for i, row := range []struct {
+		later time.Duration
+		want  int // times that the kubelet was started with a token
+	}{{0, 1}, {100 * 24 * time.Hour, 1}, {500 * 24 * time.Hour, 2}} {
+		now = now.Add(row.later)
+		if err := Join(t.Context(), cfg, host, JoinOptions{Token: cluster.token.String(), Hashes: []string{hash}}); err != nil {
+			t.Fatal(err)
+		}
+		if tokens != row.want {
+			t.Errorf("join %d: the kubelet was started %d times with a token, want %d", i+1, tokens, row.want)
+		}
+		if _, err := os.Stat(cfg.at(bootstrapConf)); err == nil {
+			t.Errorf("join %d: the token is left behind", i+1)
+		}
 	}
 }
 
@@ -144,6 +198,11 @@ func TestJoin(t *testing.T) {
 			reason: "mistyped",
 			spoil:  func(_ *fakeCluster, _ *fakeHost, _ *Config, o *JoinOptions) { o.Token = "abcdef.fedcba9876543210" },
 			want:   []string{"the secret of token abcdef is wrong"},
+		},
+		"EndedToken": {
+			reason: "it is still signed for, but lets nobody in",
+			spoil:  func(c *fakeCluster, _ *fakeHost, _ *Config, _ *JoinOptions) { c.token.Secret = "fedcba9876543210" },
+			want:   []string{"the token abcdef has ended", "podium token create --print-join-command"},
 		},
 		"BadEndpoint": {
 			reason: "a URL instead of HOST:PORT",

@@ -30,9 +30,10 @@ func commonChecks() []check {
 		{name: "root", run: checkRoot, do: "run this as root (sudo)"},
 		{name: "systemd", run: checkSystemd, do: "boot this machine with systemd; to try Podium without it: podium cluster create"},
 		{name: "units", run: checkUnits(nodeUnits), do: "install Podium's package, or make install"},
+		{name: "timer", run: checkTimer, do: "install Podium's package, or make install"},
 		{name: "programs", run: checkPrograms, do: "install Podium's package, or what is named from Debian: apt-get install containerd runc iptables iproute2 mount containernetworking-plugins"},
 		{name: "ports", run: checkPorts(10250, 10248, 10249, 10256), do: "stop what listens there (ss -ltnp says who); what is left of another cluster goes by: podium reset"},
-		{name: "forwarding", run: checkForwarding, do: "sysctl -w net.ipv4.ip_forward=1, and to keep it: echo net.ipv4.ip_forward=1 > /etc/sysctl.d/60-podium.conf"},
+		{name: "forwarding", run: checkForwarding, do: "sysctl -w net.ipv4.ip_forward=1 (IPv6: net.ipv6.conf.all.forwarding=1), and to keep it, put that into /etc/sysctl.d/60-podium.conf"},
 		{name: "overlay", run: checkOverlay, do: "modprobe overlay, and to keep it: echo overlay > /etc/modules-load.d/podium.conf"},
 		{name: "cgroups", run: checkCgroups, do: "turn the controllers on in the kernel's command line (cgroup_enable=memory)"},
 		{name: "disk", run: checkDisk, do: "make room, or mount a larger disk there"},
@@ -111,8 +112,18 @@ func checkUnits(names []string) func(context.Context, *machine) error {
 	}
 }
 
+func checkTimer(ctx context.Context, m *machine) error {
+	if !m.hasFile(ctx, renewalTimer) {
+		return errors.New("not installed: " + renewalTimer)
+	}
+	return nil
+}
+
 func checkPrograms(_ context.Context, m *machine) error {
 	programs := []string{"iptables", "iptables-restore", "ip", "mount"}
+	if m.six() {
+		programs = append(programs, "ip6tables", "ip6tables-restore")
+	}
 	if m.Runtime == "" {
 		programs = append(programs, "containerd", "ctr", "runc")
 	}
@@ -154,12 +165,16 @@ func checkPorts(ports ...int) func(context.Context, *machine) error {
 }
 
 func checkForwarding(_ context.Context, m *machine) error {
-	data, err := os.ReadFile(m.at("/proc/sys/net/ipv4/ip_forward"))
+	family, file := "IPv4", "/proc/sys/net/ipv4/ip_forward"
+	if m.six() {
+		family, file = "IPv6", "/proc/sys/net/ipv6/conf/all/forwarding"
+	}
+	data, err := os.ReadFile(m.at(file))
 	if err != nil {
 		return err
 	}
 	if strings.TrimSpace(string(data)) != "1" {
-		return errors.New("the kernel does not forward IPv4 packets")
+		return fmt.Errorf("the kernel does not forward %s packets", family)
 	}
 	return nil
 }

@@ -56,6 +56,15 @@ func TestPreflight(t *testing.T) {
 			spoil:  func(t *testing.T, _ *fakeHost, c *Config) { write(t, c.at("/proc/sys/net/ipv4/ip_forward"), "0\n") },
 			want:   []string{"[forwarding]", "sysctl -w net.ipv4.ip_forward=1"},
 		},
+		"NoForwardingOfIPv6": {
+			reason: "the cluster's addresses say what must be forwarded, and by which programs",
+			spoil: func(t *testing.T, h *fakeHost, c *Config) {
+				c.NodeIP = "fd00::5"
+				write(t, c.at("/proc/sys/net/ipv6/conf/all/forwarding"), "0\n")
+				h.missing = []string{"ip6tables"}
+			},
+			want: []string{"[forwarding] the kernel does not forward IPv6 packets", "net.ipv6.conf.all.forwarding=1", "not installed: ip6tables"},
+		},
 		"NoOverlay": {
 			reason: "images cannot be mounted",
 			spoil:  func(t *testing.T, _ *fakeHost, c *Config) { write(t, c.at("/proc/filesystems"), "ext4\n") },
@@ -136,5 +145,28 @@ func TestConfigTellsAllThatIsWrong(t *testing.T) {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not in:\n%v", part, err)
 		}
+	}
+}
+
+// One family is served: the machine's address says which.
+func TestRangesAreOfTheMachinesFamily(t *testing.T) {
+	for name, row := range map[string]struct{ ip, pods, services, want string }{
+		"Six":        {"fd00::5", "fd00:10:244::/56", "fd00:10:96::/112", ""},
+		"SixUnsaid":  {"fd00::5", "", "", ""},
+		"Four":       {"10.0.0.5", "10.244.0.0/16", "10.96.0.0/16", ""},
+		"FourPods":   {"fd00::5", "10.244.0.0/16", "fd00:10:96::/112", "--pod-network-cidr 10.244.0.0/16 is of another address family than this machine's address fd00::5 (--node-ip): use a range like fd00:10:244::/56"},
+		"SixService": {"10.0.0.5", "10.244.0.0/16", "fd00:10:96::/112", "--service-cidr fd00:10:96::/112 is of another address family than this machine's address 10.0.0.5 (--node-ip): use a range like 10.96.0.0/16"},
+		"TooMany":    {"fd00::5", "fd00::/32", "fd01::/112", "--pod-network-cidr fd00::/32: use a range from /48 to /64"},
+		"Mapped":     {"::ffff:10.0.0.5", "10.244.0.0/16", "10.96.0.0/16", "is not an address that other machines could reach"},
+		"Zone":       {"fe80::1%eth0", "fd00:10:244::/56", "fd00:10:96::/112", "is not an address that other machines could reach"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, cfg := newHost(t)
+			cfg.NodeIP, cfg.PodCIDR, cfg.ServiceCIDR = row.ip, row.pods, row.services
+			_, err := newMachine(cfg, host)
+			if (err != nil) != (row.want != "") || err != nil && !strings.Contains(err.Error(), row.want) {
+				t.Errorf("got %v, want %q", err, row.want)
+			}
+		})
 	}
 }

@@ -24,7 +24,9 @@ func Reset(ctx context.Context, cfg Config, host Host) error {
 	return m.do(ctx, "this machine is in no cluster",
 		step{"kubelet stopped", plain(func(ctx context.Context) error { return m.stopUnits(ctx, []string{"kubelet"}) })},
 		step{"pods removed", plain(m.removePods)},
-		step{"units stopped", plain(func(ctx context.Context) error { return m.stopUnits(ctx, allUnits()[1:]) })},
+		step{"units stopped", plain(func(ctx context.Context) error {
+			return errors.Join(m.stopRenewal(ctx), m.stopUnits(ctx, allUnits()[1:]))
+		})},
 		step{"etcd left", plain(m.leaveEtcd)}, // when nobody here needs it any more
 		step{"etcd stopped", plain(func(ctx context.Context) error { return m.stopUnits(ctx, []string{"etcd"}) })},
 		step{"network removed", plain(m.removeNetwork)},

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,14 @@ const certsTTL = 2 * time.Hour
 // shared are the files, below pkiDir, that all control planes have in common.
 var shared = []string{"ca.crt", "ca.key", revokedFile, "etcd/ca.crt", "etcd/ca.key", "sa.key", "sa.pub", encryptionFile}
 
+// sharedFiles are those of this cluster.
+func (c *Config) sharedFiles() []string {
+	if c.Cloud == "" {
+		return shared
+	}
+	return append(slices.Clone(shared), cloudFile)
+}
+
 // sharedKey is a file's key in the Secret, where no slash may be.
 func sharedKey(name string) string { return strings.ReplaceAll(name, "/", "-") }
 
@@ -50,7 +59,7 @@ func (k certificateKey) text() string { return hex.EncodeToString(k[:]) }
 func parseCertificateKey(text string) (k certificateKey, err error) {
 	raw, err := hex.DecodeString(text)
 	if err != nil || len(raw) != len(k) {
-		return k, errors.New("--certificate-key is 64 hexadecimal digits, as podium certs upload prints them on a control plane's machine")
+		return k, errors.New("the certificate key is 64 hexadecimal digits, as podium certs upload prints them on a control plane's machine")
 	}
 	return certificateKey(raw), nil
 }
@@ -136,14 +145,17 @@ func (m *machine) uploadCertificates(ctx context.Context) (command string, err e
 	if err := grantRead(ctx, cl, systemNamespace, "podium:control-plane-certs", "secrets", certsSecret, who); err != nil {
 		return "", err
 	}
-	join, err := m.joinCommand(ctx, cl, spec.Token)
-	return join + " --control-plane --certificate-key " + key.text(), err
+	join, err := m.joinCommand(ctx, cl)
+	if err != nil {
+		return "", err
+	}
+	return piped(join+" --control-plane --certificate-key-file -", spec.Token.String(), key.text()), nil
 }
 
 // sealed reads the shared files and encrypts them.
 func (m *machine) sealed(key certificateKey) (map[string][]byte, error) {
 	out := map[string][]byte{}
-	for _, name := range shared {
+	for _, name := range m.sharedFiles() {
 		data, err := os.ReadFile(m.at(pkiDir, name))
 		if err != nil {
 			return nil, fmt.Errorf("read what control planes share (this is done on a control plane's machine): %w", err)
@@ -174,7 +186,7 @@ func (j *joining) fetchShared(ctx context.Context) error {
 		return fmt.Errorf("read the keys that control planes share: %w", err)
 	}
 	files := map[string][]byte{}
-	for _, name := range shared {
+	for _, name := range j.sharedFiles() {
 		if files[name], err = j.key.open(name, secret.Data[sharedKey(name)]); err != nil {
 			return err
 		}
@@ -187,7 +199,7 @@ func (j *joining) fetchShared(ctx context.Context) error {
 }
 
 func (j *joining) hasShared() bool {
-	for _, name := range shared {
+	for _, name := range j.sharedFiles() {
 		if _, err := os.Stat(j.at(pkiDir, name)); err != nil {
 			return false
 		}

@@ -100,11 +100,23 @@ func (m *machine) createToken(ctx context.Context, o TokenOptions) (string, erro
 	if err != nil || !o.PrintJoin {
 		return spec.Token.String(), err
 	}
-	return m.joinCommand(ctx, cl, spec.Token)
+	join, err := m.joinCommand(ctx, cl)
+	if err != nil {
+		return "", err
+	}
+	return piped(join, spec.Token.String()), nil
 }
 
-// joinCommand is what is typed on the next machine.
-func (m *machine) joinCommand(ctx context.Context, cl *client.Client, t bootstraptoken.Token) (string, error) {
+// piped is a command that reads secrets from standard input. Shells have an
+// echo of their own: no process has the secrets among its arguments, which
+// everybody on a machine can read.
+func piped(command string, secrets ...string) string {
+	return "echo " + strings.Join(secrets, " ") + " | " + command
+}
+
+// joinCommand is what is typed on the next machine, with the token on its
+// standard input.
+func (m *machine) joinCommand(ctx context.Context, cl *client.Client) (string, error) {
 	info, err := client.For[*corev1.ConfigMap](cl).In(publicNamespace).Get(ctx, infoName)
 	if err != nil {
 		return "", fmt.Errorf("ask where the cluster is: %w", err)
@@ -117,7 +129,7 @@ func (m *machine) joinCommand(ctx context.Context, cl *client.Client, t bootstra
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("podium join %s --token %s --discovery-token-ca-cert-hash %s", strings.TrimPrefix(cluster.Server, "https://"), t, hash), nil
+	return fmt.Sprintf("podium join %s --discovery-token-ca-cert-hash %s --token-file -", strings.TrimPrefix(cluster.Server, "https://"), hash), nil
 }
 
 // ListTokens prints the tokens, without their secrets.

@@ -17,9 +17,12 @@ type unit struct {
 
 // The machine's units, in the order in which they are started.
 var (
-	controlPlaneUnits = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+	controlPlaneUnits = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", cloudManager}
 	nodeUnits         = []string{"kubelet", "kube-proxy"}
 )
+
+// renewalTimer has certificates renewed in time, on every machine.
+const renewalTimer = "podium-certs.timer"
 
 func allUnits() []string { return slices.Concat(controlPlaneUnits, nodeUnits) }
 
@@ -38,7 +41,11 @@ func (m *machine) start(ctx context.Context, units []unit) error {
 			stale = append(stale, u.name+".service")
 		}
 	}
-	return m.startServices(ctx, all, stale)
+	if err := m.startServices(ctx, all, stale); err != nil {
+		return err
+	}
+	_, err := m.host.Run(ctx, "systemctl", "enable", "--quiet", "--now", renewalTimer)
+	return err
 }
 
 // startServices starts those that do not run; stale ones are started afresh.
@@ -73,8 +80,25 @@ func (m *machine) stopUnits(ctx context.Context, names []string) error {
 }
 
 func (m *machine) hasUnit(ctx context.Context, name string) bool {
-	_, err := m.host.Run(ctx, "systemctl", "cat", name+".service")
+	return m.hasFile(ctx, name+".service")
+}
+
+// hasFile says whether systemd knows a unit by its file's name.
+func (m *machine) hasFile(ctx context.Context, file string) bool {
+	_, err := m.host.Run(ctx, "systemctl", "cat", file)
 	return err == nil
+}
+
+// stopRenewal ends the timer, and what it may have just started.
+func (m *machine) stopRenewal(ctx context.Context) error {
+	if !m.hasFile(ctx, renewalTimer) {
+		return nil
+	}
+	if _, err := m.host.Run(ctx, "systemctl", "disable", "--quiet", "--now", renewalTimer); err != nil {
+		return err
+	}
+	_, err := m.host.Run(ctx, "systemctl", "stop", strings.TrimSuffix(renewalTimer, ".timer")+".service")
+	return err
 }
 
 // active says whether a unit runs, or is about to.

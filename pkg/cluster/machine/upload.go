@@ -40,10 +40,11 @@ type setup struct {
 	ServiceCIDR string `json:"serviceSubnet"`
 	DNSDomain   string `json:"dnsDomain"`
 	PodNetwork  string `json:"podNetwork"`
+	Cloud       string `json:"cloudProvider,omitempty"`
 }
 
 func (c *Config) setup() setup {
-	return setup{c.Cluster, c.Endpoint, c.PodCIDR, c.ServiceCIDR, c.DNSDomain, c.PodNetwork}
+	return setup{c.Cluster, c.Endpoint, c.PodCIDR, c.ServiceCIDR, c.DNSDomain, c.PodNetwork, c.Cloud}
 }
 
 // upload puts into the cluster what others need to join it.

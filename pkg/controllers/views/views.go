@@ -46,12 +46,22 @@ type Views struct {
 	ClusterRoles    *informer.Informer[*rbacv1.ClusterRole]
 	NodeLeases      *informer.Informer[*coordinationv1.Lease]
 	CSRs            *informer.Informer[*certificatesv1.CertificateSigningRequest]
+
+	running []view
 }
 
 // RootCAName is the ConfigMap in each namespace that holds the cluster's CA.
 const RootCAName = "kube-root-ca.crt"
 
-// New builds the informers; nothing runs yet.
+// Cloud builds those that the controllers of cloud-controller-manager read;
+// the others are nil.
+func Cloud(c *client.Client, log *slog.Logger) *Views {
+	v := &Views{Nodes: all[*corev1.Node](c, log), Services: all[*corev1.Service](c, log)}
+	v.running = []view{v.Nodes, v.Services}
+	return v
+}
+
+// New builds the informers, all of them; nothing runs yet.
 func New(c *client.Client, log *slog.Logger) *Views {
 	v := &Views{
 		Pods:            all[*corev1.Pod](c, log),
@@ -81,6 +91,10 @@ func New(c *client.Client, log *slog.Logger) *Views {
 		return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}
 	})
 	v.CSRs.Index(byRequester, func(c *certificatesv1.CertificateSigningRequest) []string { return []string{c.Spec.Username} })
+	v.running = []view{
+		v.Pods, v.Services, v.Endpoints, v.EndpointSlices, v.ReplicaSets, v.Deployments,
+		v.Nodes, v.Namespaces, v.ServiceAccounts, v.RootCAs, v.NodeLeases, v.CSRs, v.ClusterRoles,
+	}
 	return v
 }
 
@@ -102,17 +116,10 @@ type view interface {
 	Synced() bool
 }
 
-func (v *Views) informers() []view {
-	return []view{
-		v.Pods, v.Services, v.Endpoints, v.EndpointSlices, v.ReplicaSets, v.Deployments,
-		v.Nodes, v.Namespaces, v.ServiceAccounts, v.RootCAs, v.NodeLeases, v.CSRs, v.ClusterRoles,
-	}
-}
-
 // Run keeps the informers up to date until ctx ends.
 func (v *Views) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, i := range v.informers() {
+	for _, i := range v.running {
 		g.Go(func() error { return i.Run(ctx) })
 	}
 	return g.Wait()
@@ -120,7 +127,7 @@ func (v *Views) Run(ctx context.Context) error {
 
 // Synced holds once every informer has its first list.
 func (v *Views) Synced() bool {
-	for _, i := range v.informers() {
+	for _, i := range v.running {
 		if !i.Synced() {
 			return false
 		}

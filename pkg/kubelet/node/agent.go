@@ -39,6 +39,7 @@ type Config struct {
 	Labels    map[string]string // --node-labels, beside those every node has
 	Taints    []corev1.Taint    // when it is registered first
 	Register  bool
+	Cloud     *Cloud // nil: nobody but the kubelet says what the node is
 	Addresses []corev1.NodeAddress
 	Port      int32 // the kubelet's server
 	Info      corev1.NodeSystemInfo
@@ -222,8 +223,8 @@ func (a *Agent) tellReady(n *corev1.Node, ready bool) {
 func (a *Agent) register(ctx context.Context) (*corev1.Node, error) {
 	n, err := a.nodes.Get(ctx, a.cfg.Name)
 	if apierrors.IsNotFound(err) && a.cfg.Register {
-		fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.Name, Labels: a.labels()}}
-		fresh.Spec.Taints = a.cfg.Taints
+		fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.Name, Labels: a.labels(), Annotations: a.cfg.Cloud.annotations()}}
+		fresh.Spec.Taints = a.cfg.Cloud.taints(a.cfg.Taints)
 		a.fill(ctx, fresh, time.Now())
 		n, err = a.nodes.Create(ctx, fresh)
 		if apierrors.IsAlreadyExists(err) {
@@ -253,22 +254,25 @@ func (a *Agent) labels() map[string]string {
 	return l
 }
 
-// relabel gives a node that was there before the labels it lacks.
+// relabel gives a node that was there before the labels and annotations that
+// it lacks.
 func (a *Agent) relabel(ctx context.Context, n *corev1.Node) (*corev1.Node, error) {
-	missing := map[string]string{}
-	for k, v := range a.labels() {
-		if n.Labels[k] != v {
-			missing[k] = v
-		}
-	}
-	if len(missing) == 0 {
+	labels, annotations := missing(n.Labels, a.labels()), missing(n.Annotations, a.cfg.Cloud.annotations())
+	if len(labels)+len(annotations) == 0 {
 		return n, nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": missing}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
 	if err != nil {
 		return nil, err
 	}
 	return a.nodes.Patch(ctx, a.cfg.Name, types.MergePatchType, patch)
+}
+
+// missing is what of want is not in have.
+func missing(have, want map[string]string) map[string]string {
+	out := maps.Clone(want)
+	maps.DeleteFunc(out, func(k, v string) bool { return have[k] == v })
+	return out
 }
 
 func (a *Agent) patch(ctx context.Context, base, want *corev1.Node) (*corev1.Node, error) {

@@ -55,7 +55,7 @@ func conditionOf(res *runtimeapi.StatusResponse, t string) *runtimeapi.RuntimeCo
 // fill writes the node's status as it is now. Conditions of others stay.
 func (a *Agent) fill(ctx context.Context, n *corev1.Node, now time.Time) {
 	s := &n.Status
-	s.Addresses = slices.Clone(a.cfg.Addresses)
+	s.Addresses = a.cfg.Cloud.addresses(s.Addresses, a.cfg.Addresses)
 	s.DaemonEndpoints = corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: a.cfg.Port}}
 	boot := s.NodeInfo.BootID
 	s.NodeInfo = a.cfg.Info

@@ -128,6 +128,23 @@ func (p *Planner) HealthPort(f *rules.Fragment, id string, port int32) {
 	f.Add(healthPorts, rules.Port("tcp", port), p.Kernel.comment(id+" health check node port"), "-j ACCEPT")
 }
 
+// Announced closes addresses of load balancers that a node announces by having
+// them on its interface: there only Services are to answer, and not what listens
+// on all addresses of the machine. Echo and the like may pass.
+func (p *Planner) Announced(addresses []netip.Addr) rules.Fragment {
+	var f rules.Fragment
+	icmp := "icmp"
+	if p.Family == services.IPv6 {
+		icmp = "ipv6-icmp"
+	}
+	for _, a := range addresses {
+		if services.FamilyOf(a) == p.Family {
+			f.Add(externalServices, rules.Dst(rules.Host(a)), "! -p "+icmp, p.Kernel.comment("no Service has this port of a load balancer"), "-j REJECT")
+		}
+	}
+	return f
+}
+
 // Hooks are the places where our chains hang in the system's, in the order
 // they shall stand there.
 func (p *Planner) Hooks() []rules.Hook {

@@ -3,6 +3,7 @@ package ha
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"slices"
@@ -17,7 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
+	"podium/test/e2e/traffic"
 )
+
+var rounds = flag.Int("rounds", len(faults), "how many losses of a control plane there are")
 
 // What the loss of a control plane may cost.
 const (
@@ -50,8 +54,9 @@ spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: http
 var planes = []string{name + "-control-plane", name + "-control-plane2", name + "-control-plane3"}
 
 // TestTheLossOfAControlPlane: a control plane loses its power, another is
-// frozen, another is cut off, each the one that leads. No acknowledged write
-// is lost, no request to a Service fails, and others take over in time.
+// frozen, another is cut off, and so on, each one that leads: the controllers
+// or etcd. No acknowledged write is lost, no request to a Service fails, and
+// others take over in time.
 func TestTheLossOfAControlPlane(t *testing.T) {
 	c := newCluster(t)
 	url := c.app()
@@ -63,28 +68,34 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	w, l := &writer{}, &load{}
+	w, l := &traffic.Writer{}, &traffic.Load{}
+	w.Begin(&round{}) // before the first
 	// A client of its own: what the test asks must not turn it to another server.
 	maps, _ := c.client(c.kubeconfig)
-	running.Go(func() { w.run(ctx, client.For[*corev1.ConfigMap](maps).In("default")) })
-	running.Go(func() { l.run(ctx, url) })
+	running.Go(func() { w.Run(ctx, client.For[*corev1.ConfigMap](maps).In("default")) })
+	running.Go(func() { l.Run(ctx, url) })
 
-	for _, f := range []fault{
-		{name: "stopped", command: []string{"stop", "--now"}, cure: "start", victim: c.manager},
-		{name: "paused", command: []string{"pause"}, cure: "start", victim: c.etcdLeader},
-		{name: "partitioned", command: []string{"partition"}, cure: "heal", victim: c.manager},
-	} {
-		c.survive(f, w)
+	var all figures
+	defer func() { t.Logf("\n%s", all.table()) }()
+	for n := range *rounds {
+		f := faults[n%len(faults)]
+		victim := c.manager
+		if n%2 == 1 {
+			victim = c.etcdLeader
+		}
+		r := c.survive(f, victim(), w, l)
+		t.Logf("round %2d of %d: %s", n+1, *rounds, r)
+		all = append(all, r)
 	}
 	cancel()
 	running.Wait()
 
-	c.nothingLost(w.names())
-	requests, slowest, err := l.result()
+	c.nothingLost(w.Acked())
+	requests, slowest, err := l.Result()
 	if err != nil || requests < 500 {
 		t.Errorf("%d requests to the Service; failed:\n%v", requests, err)
 	}
-	t.Logf("%d writes acknowledged, none lost; %d requests to the Service, the slowest took %v", len(w.names()), requests, slowest.Round(time.Millisecond))
+	t.Logf("%d writes acknowledged; %d requests to the Service, the slowest took %v", len(w.Acked()), requests, slowest.Round(time.Millisecond))
 	c.everyServer(before)
 	if after := c.pods(); !slices.EqualFunc(before, after, samePod) {
 		t.Error("the pods are not those from before, or were restarted")
@@ -96,69 +107,92 @@ type fault struct {
 	name    string
 	command []string
 	cure    string
-	victim  func() string
 }
+
+var faults = []fault{
+	{name: "stopped", command: []string{"stop", "--now"}, cure: "start"},
+	{name: "paused", command: []string{"pause"}, cure: "start"},
+	{name: "partitioned", command: []string{"partition"}, cure: "heal"},
+}
+
+// atLeast is how long a control plane is gone.
+const atLeast = 8 * time.Second
 
 // survive does it, measures, and undoes it. The next one may come when etcd's
 // members are all healthy.
-func (c *cluster) survive(f fault, w *writer) {
+func (c *cluster) survive(f fault, victim string, w *traffic.Writer, l *traffic.Load) *round {
 	c.Helper()
-	victim := f.victim()
-	leader, manager := c.etcdLeader(), c.manager()
+	r := &round{fault: f.name, victim: victim, etcd: c.etcdLeader() == victim}
 	other := planes[(slices.Index(planes, victim)+1)%len(planes)]
-	w.reset()
+	led := c.led(victim)
+	w.Begin(r)
+	asked, failed := l.Counts()
 	begin := time.Now()
 	c.podium(append(append([]string{"cluster", "node"}, f.command...), victim)...)
-	moved := "(it did not lead)"
-	if manager == victim {
-		c.eventually(mostMove+15*time.Second, "the controllers run elsewhere", func(ctx context.Context) error {
-			if holder, err := c.holder(ctx); err != nil || holder == victim {
+	for _, lease := range led {
+		c.eventually(mostMove+15*time.Second, lease+" runs elsewhere", func(ctx context.Context) error {
+			if holder, err := c.holder(ctx, lease); err != nil || holder == victim {
 				return fmt.Errorf("%s leads (%w)", holder, err)
 			}
 			return nil
 		})
-		took := time.Since(begin)
-		moved = took.Round(100 * time.Millisecond).String()
-		if took > mostMove {
-			c.Errorf("%s %s: the controllers' leadership moved after %v: want less than %v", victim, f.name, took, mostMove)
-		}
+		r.moved = time.Since(begin)
 	}
-	pause(c.Context(), time.Until(begin.Add(8*time.Second)))
-	outage := w.outage()
-	if outage > mostOutage {
-		c.Errorf("%s %s: nothing could be written for %v: want less than %v", victim, f.name, outage, mostOutage)
+	if r.moved > mostMove {
+		c.Errorf("%s %s: leadership of %v moved after %v: want less than %v", victim, f.name, led, r.moved, mostMove)
 	}
-	w.reset()
+	traffic.Pause(c.Context(), time.Until(begin.Add(atLeast)))
+	if r.outage = w.Outage(); r.outage > mostOutage {
+		c.Errorf("%s %s: nothing could be written for %v: want less than %v", victim, f.name, r.outage, mostOutage)
+	}
+	w.Reset()
 	c.podium("cluster", "node", f.cure, victim)
-	back := c.eventually(time.Minute, victim+" is back", func(ctx context.Context) error {
+	r.back = c.eventually(time.Minute, victim+" is back", func(ctx context.Context) error {
 		_, err := c.members(ctx, other)
 		return errors.Join(err, c.nodeReady(ctx, victim))
 	})
-	returning := w.outage()
-	if returning > mostOutage {
-		c.Errorf("%s came back from being %s, and nothing could be written for %v", victim, f.name, returning)
+	if r.returning = w.Outage(); r.returning > mostOutage {
+		c.Errorf("%s came back from being %s, and nothing could be written for %v", victim, f.name, r.returning)
 	}
-	c.Logf("%-20s %-12s etcd's leader: %-5t no write acknowledged for %5v; leadership moved in %s; all healthy %v after it was back, meanwhile no write for %v",
-		victim, f.name, leader == victim, outage.Round(10*time.Millisecond), moved, back.Round(100*time.Millisecond), returning.Round(10*time.Millisecond))
+	r.requests, r.failed = l.Counts()
+	r.requests, r.failed = r.requests-asked, r.failed-failed
+	return r
 }
 
-// holder is the control plane whose kube-controller-manager leads.
-func (c *cluster) holder(ctx context.Context) (string, error) {
-	lease, err := client.For[*coordinationv1.Lease](c.api).In("kube-system").Get(ctx, "kube-controller-manager")
-	if err != nil || lease.Spec.HolderIdentity == nil {
-		return "", fmt.Errorf("nobody holds the lease (%w)", err)
+// led are the daemons whose leader is on a control plane.
+func (c *cluster) led(victim string) (leases []string) {
+	c.Helper()
+	for _, lease := range []string{"kube-controller-manager", "kube-scheduler"} {
+		if c.leader(lease) == victim {
+			leases = append(leases, lease)
+		}
 	}
-	node, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+	return leases
+}
+
+// holder is the control plane on which the one of a daemon's replicas is that
+// leads.
+func (c *cluster) holder(ctx context.Context, lease string) (string, error) {
+	l, err := client.For[*coordinationv1.Lease](c.api).In("kube-system").Get(ctx, lease)
+	if err != nil || l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
+		return "", fmt.Errorf("nobody holds %s (%w)", lease, err)
+	}
+	node, _, _ := strings.Cut(*l.Spec.HolderIdentity, "_")
 	return node, nil
 }
 
-func (c *cluster) manager() (node string) {
+func (c *cluster) leader(lease string) (node string) {
 	c.Helper()
-	c.eventually(20*time.Second, "a kube-controller-manager leads", func(ctx context.Context) (err error) {
-		node, err = c.holder(ctx)
+	c.eventually(20*time.Second, "one leads: "+lease, func(ctx context.Context) (err error) {
+		node, err = c.holder(ctx, lease)
 		return err
 	})
 	return node
+}
+
+func (c *cluster) manager() string {
+	c.Helper()
+	return c.leader("kube-controller-manager")
 }
 
 func (c *cluster) etcdLeader() (node string) {
@@ -187,7 +221,7 @@ func (c *cluster) app() string {
 	}
 	i := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
 	url := "http://" + net.JoinHostPort(node.Status.Addresses[i].Address, strconv.Itoa(int(svc.Spec.Ports[0].NodePort))) + "/"
-	c.eventually(20*time.Second, "the Service answers", func(ctx context.Context) error { return ask(ctx, url) })
+	c.eventually(20*time.Second, "the Service answers", func(ctx context.Context) error { return traffic.Ask(ctx, url) })
 	return url
 }
 
@@ -241,12 +275,14 @@ func (c *cluster) everyServer(pods []*corev1.Pod) {
 	}
 }
 
-// nothingLost looks for all that was acknowledged, by every server.
-func (c *cluster) nothingLost(acked []string) {
+// nothingLost looks for all that was acknowledged, by every server, and counts
+// what is missing for the round in which it was written.
+func (c *cluster) nothingLost(acked []traffic.Written) {
 	c.Helper()
 	if len(acked) < 500 {
 		c.Errorf("only %d writes were acknowledged", len(acked))
 	}
+	lost := map[traffic.Written]bool{}
 	for _, server := range c.servers {
 		api, _ := c.client(c.only(server))
 		list, err := client.For[*corev1.ConfigMap](api).In("default").List(c.Context(), metav1.ListOptions{LabelSelector: "by=writer"})
@@ -257,11 +293,15 @@ func (c *cluster) nothingLost(acked []string) {
 		for _, m := range list.Items {
 			have[m.Name] = true
 		}
-		for _, name := range acked {
-			if !have[name] {
-				c.Errorf("%s was acknowledged, and %s does not know it", name, server)
+		for _, write := range acked {
+			if !have[write.Name] {
+				c.Errorf("%s was acknowledged, and %s does not know it", write.Name, server)
+				lost[write] = true
 			}
 		}
 		api.CloseIdle()
+	}
+	for write := range lost {
+		write.During.(*round).lost++
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
 )
@@ -20,8 +21,8 @@ func TestSharedKeysGoWithTheirToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := regexp.MustCompile(`--token (\w{6})\.`).FindStringSubmatch(command)
-	if token == nil || !regexp.MustCompile(`--control-plane --certificate-key [0-9a-f]{64}$`).MatchString(command) {
+	token := regexp.MustCompile(`^echo (\w{6})\.\w{16} [0-9a-f]{64} \| podium join .* --token-file - --control-plane --certificate-key-file -$`).FindStringSubmatch(command)
+	if token == nil {
 		t.Fatalf("this is no command by which a control plane joins: %d bytes", len(command))
 	}
 	secrets := client.For[*corev1.Secret](the.client(t)).In("kube-system")
@@ -43,4 +44,23 @@ func TestSharedKeysGoWithTheirToken(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Whoever is on the host, or on a node, reads the arguments of all processes.
+func TestTokensAreNotAmongArguments(t *testing.T) {
+	if joins := whileCreated.With("podium join "); len(joins) == 0 {
+		t.Error("no node was seen to join")
+	}
+	tokens, err := client.For[*corev1.Secret](the.client(t)).In("kube-system").List(t.Context(), metav1.ListOptions{FieldSelector: "type=bootstrap.kubernetes.io/token"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tokens.Items) < 2 { // of init, of the workers' join
+		t.Errorf("there are %d tokens", len(tokens.Items))
+	}
+	for _, s := range tokens.Items {
+		for _, command := range whileCreated.With(string(s.Data["token-secret"])) {
+			t.Errorf("everybody has read the token %s in the arguments of %s", s.Data["token-id"], command[:min(60, len(command))])
+		}
+	}
 }

@@ -2,11 +2,13 @@ package multinode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
@@ -100,12 +102,35 @@ func TestALostWorkersPodsMove(t *testing.T) {
 	})
 }
 
-// A worker is cut off: what runs on it goes on and nothing takes its name
-// elsewhere; healed, it is what it was.
+// named is a pod that runs what can be told apart in a node's list of
+// processes, and leaves a lost node in seconds: as far as the API goes.
+const named = `
+apiVersion: v1
+kind: Pod
+metadata: {name: named}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 1
+  tolerations:
+  - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 1}
+  containers: [{name: c, image: "localhost/podium/busybox:v1", imagePullPolicy: Never, command: [sleep, "424242"]}]
+`
+
+// runs says whether that pod's container does on a node, cut off or not.
+func runs(ctx context.Context, node string) (bool, error) {
+	out, err := docker(ctx, "exec", node, "sh", "-c", "pgrep -fc '^sleep 424242' || true")
+	return out != "0", err
+}
+
+// A worker is cut off. What tolerates that goes on there, and is what it was
+// when the worker is healed. What does not is told to end, but its name is
+// taken until the worker has ended it: whoever makes it anew without pause gets
+// it elsewhere only then, and the pod of that name never runs twice.
 func TestAPartitionedWorkerComesBack(t *testing.T) {
 	s := the.space(t)
 	s.apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sh", "-c", "while true; do date +%s; sleep 1; done"))
-	before := s.ready("fixed")
+	s.apply(fmt.Sprintf(named, worker2))
+	before, first := s.ready("fixed"), s.ready("named")
 	s.podium(t, "cluster", "node", "partition", worker2)
 	t.Cleanup(func() {
 		if _, err := the.try(context.Background(), "", "cluster", "node", "heal", worker2); err != nil {
@@ -113,6 +138,7 @@ func TestAPartitionedWorkerComesBack(t *testing.T) {
 		}
 		s.nodeIs(worker2, true, time.Minute)
 	})
+	again := s.makeAgain(first, worker1)
 	s.nodeIs(worker2, false, lost)
 	eventually(t, 10*time.Second, "its pods count as unready", func(ctx context.Context) error {
 		p, err := s.pods.Get(ctx, "fixed")
@@ -126,9 +152,24 @@ func TestAPartitionedWorkerComesBack(t *testing.T) {
 		}
 		return fmt.Errorf("conditions: %+v", p.Status.Conditions)
 	})
+	eventually(t, 20*time.Second, "the one that does not tolerate it is told to end", func(ctx context.Context) error {
+		p, err := s.pods.Get(ctx, "named")
+		if err == nil && (p.UID != first.UID || p.DeletionTimestamp == nil) {
+			err = fmt.Errorf("it is %s (at first %s), to end at %v", p.UID, first.UID, p.DeletionTimestamp)
+		}
+		return err
+	})
 	running, err := docker(t.Context(), "exec", worker2, "sh", "-c", "ctr -n k8s.io tasks ls | grep -c RUNNING")
 	if err != nil || running == "0" {
 		t.Errorf("on the node that is cut off %s containers run, %v: they must go on", running, err)
+	}
+	if still, err := runs(t.Context(), worker2); err != nil || !still {
+		t.Errorf("the pod that must end does so without having been told (%v)", err)
+	}
+	select {
+	case err := <-again:
+		t.Errorf("the name was free before the node had ended the pod (%v)", err)
+	default:
 	}
 	s.podium(t, "cluster", "node", "heal", worker2)
 	s.nodeIs(worker2, true, time.Minute)
@@ -136,6 +177,43 @@ func TestAPartitionedWorkerComesBack(t *testing.T) {
 	if after.UID != before.UID || after.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the pod is another (%s, before %s) or was restarted %d times", after.UID, before.UID, after.Status.ContainerStatuses[0].RestartCount)
 	}
+	if err := <-again; err != nil {
+		t.Fatal(err)
+	}
+	if p := s.ready("named"); p.UID == first.UID || p.Spec.NodeName != worker1 {
+		t.Errorf("the pod made anew is %s (before %s) on %s", p.UID, first.UID, p.Spec.NodeName)
+	}
+}
+
+// makeAgain makes a pod anew on another node as soon as its name is free. It
+// says so when the new one runs, and what went wrong: that both did.
+func (s *space) makeAgain(first *corev1.Pod, node string) <-chan error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
+	s.t.Cleanup(cancel)
+	result := make(chan error, 1)
+	next := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: first.Name}, Spec: *first.Spec.DeepCopy()}
+	next.Spec.NodeName = node
+	go func() {
+		for {
+			_, err := s.pods.Create(ctx, next)
+			if err != nil && !apierrors.IsAlreadyExists(err) {
+				result <- err
+				return
+			}
+			// The new one first: the old one does not start again in between.
+			there, err := runs(ctx, node)
+			if err == nil && !there {
+				continue
+			}
+			still, err2 := runs(ctx, first.Spec.NodeName)
+			if still {
+				err = fmt.Errorf("pod %s runs on %s and on %s", first.Name, first.Spec.NodeName, node)
+			}
+			result <- errors.Join(err, err2)
+			return
+		}
+	}()
+	return result
 }
 
 // A frozen worker is lost like a dead one, and thaws as if nothing had been.

@@ -31,7 +31,7 @@ func (c *cluster) traces(ctx context.Context) (t traces, err error) {
 	t.nodes = ask("ps", "--all", "--filter", t.label, "--format", "{{.Names}}")
 	t.networks = ask("network", "ls", "--filter", t.label, "--format", "{{.ID}}")
 	t.volumes = ask(append([]string{"inspect", "--format", `{{range .Mounts}}{{if eq .Type "volume"}}{{.Name}} {{end}}{{end}}`}, t.nodes...)...)
-	t.addresses = ask(append([]string{"inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"}, t.nodes...)...)
+	t.addresses = ask(append([]string{"inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{.GlobalIPv6Address}} {{end}}"}, t.nodes...)...)
 	for _, id := range t.networks {
 		t.bridges = append(t.bridges, "br-"+id)
 		t.addresses = append(t.addresses, ask("network", "inspect", "--format", "{{range .IPAM.Config}}{{.Subnet}} {{end}}", id)...)
@@ -88,8 +88,8 @@ func (t traces) left(ctx context.Context) error {
 // speaks says whether a rule is about the cluster.
 func (t traces) speaks(rule string) bool {
 	words := strings.FieldsFunc(rule, func(r rune) bool { return r == ' ' || r == ':' })
-	for _, w := range words {
-		w = strings.TrimSuffix(w, "/32")
+	for _, w := range append(words, strings.Fields(rule)...) { // IPv6 addresses have colons of their own
+		w = strings.TrimSuffix(strings.TrimSuffix(w, "/32"), "/128")
 		for _, name := range append(t.addresses, t.bridges...) {
 			if w == name {
 				return true

@@ -15,6 +15,7 @@ import (
 	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/scheme"
+	"podium/test/e2e/arguments"
 )
 
 // mainCluster is the one that most tests share: a control plane and two workers.
@@ -29,6 +30,9 @@ const (
 
 // the is that cluster.
 var the *cluster
+
+// whileCreated is what processes had among their arguments while it was made.
+var whileCreated *arguments.Watch
 
 // cluster is one made by `podium cluster create`.
 type cluster struct {
@@ -61,6 +65,7 @@ func withCluster(tests func() int) (code int, err error) {
 	the = &cluster{root: root, name: mainCluster, kubeconfig: filepath.Join(dir, "kubeconfig")}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
+	whileCreated = arguments.Start()
 	out, err := the.try(ctx, "", "cluster", "create", the.name, "--workers", "2", "--wait", "3m", "-v", "--retain")
 	fmt.Println(out)
 	if err != nil && strings.Contains(err.Error(), "already") {

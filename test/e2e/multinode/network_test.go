@@ -118,9 +118,13 @@ func (s *space) rolledOut(deployment string) {
 
 // get asks a web server, each time on a new connection.
 func get(ctx context.Context, host string, port int) (string, error) {
+	return fetch(ctx, "http://"+net.JoinHostPort(host, strconv.Itoa(port))+"/")
+}
+
+func fetch(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, strconv.Itoa(port))+"/", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}

@@ -5,29 +5,32 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"podium/test/e2e/blank"
+	"podium/test/e2e/page"
 )
 
 // TestPackage installs it on a blank machine, changes a configuration file,
 // upgrades, removes and purges it.
 func TestPackage(t *testing.T) {
 	image, deb := needs(t)
-	m := boot(t, image, network(t), "blank")
+	m := blank.Boot(t, image, blank.Network(t), "blank")
 	before := files(m)
-	m.put(deb, "/podium.deb")
-	m.run(`dpkg -i /podium.deb`)
-	m.run(`for program in podium etcd etcdutl kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy; do $program --help >/dev/null 2>&1 || $program version >/dev/null; done
+	m.Put(deb, "/podium.deb")
+	m.Run(`dpkg -i /podium.deb`)
+	m.Run(`for program in podium etcd etcdutl kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy; do $program --help >/dev/null 2>&1 || $program version >/dev/null; done
 		podium version --client
 		test -s /usr/share/bash-completion/completions/podium
 		dpkg -L podium | grep -q /usr/share/man/man1/podium-init.1.gz
 		systemctl start kubelet
 		never systemctl is-active kubelet`) // its condition is not met
-	m.refused(`podium certs check`, "in no cluster")
+	m.Refused(`podium certs check`, "in no cluster")
 
 	// The next version, with a configuration file that an operator has changed.
 	next := filepath.Join(t.TempDir(), "next.deb")
 	repack(t, deb, next)
-	m.put(next, "/next.deb")
-	m.run(`sed -i 's/^ARGS=.*/ARGS="-v=4"/' /etc/default/kubelet
+	m.Put(next, "/next.deb")
+	m.Run(`sed -i 's/^ARGS=.*/ARGS="-v=4"/' /etc/default/kubelet
 		podium init --control-plane-placement shared
 		before=$(systemctl show -p MainPID --value kubelet)
 		dpkg -i /next.deb
@@ -35,19 +38,20 @@ func TestPackage(t *testing.T) {
 		test "$before" != "$(systemctl show -p MainPID --value kubelet)"
 		export KUBECONFIG=/etc/podium/admin.conf
 		podium wait node --all --for condition=Ready --timeout 60s
+		systemctl is-active podium-certs.timer
 		dpkg-query -W -f '${Version}' podium | grep -q '+next$'`)
-	m.run(`dpkg -r podium; test -e /etc/default/kubelet; test -e /etc/podium/pki/ca.key
-		never pgrep -x etcd; never pgrep -x kubelet; never pgrep -x kube-proxy`)
-	m.run(`dpkg -P podium; test ! -e /etc/podium; test ! -e /var/lib/podium; test ! -e /etc/default/kubelet
-		never 'iptables-save | grep KUBE'; never "ls /etc/systemd/system/multi-user.target.wants | grep -E 'kube|etcd'"`)
+	m.Run(`dpkg -r podium; test -e /etc/default/kubelet; test -e /etc/podium/pki/ca.key
+		never pgrep -x etcd; never pgrep -x kubelet; never pgrep -x kube-proxy; never systemctl is-active podium-certs.timer`)
+	m.Run(`dpkg -P podium; test ! -e /etc/podium; test ! -e /var/lib/podium; test ! -e /etc/default/kubelet
+		never 'iptables-save | grep KUBE'; never "ls /etc/systemd/system/*.wants | grep -E 'kube|etcd|podium'"`)
 	if left := strings.ReplaceAll(diff(before, files(m)), "/podium.deb\n", ""); strings.ReplaceAll(left, "/next.deb\n", "") != "" {
 		t.Errorf("purging leaves behind:\n%s", left)
 	}
 }
 
 // files are all that packages and programs could leave in places that stay.
-func files(m *machine) string {
-	return docker(m.T, "exec", m.name, "sh", "-c", `find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/lib -o -path /var/log -o -path /var/cache \) -prune -o -type f -print | sort`)
+func files(m *page.Operator) string {
+	return m.Ask(`find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/lib -o -path /var/log -o -path /var/cache \) -prune -o -type f -print | sort`)
 }
 
 // diff are the lines of b that are not in a.
@@ -68,7 +72,7 @@ func diff(a, b string) string {
 // repack makes a package that differs in its version alone.
 func repack(t *testing.T, from, to string) {
 	t.Helper()
-	script := `dpkg-deb -R "$1" x && sed -i '/^Version:/s/$/+next/' x/DEBIAN/control && dpkg-deb --root-owner-group -Zxz -z1 -b x "$2"`
+	script := `dpkg-deb -R "$1" x && sed -i '/^Version:/s/$/+next/' x/DEBIAN/control && dpkg-deb --root-owner-group -Zzstd -z3 -b x "$2"`
 	cmd := exec.Command("bash", "-e", "-c", script, "bash", abs(t, from), to)
 	cmd.Dir = t.TempDir()
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -3,8 +3,10 @@ package noderestriction
 import (
 	"context"
 	"strings"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +15,7 @@ import (
 
 	"podium/pkg/apiserver/admission"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/client/upgradelock"
 	"podium/pkg/scheme"
 )
 
@@ -158,10 +161,30 @@ func (r *rules) token() error {
 
 func (r *rules) lease() error {
 	switch {
+	case r.Namespace == upgradelock.Namespace && r.Name == upgradelock.Name:
+		return r.turn()
 	case r.Namespace != corev1.NamespaceNodeLease:
 		return r.no("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
 	case r.Name != r.node:
 		return r.no("can only access node lease with the same name as the requesting node")
+	}
+	return nil
+}
+
+// turn: a node takes the lock of upgrades for itself and gives it back, and
+// does neither for another.
+func (r *rules) turn() error {
+	next, ok := r.Object.(*coordinationv1.Lease)
+	if !ok {
+		return r.no("node %q is not allowed to delete the lease %q", r.node, r.Name)
+	}
+	if h := next.Spec.HolderIdentity; h != nil && *h != "" && *h != r.node {
+		return r.no("node %q can only take the lease %q for itself", r.node, r.Name)
+	}
+	if old, ok := r.Old.(*coordinationv1.Lease); ok {
+		if h := upgradelock.Holder(old, time.Now()); h != "" && h != r.node {
+			return r.no("the lease %q is held by %q", r.Name, h)
+		}
 	}
 	return nil
 }

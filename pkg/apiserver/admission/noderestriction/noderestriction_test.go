@@ -2,8 +2,10 @@ package noderestriction_test
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -12,11 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/apiserver/admission"
 	"podium/pkg/apiserver/admission/noderestriction"
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/client/addresslease"
 	"podium/pkg/scheme"
 )
 
@@ -81,6 +85,11 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 	}
 	lease := func(ns, name string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	}
+	turn := func(holder string, since time.Duration) *coordinationv1.Lease {
+		l, seconds, at := lease("kube-system", "podium-upgrade"), int32(60), metav1.NewMicroTime(time.Now().Add(-since))
+		l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &at}
+		return l
 	}
 	tainted := node("a")
 	tainted.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
@@ -150,10 +159,17 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 		"a token of any pod of the name": {admission.Create, "serviceaccounts/token", "sa", nil, nil, without, "without a uid"},
 		"a token of no pod":              {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("ghost"), "not found"},
 
-		"its lease":          {admission.Update, "leases", "a", lease("kube-node-lease", "a"), lease("kube-node-lease", "a"), nil, ""},
-		"another's lease":    {admission.Update, "leases", "b", lease("kube-node-lease", "b"), lease("kube-node-lease", "b"), nil, "same name as the requesting node"},
-		"the leader's lease": {admission.Update, "leases", "a", lease("kube-system", "a"), lease("kube-system", "a"), nil, `"kube-node-lease" system namespace`},
-		"what else there is": {admission.Create, "events", "e", nil, &corev1.Event{}, nil, ""},
+		"its lease":                 {admission.Update, "leases", "a", lease("kube-node-lease", "a"), lease("kube-node-lease", "a"), nil, ""},
+		"another's lease":           {admission.Update, "leases", "b", lease("kube-node-lease", "b"), lease("kube-node-lease", "b"), nil, "same name as the requesting node"},
+		"the leader's lease":        {admission.Update, "leases", "a", lease("kube-system", "a"), lease("kube-system", "a"), nil, `"kube-node-lease" system namespace`},
+		"its turn, the first":       {admission.Create, "leases", "podium-upgrade", nil, turn("a", 0), nil, ""},
+		"its turn, given back":      {admission.Update, "leases", "podium-upgrade", turn("a", 0), turn("", 0), nil, ""},
+		"its turn, after another's": {admission.Update, "leases", "podium-upgrade", turn("b", 2*time.Minute), turn("a", 0), nil, ""},
+		"another's turn":            {admission.Update, "leases", "podium-upgrade", turn("b", time.Second), turn("a", 0), nil, `is held by "b"`},
+		"another's turn, ended":     {admission.Update, "leases", "podium-upgrade", turn("b", time.Second), turn("", 0), nil, `is held by "b"`},
+		"a turn for another":        {admission.Update, "leases", "podium-upgrade", turn("", 0), turn("b", 0), nil, "only take the lease"},
+		"away with the turns":       {admission.Delete, "leases", "podium-upgrade", turn("a", 0), nil, nil, "not allowed to delete"},
+		"what else there is":        {admission.Create, "events", "e", nil, &corev1.Event{}, nil, ""},
 	} {
 		resource, sub, _ := strings.Cut(row.resource, "/")
 		a := &admission.Attributes{Operation: row.op, Kind: kinds[resource], Subresource: sub, Name: row.name, Old: row.old, Object: row.new, Body: row.body,
@@ -186,17 +202,37 @@ func TestWhatAProxyMayWrite(t *testing.T) {
 		op                        admission.Operation
 		resource, namespace, name string
 		allowed                   bool
+		change                    func(*coordinationv1.Lease) // of an update, what it changes
 	}{
-		"its lease":               {admission.Create, "leases", "kube-system", "kube-proxy-a", true},
-		"its last word":           {admission.Delete, "leases", "kube-system", "kube-proxy-a", true},
-		"the scheduler's":         {admission.Update, "leases", "kube-system", "kube-scheduler", false},
-		"away with the leader's":  {admission.Delete, "leases", "kube-system", "kube-controller-manager", false},
-		"a lease without a name":  {admission.Create, "leases", "kube-system", "", false},
-		"a node's, by its prefix": {admission.Update, "leases", "kube-node-lease", "kube-proxy-a", false},
-		"what a role allows":      {admission.Create, "events", "default", "e", true},
+		"its lease":               {admission.Create, "leases", "kube-system", "kube-proxy-a", true, nil},
+		"its last word":           {admission.Delete, "leases", "kube-system", "kube-proxy-a", true, nil},
+		"the scheduler's":         {admission.Update, "leases", "kube-system", "kube-scheduler", false, nil},
+		"away with the leader's":  {admission.Delete, "leases", "kube-system", "kube-controller-manager", false, nil},
+		"a lease without a name":  {admission.Create, "leases", "kube-system", "", false, nil},
+		"a node's, by its prefix": {admission.Update, "leases", "kube-node-lease", "kube-proxy-a", false, nil},
+		"what a role allows":      {admission.Create, "events", "default", "e", true, nil},
+		"who has an address":      {admission.Update, "leases", "kube-system", "load-balancer-10.0.0.1", true, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = new("a") }},
+		"whose the address is": {admission.Update, "leases", "kube-system", "load-balancer-10.0.0.1", false, func(l *coordinationv1.Lease) {
+			l.Annotations = map[string]string{"podium.dev/service": "mine/web"}
+		}},
+		"that it is in use again":    {admission.Update, "leases", "kube-system", "load-balancer-10.0.0.1", false, func(l *coordinationv1.Lease) { l.Annotations = nil }},
+		"an address out of sight":    {admission.Update, "leases", "kube-system", "load-balancer-10.0.0.1", false, func(l *coordinationv1.Lease) { l.Labels = map[string]string{} }},
+		"an owner of the address":    {admission.Update, "leases", "kube-system", "load-balancer-10.0.0.1", false, func(l *coordinationv1.Lease) { l.OwnerReferences = []metav1.OwnerReference{{Name: "gone"}} }},
+		"one more address":           {admission.Create, "leases", "kube-system", "load-balancer-10.0.0.1", false, nil},
+		"no address any more":        {admission.Delete, "leases", "kube-system", "load-balancer-10.0.0.1", false, nil},
+		"an address of its own room": {admission.Update, "leases", "default", "load-balancer-10.0.0.1", false, nil},
 	} {
 		for _, user := range []string{"system:kube-proxy", "system:serviceaccount:kube-system:kube-proxy"} {
 			a := &admission.Attributes{Operation: row.op, Kind: kinds[row.resource], Namespace: row.namespace, Name: row.name, User: &request.User{Name: user}}
+			if row.op == admission.Update {
+				old := addresslease.New(netip.MustParseAddr("10.0.0.1"), types.NamespacedName{Namespace: "shop", Name: "web"})
+				addresslease.Close(old)
+				now := old.DeepCopy()
+				if row.change != nil {
+					row.change(now)
+				}
+				a.Old, a.Object = old, now
+			}
 			if err := noderestriction.New(stored{})(t.Context(), a); (err == nil) != row.allowed || err != nil && !apierrors.IsForbidden(err) {
 				t.Errorf("%s, as %s: %v", name, user, err)
 			}

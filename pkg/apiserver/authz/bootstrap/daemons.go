@@ -9,6 +9,7 @@ import (
 const (
 	scheduler         = "system:kube-scheduler"
 	controllerManager = "system:kube-controller-manager"
+	cloudManager      = "system:cloud-controller-manager"
 	proxy             = "system:kube-proxy"
 )
 
@@ -48,14 +49,30 @@ func (p *Policy) daemons() {
 		rule("create", "core", "serviceaccounts/token"))
 	p.leader("kube-controller-manager", controllerManager)
 
+	// The same where there is a cloud. It draws the tokens of its own
+	// controllers only. Before it takes an address from a Service it asks whether
+	// that is gone.
+	p.clusterRoleFor("system:cloud-controller-manager", users(cloudManager),
+		rule("list watch", "core", "nodes services"),
+		rule("get", "core", "services"),
+		delegate("authentication.k8s.io", "tokenreviews"),
+		delegate("authorization.k8s.io", "subjectaccessreviews"))
+	p.roleFor(system, "system:cloud-controller-identities", users(cloudManager),
+		rule("create", "core", "serviceaccounts"),
+		of(rule("create", "core", "serviceaccounts/token"), "cloud-node-controller", "route-controller", "service-controller"))
+	p.roleFor(system, "system:load-balancer-addresses", users(cloudManager),
+		rule("create delete get list update", "coordination.k8s.io", "leases"))
+	p.leader("cloud-controller-manager", cloudManager)
+
 	p.clusterRoleFor("system:node-proxier", users(proxy),
 		rule("list watch", "core", "nodes services"),
-		rule("list watch", "discovery.k8s.io", "endpointslices"))
-	// Its Lease tells kubelets how far its rules are. On machines that joined,
-	// kube-proxy is a service account. NodeRestriction keeps both from the
-	// Leases of others.
+		rule("list watch", "discovery.k8s.io", "endpointslices"),
+		events())
+	// Its Lease tells kubelets how far its rules are, and those of addresses say
+	// which node announces them. On machines that joined, kube-proxy is a service
+	// account. NodeRestriction keeps both from the Leases of others.
 	p.roleFor(system, "system:node-proxier", append(users(proxy), account("kube-proxy")...),
-		rule("create delete get update", "coordination.k8s.io", "leases"))
+		rule("create delete get list update watch", "coordination.k8s.io", "leases"))
 
 	// Kubelets are allowed by the Node authorizer, which looks at the object,
 	// too; the role is bound to nobody.
@@ -81,6 +98,7 @@ func Node() []rbacv1.PolicyRule {
 		rule("patch", "core", "nodes/status"),
 		events(),
 		rule("delete get list watch", "core", "pods"),
+		rule("create", "core", "pods/eviction"),
 		rule("patch", "core", "pods/status"),
 		rule("get", "core", "configmaps secrets"),
 		rule("create", "core", "serviceaccounts/token"),
@@ -104,6 +122,11 @@ func (p *Policy) controllers() {
 			of(rule("sign", "certificates.k8s.io", "signers"), "kubernetes.io/kube-apiserver-client", "kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving", "kubernetes.io/legacy-unknown"),
 			rule("create", "authorization.k8s.io", "subjectaccessreviews"),
 		}},
+		{"cloud-node-controller", []rbacv1.PolicyRule{
+			rule("delete patch", "core", "nodes"),
+			rule("patch", "core", "nodes/status"),
+			events(),
+		}},
 		{"clusterrole-aggregation-controller", []rbacv1.PolicyRule{
 			rule("escalate patch", "rbac.authorization.k8s.io", "clusterroles"),
 		}},
@@ -119,6 +142,10 @@ func (p *Policy) controllers() {
 		}},
 		{"endpointslice-controller", []rbacv1.PolicyRule{
 			rule("create delete get update", "discovery.k8s.io", "endpointslices"),
+			events(),
+		}},
+		{"endpointslicemirroring-controller", []rbacv1.PolicyRule{
+			rule("create delete update", "discovery.k8s.io", "endpointslices"),
 			events(),
 		}},
 		// Owners and owned things are of any kind.
@@ -151,7 +178,12 @@ func (p *Policy) controllers() {
 			rule("get", "core", "serviceaccounts"),
 			rule("delete list update watch", "core", "secrets"),
 		}},
+		{"route-controller", []rbacv1.PolicyRule{rule("patch", "core", "nodes/status"), events()}},
 		{"service-account-controller", []rbacv1.PolicyRule{rule("create", "core", "serviceaccounts")}},
+		{"service-controller", []rbacv1.PolicyRule{
+			rule("patch", "core", "services services/status"),
+			events(),
+		}},
 	} {
 		p.clusterRoleFor("system:controller:"+c.account, account(c.account), c.rules...)
 	}

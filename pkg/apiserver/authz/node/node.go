@@ -12,6 +12,7 @@ import (
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/authz/rbac"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/client/upgradelock"
 )
 
 // Authorizer decides on kubelets' requests.
@@ -101,9 +102,10 @@ func (a *Authorizer) foreignPod(node string, info *request.Info) string {
 }
 
 // foreignLease: a node has one Lease, of its own name; it may see those of the
-// proxies, which are in kube-system.
+// proxies, which are in kube-system, and take that of upgrades there, when
+// NodeRestriction finds it free.
 func foreignLease(node string, info *request.Info) string {
-	if info.Verb == "list" && info.Namespace == metav1.NamespaceSystem {
+	if info.Namespace == metav1.NamespaceSystem && (info.Verb == "list" || info.Name == upgradelock.Name) {
 		return ""
 	}
 	switch {

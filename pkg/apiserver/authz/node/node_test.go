@@ -110,6 +110,12 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/b", "can only access node lease with the same name as the requesting node", false},
 		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a", `can only access leases in the "kube-node-lease" system namespace`, false},
 		{"GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", "", true},
+		{"GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/podium-upgrade", "", true},
+		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/podium-upgrade", "", true},
+		{"DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/podium-upgrade", "", false},
+		{"POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", `can only access leases in the "kube-node-lease" system namespace`, false},
+		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/podium-upgrade", `can only access leases in the "kube-node-lease" system namespace`, false},
+		{"POST", "/api/v1/namespaces/ns/pods/mine/eviction", "", true},
 		{"GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "", false},
 		{"GET", "/metrics", "", false},
 	} {

@@ -1,13 +1,10 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,19 +12,16 @@ import (
 
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/apiserver/webhook"
 	"podium/pkg/client/answers"
-	"podium/pkg/client/kubeconfig"
 )
 
 // What a question may cost.
+var bounds = webhook.Bounds{Within: 10 * time.Second, Tries: 3, Pause: 500 * time.Millisecond, AtOnce: 200}
+
 const (
-	within      = 10 * time.Second // with all attempts
-	attempts    = 3
-	firstPause  = 500 * time.Millisecond
-	maxAtOnce   = 200
-	maxAnswer   = 1 << 20 // bytes
-	maxQuestion = 10_000  // bytes: a longer one is asked, but not remembered
-	maxAnswers  = 8192    // are remembered
+	maxQuestion = 10_000 // bytes: a longer one is asked, but not remembered
+	maxAnswers  = 8192   // are remembered
 )
 
 // Config says where the webhook is and how long its answers hold.
@@ -43,11 +37,8 @@ type Config struct {
 // opinion: the next is asked, and if there is none the request is refused.
 type Authorizer struct {
 	cfg     Config
-	url     string
-	token   func() (string, error)
-	client  *http.Client
+	service *webhook.Service
 	cache   *answers.Cache[string, answer]
-	places  chan struct{}
 	metrics *metrics
 }
 
@@ -59,28 +50,20 @@ type answer struct {
 
 // New reads the file.
 func New(cfg Config) (*Authorizer, error) {
-	file, err := kubeconfig.Load(cfg.File)
+	to, err := webhook.Load(cfg.File)
 	if err != nil {
 		return nil, fmt.Errorf("authorization webhook: %w", err)
 	}
-	to, _, err := file.Client("")
+	service, err := webhook.New(to, bounds)
 	if err != nil {
 		return nil, fmt.Errorf("authorization webhook: %w", err)
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	if to.TLS != nil {
-		transport.TLSClientConfig = to.TLS
-	}
 	return &Authorizer{
-		cfg: cfg, url: to.Servers[0], token: to.Token,
-		client: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse // a question goes to whom it was meant for
-		}},
+		cfg: cfg, service: service,
 		cache:   answers.New[string, answer](maxAnswers, cfg.Now),
-		places:  make(chan struct{}, maxAtOnce),
 		metrics: newMetrics(cfg.Registry),
 	}, nil
 }
@@ -123,73 +106,16 @@ func (a *Authorizer) remember(question string, decision authz.Decision, reason s
 	}
 }
 
-var errBusy = errors.New("too many questions are open")
-
-// ask sends the question, again when the webhook could not be reached.
 func (a *Authorizer) ask(ctx context.Context, question []byte) (*authorizationv1.SubjectAccessReviewStatus, error) {
-	select {
-	case a.places <- struct{}{}:
-		defer func() { <-a.places }()
-	default:
-		return nil, errBusy
-	}
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	pause := firstPause
-	for n := 1; ; n++ {
-		status, again, err := a.once(ctx, question)
-		if err == nil || !again || n == attempts {
-			return status, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
-		}
-		pause = pause * 3 / 2
-	}
-}
-
-// once sends the question; again says that another attempt may help.
-func (a *Authorizer) once(ctx context.Context, question []byte) (status *authorizationv1.SubjectAccessReviewStatus, again bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url, bytes.NewReader(question))
+	answer, err := a.service.Post(ctx, question)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	if a.token != nil {
-		token, err := a.token()
-		if err != nil {
-			return nil, false, err
-		}
-		if token != "" {
-			req.Header.Set("Authorization", "Bearer "+token)
-		}
-	}
-	resp, err := a.client.Do(req)
-	if err != nil {
-		return nil, true, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return nil, true, err
-	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
-		return nil, true, fmt.Errorf("the webhook answers %s", resp.Status)
-	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
-		return nil, false, fmt.Errorf("the webhook answers %s", resp.Status)
-	}
-	status, err = read(body)
-	return status, false, err
+	return read(answer)
 }
 
 // read takes an answer apart. One that says yes and no is none.
 func read(body []byte) (*authorizationv1.SubjectAccessReviewStatus, error) {
-	if len(body) > maxAnswer {
-		return nil, fmt.Errorf("the webhook's answer has more than %d bytes", maxAnswer)
-	}
 	review := &authorizationv1.SubjectAccessReview{}
 	if err := json.Unmarshal(body, review); err != nil {
 		return nil, fmt.Errorf("read the webhook's answer: %w", err)

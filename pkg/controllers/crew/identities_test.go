@@ -1,4 +1,4 @@
-package controllers
+package crew
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package ha
+package traffic
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,27 +17,35 @@ import (
 	"podium/pkg/client"
 )
 
-// writer writes one object after the other, and repeats what was not
+// Writer writes one object after the other, and repeats what was not
 // acknowledged: as a client that knows all servers and has no time to lose.
-type writer struct {
+type Writer struct {
 	mu    sync.Mutex
-	acked []string
+	acked []Written
+	now   any           // what is going on
 	last  time.Time     // of the last acknowledgement
 	worst time.Duration // between two
 }
 
-func (w *writer) run(ctx context.Context, maps client.Resource[*corev1.ConfigMap]) {
-	w.reset()
+// Written is a write that was acknowledged, and during what.
+type Written struct {
+	Name   string
+	During any
+}
+
+// Run writes until ctx ends.
+func (w *Writer) Run(ctx context.Context, maps client.Resource[*corev1.ConfigMap]) {
+	w.Reset()
 	for n := 0; ctx.Err() == nil; n++ {
 		name := fmt.Sprintf("written-%d", n)
 		for ctx.Err() == nil && !w.write(ctx, maps, name) {
-			pause(ctx, 50*time.Millisecond)
+			Pause(ctx, 50*time.Millisecond)
 		}
-		pause(ctx, 20*time.Millisecond)
+		Pause(ctx, 20*time.Millisecond)
 	}
 }
 
-func (w *writer) write(ctx context.Context, maps client.Resource[*corev1.ConfigMap], name string) bool {
+func (w *Writer) write(ctx context.Context, maps client.Resource[*corev1.ConfigMap], name string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"by": "writer"}}})
@@ -46,42 +55,53 @@ func (w *writer) write(ctx context.Context, maps client.Resource[*corev1.ConfigM
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	w.acked, w.worst, w.last = append(w.acked, name), max(w.worst, now.Sub(w.last)), now
+	w.acked, w.worst, w.last = append(w.acked, Written{name, w.now}), max(w.worst, now.Sub(w.last)), now
 	return true
 }
 
-// reset forgets how long it had to wait, at the beginning of a fault.
-func (w *writer) reset() {
+// Begin tells it what is going on from now on, and forgets how long it had to
+// wait before.
+func (w *Writer) Begin(what any) {
+	w.mu.Lock()
+	w.now = what
+	w.mu.Unlock()
+	w.Reset()
+}
+
+// Reset forgets how long it had to wait, at the beginning of a fault.
+func (w *Writer) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last, w.worst = time.Now(), 0
 }
 
-// outage is the longest time since then in which nothing was acknowledged.
-func (w *writer) outage() time.Duration {
+// Outage is the longest time since then in which nothing was acknowledged.
+func (w *Writer) Outage() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return max(w.worst, time.Since(w.last))
 }
 
-func (w *writer) names() []string {
+// Acked are all that were acknowledged.
+func (w *Writer) Acked() []Written {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]string(nil), w.acked...)
+	return slices.Clone(w.acked)
 }
 
-// load asks a Service, each time on a new connection.
-type load struct {
+// Load asks a Service, each time on a new connection.
+type Load struct {
 	mu       sync.Mutex
 	requests int
 	slowest  time.Duration
 	failed   []error
 }
 
-func (l *load) run(ctx context.Context, url string) {
+// Run asks until ctx ends.
+func (l *Load) Run(ctx context.Context, url string) {
 	for ctx.Err() == nil {
 		begin := time.Now()
-		err := ask(ctx, url)
+		err := Ask(ctx, url)
 		if ctx.Err() != nil {
 			return // the end, not a failure
 		}
@@ -91,18 +111,26 @@ func (l *load) run(ctx context.Context, url string) {
 			l.failed = append(l.failed, fmt.Errorf("%s: %w", begin.Format(time.TimeOnly), err))
 		}
 		l.mu.Unlock()
-		pause(ctx, 20*time.Millisecond)
+		Pause(ctx, 20*time.Millisecond)
 	}
 }
 
-// result is how many requests there were, the slowest, and what failed.
-func (l *load) result() (requests int, slowest time.Duration, err error) {
+// Counts are the requests so far, and those of them that failed.
+func (l *Load) Counts() (requests, failed int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.requests, len(l.failed)
+}
+
+// Result is how many requests there were, the slowest, and what failed.
+func (l *Load) Result() (requests int, slowest time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.requests, l.slowest, errors.Join(l.failed...)
 }
 
-func ask(ctx context.Context, url string) error {
+// Ask asks once, on a new connection.
+func Ask(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -123,7 +151,8 @@ func ask(ctx context.Context, url string) error {
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) {
+// Pause returns after a while, or when ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):

@@ -1,0 +1,122 @@
+package webhook
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"podium/pkg/client"
+)
+
+// transport is a service, in a bubble.
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+func says(code int, body io.Reader) (*http.Response, error) {
+	return &http.Response{StatusCode: code, Status: http.StatusText(code), Header: http.Header{}, Body: io.NopCloser(body)}, nil
+}
+
+func service(t *testing.T, b Bounds, to transport) *Service {
+	t.Helper()
+	s, err := New(client.Config{
+		Servers: []string{"https://hook.test/ask"}, Transport: to, Token: func() (string, error) { return "secret", nil },
+	}, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Whether it is asked again depends on what went wrong.
+func TestTries(t *testing.T) {
+	for name, row := range map[string]struct {
+		answer transport
+		tries  int
+		took   time.Duration // at least
+		fails  bool
+	}{
+		"answers":     {answer: func(*http.Request) (*http.Response, error) { return says(201, bytes.NewBufferString("yes")) }, tries: 1},
+		"is not here": {answer: func(*http.Request) (*http.Response, error) { return nil, errors.New("nobody") }, tries: 3, took: 2500 * time.Millisecond, fails: true},
+		"has trouble": {answer: func(*http.Request) (*http.Response, error) { return says(503, http.NoBody) }, tries: 3, took: 2500 * time.Millisecond, fails: true},
+		"is busy":     {answer: func(*http.Request) (*http.Response, error) { return says(429, http.NoBody) }, tries: 3, took: 2500 * time.Millisecond, fails: true},
+		"refuses":     {answer: func(*http.Request) (*http.Response, error) { return says(403, http.NoBody) }, tries: 1, fails: true},
+		"redirects": {answer: func(*http.Request) (*http.Response, error) {
+			resp, err := says(307, http.NoBody)
+			resp.Header.Set("Location", "https://elsewhere.test")
+			return resp, err
+		}, tries: 3, fails: true},
+		"has no end": {answer: func(*http.Request) (*http.Response, error) { return says(200, endless{}) }, tries: 1, fails: true},
+		"hangs": {answer: func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}, tries: 1, took: 10 * time.Second, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				s := service(t, Bounds{Within: 10 * time.Second, Tries: 3, Pause: time.Second}, func(r *http.Request) (*http.Response, error) {
+					tries++
+					if r.URL.Host != "hook.test" || r.Header.Get("Authorization") != "Bearer secret" {
+						t.Errorf("%s was asked, with %q", r.URL, r.Header.Get("Authorization"))
+					}
+					question, err := io.ReadAll(r.Body)
+					if err != nil || string(question) != "who?" {
+						t.Errorf("asked %q: %v", question, err)
+					}
+					return row.answer(r)
+				})
+				began := time.Now()
+				answer, err := s.Post(t.Context(), []byte("who?"))
+				took := time.Since(began)
+				if (err != nil) != row.fails || !row.fails && string(answer) != "yes" {
+					t.Errorf("%.20q, %v", answer, err)
+				}
+				if tries != row.tries || took < row.took || took > 10*time.Second {
+					t.Errorf("%d tries in %v, want %d in %v at least", tries, took, row.tries, row.took)
+				}
+			})
+		})
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// No more than so many wait for a service that says nothing.
+func TestQuestionsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := service(t, Bounds{Within: 10 * time.Second, Tries: 1, AtOnce: 2}, func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		var refused atomic.Int32
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				if _, err := s.Post(t.Context(), nil); errors.Is(err, ErrBusy) {
+					refused.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if refused.Load() != 3 {
+			t.Errorf("%d of 5 were refused, want 3", refused.Load())
+		}
+	})
+}
+
+func TestNew(t *testing.T) {
+	for _, servers := range [][]string{nil, {"https://a", "https://b"}} {
+		if _, err := New(client.Config{Servers: servers}, Bounds{}); err == nil {
+			t.Errorf("a service at %q", servers)
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package upgradelock
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The Lease.
+const (
+	Namespace = metav1.NamespaceSystem
+	Name      = "podium-upgrade"
+)
+
+// Holder is who has its turn now, "" if nobody has: since it was given back, or
+// since its time has run out.
+func Holder(lease *coordinationv1.Lease, now time.Time) string {
+	s := lease.Spec
+	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+		return ""
+	}
+	if now.After(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds) * time.Second)) {
+		return ""
+	}
+	return *s.HolderIdentity
+}

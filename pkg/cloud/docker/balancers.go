@@ -1,0 +1,41 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"podium/api/config/v1alpha1"
+	"podium/pkg/cloud"
+	"podium/pkg/cloud/balancer"
+	"podium/pkg/cloud/pool"
+)
+
+// balancers give Services addresses of the cluster's network that the engine
+// does not give out.
+func balancers(e *engine, s cloud.Setup) *balancer.Balancer {
+	pools := func(ctx context.Context) ([]pool.Pool, error) {
+		r, err := e.keeps(ctx, s.ClusterName)
+		return []pool.Pool{{Name: Name, Ranges: []pool.Range{r}}}, err
+	}
+	return balancer.New(balancer.Config{Client: s.Client, Services: s.Services, Pools: pools, Log: s.Log})
+}
+
+// keeps are the addresses of a cluster's network that are for load balancers,
+// as its label says.
+func (e *engine) keeps(ctx context.Context, cluster string) (pool.Range, error) {
+	name := v1alpha1.NetworkName(cluster)
+	var network struct{ Labels map[string]string }
+	if err := e.call(ctx, http.MethodGet, "/networks/"+name, nil, nil, &network); err != nil {
+		return pool.Range{}, err
+	}
+	text := network.Labels[v1alpha1.LabelBalancers]
+	if text == "" {
+		return pool.Range{}, fmt.Errorf("network %s keeps no addresses for load balancers (its label %s is missing): it was made by an older podium; make the cluster anew", name, v1alpha1.LabelBalancers)
+	}
+	r, err := pool.ParseRange(text)
+	if err != nil {
+		return pool.Range{}, fmt.Errorf("network %s, label %s: %w", name, v1alpha1.LabelBalancers, err)
+	}
+	return r, nil
+}

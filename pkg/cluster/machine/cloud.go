@@ -1,0 +1,98 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// cloudManager is the daemon that control planes have where somebody provides
+// the machines.
+const cloudManager = "cloud-controller-manager"
+
+// cloudFile is what the provider reads, below pkiDir: it may hold keys. All
+// control planes of a cluster have the same.
+const cloudFile = "cloud.yaml"
+
+// clouds are those who provide machines.
+var clouds = []string{"baremetal", "docker"}
+
+func (c *Config) validateCloud() (errs []error) {
+	if c.Cloud != "" && !slices.Contains(clouds, c.Cloud) {
+		errs = append(errs, fmt.Errorf("--cloud-provider %q: use one of %s, or none", c.Cloud, strings.Join(clouds, ", ")))
+	}
+	if c.PodNetwork == networkCloud && c.Cloud != "docker" {
+		errs = append(errs, errors.New("--pod-network cloud: needs a --cloud-provider that has routes: docker"))
+	}
+	if c.Cloud == "" && c.CloudConfig != "" {
+		errs = append(errs, errors.New("--cloud-config is for a --cloud-provider"))
+	}
+	if c.CloudConfig != "" {
+		if _, err := os.Stat(c.CloudConfig); err != nil {
+			errs = append(errs, fmt.Errorf("--cloud-config: %w", err))
+		}
+	}
+	return errs
+}
+
+// keepCloudConfig takes over the file that was given for the provider; without
+// one the provider gets what is there, or nothing.
+func (m *machine) keepCloudConfig() error {
+	if m.Cloud == "" {
+		return nil
+	}
+	keep := m.at(pkiDir, cloudFile)
+	if m.CloudConfig == "" {
+		if _, err := os.Stat(keep); err == nil {
+			return nil
+		}
+	}
+	var data []byte
+	if m.CloudConfig != "" {
+		var err error
+		if data, err = os.ReadFile(m.CloudConfig); err != nil {
+			return fmt.Errorf("--cloud-config: %w", err)
+		}
+	}
+	changed, err := writeFile(keep, data, 0o600)
+	m.renewed = m.renewed || changed
+	return err
+}
+
+func (m *machine) cloudControllerManager() unit {
+	conf := elected(settings{
+		"kubeconfig":    kubeconfigFile(cloudManager),
+		"clientCaFile":  pkiFile("ca.crt"),
+		"cloudProvider": m.Cloud,
+		"cloudConfig":   pkiFile(cloudFile),
+		"clusterName":   m.Cluster,
+		"bindAddress":   "127.0.0.1",
+		"profiling":     false,
+	})
+	if m.PodNetwork == networkCloud {
+		conf["configureCloudRoutes"], conf["clusterCidr"] = true, []string{m.PodCIDR}
+	}
+	return unit{name: cloudManager, file: cloudManager + ".yaml", conf: config("CloudControllerManagerConfiguration", conf)}
+}
+
+// nodeNeeds are the units that a control plane's node needs to be ready.
+func (m *machine) nodeNeeds() []string {
+	out := []string{"kube-apiserver", "kubelet", "kube-proxy", "kube-controller-manager"}
+	if m.Cloud != "" {
+		out = append(out, cloudManager)
+	}
+	return out
+}
+
+// met says whether the cloud's controllers have let pods on the node.
+func met(node *corev1.Node) error {
+	waits := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "node.cloudprovider.kubernetes.io/uninitialized" })
+	if waits {
+		return fmt.Errorf("%s has not said yet which machine this is; on a control plane, journalctl -u %[1]s says why", cloudManager)
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package multinode
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// On clusters whose nodes are joined by a VXLAN, and on clusters of IPv6, pods
+// reach each other across nodes without NAT, also with packets as big as a pod
+// can send; a Service's port answers on every node and its name in every pod.
+func TestPodNetworks(t *testing.T) {
+	t.Run("VXLAN", func(t *testing.T) {
+		across(t, "e2e-vxlan", "{podSubnet: 10.40.0.0/16, serviceSubnet: 10.41.0.0/20, podNetwork: vxlan}", "1450\n1450")
+	})
+	t.Run("IPv6", func(t *testing.T) { across(t, "e2e-six", "{ipFamily: ipv6}", "1500") })
+	t.Run("IPv6VXLAN", func(t *testing.T) {
+		across(t, "e2e-six-vxlan", "{podSubnet: 'fd00:1:2::/56', serviceSubnet: 'fd00:3::/110', podNetwork: vxlan}", "1430\n1430")
+	})
+}
+
+// across makes a cluster of two nodes and goes all the ways between them. mtu
+// is that of the bridge and the tunnel.
+func across(t *testing.T, name, networking, mtu string) {
+	config := "apiVersion: config.podium.dev/v1alpha1\nkind: Cluster\nmetadata: {name: " + name + "}\n" +
+		"nodes: [{role: control-plane}, {role: worker}]\nnetworking: " + networking
+	c := &cluster{root: the.root, name: name, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	t.Log(c.feed(t, config, "cluster", "create", "--config", "-", "--wait", "3m", "-v"))
+	traces, err := c.traces(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.keepLogs(context.Background())
+		}
+		if _, err := c.try(context.Background(), "", "cluster", "delete", c.name); err != nil {
+			t.Error(err)
+		}
+		if err := traces.left(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	s := c.space(t)
+	nodes := map[string]string{"a": name + "-control-plane", "b": name + "-worker"}
+	address := map[string]string{}
+	for name, node := range nodes {
+		s.apply(pinned(name, node, "localhost/podium/web:v1", "/web"))
+		address[name] = s.ready(name).Status.PodIP
+	}
+	s.apply(`
+apiVersion: v1
+kind: Service
+metadata: {name: front}
+spec: {type: NodePort, selector: {app: b}, ports: [{port: 80, targetPort: 8080}]}
+`)
+	for from, to := range map[string]string{"a": "b", "b": "a"} {
+		eventually(t, 20*time.Second, to+" has answered "+from, func(context.Context) error {
+			got, err := s.exec(from, "/web", "get", "http://"+net.JoinHostPort(address[to], "8080")+"/client")
+			if err == nil && got != address[from] {
+				err = fmt.Errorf("%s was seen as %s", address[from], got)
+			}
+			return err
+		})
+		eventually(t, 20*time.Second, from+" has found the Service by name", func(context.Context) error {
+			got, err := s.exec(from, "/web", "get", "http://front/")
+			if err == nil && got != "b" {
+				err = fmt.Errorf("%q answered", got)
+			}
+			return err
+		})
+	}
+	for _, node := range nodes {
+		eventually(t, 20*time.Second, "the Service's port answers on "+node, func(ctx context.Context) error {
+			_, err := get(ctx, s.address(node), s.nodePort("front"))
+			return err
+		})
+		// The bridge that the CNI plugin made carries what fits into the tunnel.
+		out, err := docker(t.Context(), "exec", node, "sh", "-c", "cd /sys/class/net; cat podium0/mtu; cat podium-vxlan/mtu 2>/dev/null || true")
+		if err != nil || out != mtu {
+			t.Errorf("%s: the MTUs of bridge and tunnel are %q, %v: want %q", node, out, err, mtu)
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package multinode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/client"
+)
+
+// balancer is an address that nobody announces: kube-proxy serves it to those
+// who are on a node.
+const balancer = "192.0.2.77"
+
+// trafficServices lead to one, a pod on the first worker that takes its time
+// to end, or to it and two, a pod on the second. No controller makes balancers
+// of their class.
+const trafficServices = `
+apiVersion: v1
+kind: Service
+metadata: {name: external}
+spec: {type: LoadBalancer, loadBalancerClass: e2e.example/none, externalTrafficPolicy: Local, selector: {local: "yes"}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: internal}
+spec: {internalTrafficPolicy: Local, selector: {local: "yes"}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: node}
+spec: {trafficDistribution: PreferSameNode, selector: {set: web}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: zone}
+spec: {trafficDistribution: PreferClose, selector: {set: web}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: ranges}
+spec: {type: LoadBalancer, loadBalancerClass: e2e.example/none, loadBalancerSourceRanges: [%s/32], selector: {set: web}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: one, labels: {set: web, local: "yes"}}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 15
+  containers: [{name: c, image: "localhost/podium/web:v1", command: [/web], lifecycle: {preStop: {sleep: {seconds: 12}}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: two, labels: {set: web}}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 1
+  containers: [{name: c, image: "localhost/podium/web:v1", command: [/web]}]
+`
+
+// byHand is a Service that says itself who serves it.
+const byHand = `
+apiVersion: v1
+kind: Service
+metadata: {name: byhand}
+spec: {ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Endpoints
+metadata: {name: byhand}
+subsets: [{addresses: [{ip: %s}], ports: [{port: 8080}]}]
+`
+
+// A Service that asks for traffic to stay on a node, or near, or to come from
+// few, gets that on every node; and a pod that ends serves while it can when
+// there is no other.
+func TestTrafficGoesWhereItsServiceSays(t *testing.T) {
+	s := the.space(t)
+	for name, node := range map[string]string{"near": worker1, "far": worker2} {
+		s.apply(pinned(name, node, "localhost/podium/web:v1", "/web"))
+	}
+	near := s.ready("near").Status.PodIP
+	s.ready("far")
+	s.apply(fmt.Sprintf(trafficServices, near, worker1, worker2))
+	s.ready("one")
+	s.ready("two")
+	s.balance("ranges")
+
+	t.Log("externalTrafficPolicy: Local")
+	port := s.nodePort("external")
+	s.until("the node of the pod answers, and shows who asks", func(ctx context.Context) error {
+		who, err := fetch(ctx, fmt.Sprintf("http://%s:%d/client", s.address(worker1), port))
+		if err == nil && who != s.gateway() {
+			err = fmt.Errorf("the pod saw %s, not this host's %s", who, s.gateway())
+		}
+		return err
+	})
+	if who, err := get(t.Context(), s.address(worker2), port); err == nil {
+		t.Errorf("a node without a pod answers: %s", who)
+	}
+	s.health("external", worker1, http.StatusOK)
+	s.health("external", worker2, http.StatusServiceUnavailable)
+
+	t.Log("internalTrafficPolicy: Local")
+	s.answers("near", s.clusterIP("internal"), "one")
+	s.silent("far", s.clusterIP("internal"))
+
+	t.Log("trafficDistribution")
+	s.answers("near", s.clusterIP("node"), "one")
+	s.answers("far", s.clusterIP("node"), "two")
+	s.zones(map[string]string{worker1: "a", worker2: "b"})
+	s.answers("near", s.clusterIP("zone"), "one")
+	s.answers("far", s.clusterIP("zone"), "two")
+
+	t.Log("loadBalancerSourceRanges")
+	s.until("who may is answered", func(ctx context.Context) error {
+		_, err := s.ask(ctx, "near", balancer)
+		return err
+	})
+	s.silent("far", balancer)
+
+	t.Log("endpoints written by hand")
+	s.apply(fmt.Sprintf(byHand, s.ready("two").Status.PodIP))
+	s.answers("near", s.clusterIP("byhand"), "two")
+
+	t.Log("a pod that ends")
+	if err := s.pods.Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.health("external", worker1, http.StatusServiceUnavailable)
+	if who, err := get(t.Context(), s.address(worker1), port); err != nil || who != "one" {
+		t.Errorf("the only pod of a node serves until it has ended: %q, %v", who, err)
+	}
+	s.answers("near", s.clusterIP("internal"), "one")
+	s.answers("near", s.clusterIP("node"), "two") // the one on another node is ready
+	if p, err := s.pods.Get(t.Context(), "one"); err != nil || p.DeletionTimestamp == nil {
+		t.Errorf("the pod was to be on its way out all the time: %v", err)
+	}
+}
+
+func (s *space) until(what string, check func(context.Context) error) {
+	s.t.Helper()
+	eventually(s.t, 15*time.Second, what, check)
+}
+
+// gateway is this host's address on the nodes' network.
+func (s *space) gateway() string {
+	s.t.Helper()
+	conn, err := net.Dial("udp", net.JoinHostPort(s.address(worker1), "9")) // sends nothing
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close()
+	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return host
+}
+
+func (s *space) service(name string) *corev1.Service {
+	s.t.Helper()
+	svc, err := client.For[*corev1.Service](s.api).In(s.name).Get(s.t.Context(), name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return svc
+}
+
+func (s *space) clusterIP(service string) string { return s.service(service).Spec.ClusterIP }
+
+// balance gives a Service the balancer's address.
+func (s *space) balance(service string) {
+	s.t.Helper()
+	svc := s.service(service)
+	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: balancer}}
+	if _, err := client.For[*corev1.Service](s.api).In(s.name).UpdateStatus(s.t.Context(), svc); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// health waits for what a node's kube-proxy tells balancers of a Service.
+func (s *space) health(service, node string, want int) {
+	s.t.Helper()
+	url := fmt.Sprintf("http://%s:%d/", s.address(node), s.service(service).Spec.HealthCheckNodePort)
+	s.until(fmt.Sprintf("the health check port of %s says %d on %s", service, want, node), func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != want {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+}
+
+// zones says where nodes are, until the test ends.
+func (s *space) zones(of map[string]string) {
+	s.t.Helper()
+	nodes := client.For[*corev1.Node](s.api)
+	label := func(ctx context.Context, node, value string) error {
+		_, err := nodes.Patch(ctx, node, types.MergePatchType, []byte(`{"metadata":{"labels":{"`+corev1.LabelTopologyZone+`":`+value+`}}}`))
+		return err
+	}
+	for node, zone := range of {
+		if err := label(s.t.Context(), node, `"`+zone+`"`); err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(func() {
+			if err := label(context.Background(), node, "null"); err != nil {
+				s.t.Error(err)
+			}
+		})
+	}
+}
+
+// ask has a pod ask, each time on a new connection.
+func (s *space) ask(ctx context.Context, from, address string) (string, error) {
+	out, err := s.try(ctx, "", "exec", "-n", s.name, from, "--", "/web", "get", "http://"+address+"/")
+	return strings.TrimSpace(out), err
+}
+
+// answers waits until a pod gets eight answers on end from the one that should
+// give them.
+func (s *space) answers(from, address, want string) {
+	s.t.Helper()
+	s.until(want+" alone answers "+from+" at "+address, func(ctx context.Context) error {
+		for range 8 {
+			out, err := s.ask(ctx, from, address)
+			if err == nil && out != want {
+				err = fmt.Errorf("%q answered", out)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// silent sees that a pod gets no answer.
+func (s *space) silent(from, address string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Second)
+	defer cancel()
+	if out, err := s.ask(ctx, from, address); err == nil {
+		s.t.Errorf("%s is answered at %s: by %s", from, address, out)
+	}
+}

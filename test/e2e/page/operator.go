@@ -1,0 +1,117 @@
+package page
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Machine is where an operator has a shell.
+type Machine interface {
+	// Run gives a script to a shell of root that ends at the first command that
+	// fails, and returns all it says.
+	Run(ctx context.Context, script string) (said string, err error)
+	// Put copies a file to a path on the machine.
+	Put(ctx context.Context, file, path string) error
+}
+
+// Operator types commands on a machine, as a part of a test that shows them.
+type Operator struct {
+	*testing.T
+	Machine  Machine
+	Name     string
+	Patience time.Duration // for a script, and for a file
+}
+
+// never is for what must not succeed: bash -e passes over "! command".
+const never = "never() { if bash -c \"$*\"; then echo \"must not be: $*\"; exit 1; fi; }\n"
+
+// Try runs a script and shows it, and how long it took.
+func (o *Operator) Try(script string) (string, error) {
+	begin := time.Now()
+	said, err := o.quietly(script)
+	o.Logf("%s$ %s\n%s(%.1f s)", o.Name, strings.TrimSpace(script), said, time.Since(begin).Seconds())
+	return said, err
+}
+
+func (o *Operator) quietly(script string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), o.Patience)
+	defer cancel()
+	return o.Machine.Run(ctx, never+script)
+}
+
+// Run runs a script that must succeed.
+func (o *Operator) Run(script string) string {
+	o.Helper()
+	said, err := o.Try(script)
+	if err != nil {
+		o.Fatalf("%s: %v", o.Name, err)
+	}
+	return said
+}
+
+// stubbornly runs a script that must succeed, once and again so many times.
+func (o *Operator) stubbornly(script string, again int) string {
+	o.Helper()
+	for ; again > 0; again-- {
+		if said, err := o.Try(script); err == nil {
+			return said
+		}
+	}
+	return o.Run(script)
+}
+
+// Ask runs a script that must succeed, and shows it only when it does not.
+func (o *Operator) Ask(script string) string {
+	o.Helper()
+	said, err := o.quietly(script)
+	if err != nil {
+		o.Fatalf("%s$ %s\n%s%v", o.Name, script, said, err)
+	}
+	return said
+}
+
+// Refused runs a script that must fail and say each of the parts.
+func (o *Operator) Refused(script string, parts ...string) {
+	o.Helper()
+	said, err := o.Try(script)
+	if err == nil {
+		o.Fatalf("%s: it was done", script)
+	}
+	for _, part := range parts {
+		if !strings.Contains(said, part) {
+			o.Errorf("%s: the complaint does not say %q", script, part)
+		}
+	}
+}
+
+// Until repeats a script until it succeeds, and returns what it said then.
+func (o *Operator) Until(patience time.Duration, script string) string {
+	o.Helper()
+	begin := time.Now()
+	for {
+		said, err := o.quietly(script)
+		took := time.Since(begin)
+		if err == nil && took > 2*time.Second {
+			o.Logf("%s: after %.1f s: %s", o.Name, took.Seconds(), script)
+		}
+		if err == nil {
+			return said
+		}
+		if took > patience {
+			o.Fatalf("%s: %s: after %.0f s still: %v\n%s", o.Name, script, took.Seconds(), err, said)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// Put copies a file to the machine.
+func (o *Operator) Put(file, path string) {
+	o.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), o.Patience)
+	defer cancel()
+	if err := o.Machine.Put(ctx, file, path); err != nil {
+		o.Fatalf("%s: copy %s: %v", o.Name, path, err)
+	}
+}
