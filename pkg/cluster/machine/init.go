@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
 	"podium/pkg/cluster/addons"
@@ -124,32 +121,6 @@ func (m *machine) apiserverReady(ctx context.Context, waiting func(string)) erro
 		_, _, err := cl.Do(ctx, client.Request{Path: "/readyz"})
 		return err
 	}, "etcd", "kube-apiserver")
-}
-
-const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
-
-// markControlPlane labels the node, and taints it unless ordinary pods are welcome.
-func (m *machine) markControlPlane(ctx context.Context, waiting func(string)) error {
-	cl, err := m.admin()
-	if err != nil {
-		return err
-	}
-	nodes := client.For[*corev1.Node](cl)
-	return m.wait(ctx, waiting, func(ctx context.Context) error {
-		node, err := nodes.Get(ctx, m.Node)
-		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("the kubelet has not registered yet")
-		}
-		if err != nil {
-			return err
-		}
-		patch := `{"metadata":{"labels":{"` + controlPlaneLabel + `":""}}}`
-		if _, tainted := node.Labels[controlPlaneLabel]; m.ControlPlane == Dedicated && !tainted {
-			patch = strings.TrimSuffix(patch, "}") + `,"spec":{"taints":[{"key":"` + controlPlaneLabel + `","effect":"NoSchedule"}]}}`
-		}
-		_, err = nodes.Patch(ctx, m.Node, types.StrategicMergePatchType, []byte(patch))
-		return err
-	}, "kube-apiserver", "kubelet")
 }
 
 func (m *machine) nodeReady(ctx context.Context, waiting func(string)) error {
