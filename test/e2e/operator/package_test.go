@@ -31,10 +31,12 @@ func TestPackage(t *testing.T) {
 	repack(t, deb, next)
 	m.Put(next, "/next.deb")
 	m.Run(`sed -i 's/^ARGS=.*/ARGS="-v=4"/' /etc/default/kubelet
+		echo 'quota-backend-bytes: 123456789' >>/etc/default/etcd.yaml
 		podium init --control-plane-placement shared
 		before=$(systemctl show -p MainPID --value kubelet)
 		dpkg -i /next.deb
 		grep -q 'ARGS="-v=4"' /etc/default/kubelet
+		exec 3<>/dev/tcp/127.0.0.1/2381; printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3; grep 'etcd_server_quota_backend_bytes 1.23456789e+08' <&3
 		test "$before" != "$(systemctl show -p MainPID --value kubelet)"
 		export KUBECONFIG=/etc/podium/admin.conf
 		podium wait node --all --for condition=Ready --timeout 60s
@@ -42,7 +44,7 @@ func TestPackage(t *testing.T) {
 		dpkg-query -W -f '${Version}' podium | grep -q '+next$'`)
 	m.Run(`dpkg -r podium; test -e /etc/default/kubelet; test -e /etc/podium/pki/ca.key
 		never pgrep -x etcd; never pgrep -x kubelet; never pgrep -x kube-proxy; never systemctl is-active podium-certs.timer`)
-	m.Run(`dpkg -P podium; test ! -e /etc/podium; test ! -e /var/lib/podium; test ! -e /etc/default/kubelet
+	m.Run(`dpkg -P podium; test ! -e /etc/podium; test ! -e /var/lib/podium; test ! -e /etc/default/kubelet; test ! -e /etc/default/etcd.yaml
 		never 'iptables-save | grep KUBE'; never "ls /etc/systemd/system/*.wants | grep -E 'kube|etcd|podium'"`)
 	if left := strings.ReplaceAll(diff(before, files(m)), "/podium.deb\n", ""); strings.ReplaceAll(left, "/next.deb\n", "") != "" {
 		t.Errorf("purging leaves behind:\n%s", left)

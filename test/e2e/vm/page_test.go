@@ -33,12 +33,8 @@ func TestPage(t *testing.T) {
 		"restore podium restore": func() { c.First.Run("podium reset") },
 	}
 	c.After = map[string]func(){
-		"every apt-get install": func() { l.calm(patient, operators...) },
-		"first podium init": func() {
-			c.ground()
-			l.calm(patientEtcd, c.First)
-		},
-		"plane podium join": func() { l.calm(patientEtcd, c.Planes...) },
+		"every apt-get install": func() { l.calm(operators...) },
+		"first podium init":     c.ground,
 		"first podium wait node": func() {
 			c.apps()
 			c.limits()

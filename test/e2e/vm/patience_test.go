@@ -6,25 +6,22 @@ import "podium/test/e2e/page"
 // patience with each other.
 func (l *lab) slow() bool { return l.accel == emulation }
 
-// patient is what the page says of slow machines, for all daemons but etcd;
-// typed once the package is there.
+// patient is what the page says of slow machines, typed once the package is
+// there.
 const patient = `for unit in kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy; do
 	mkdir -p /etc/systemd/system/$unit.service.d
 	printf '[Service]\nWatchdogSec=10min\n' >/etc/systemd/system/$unit.service.d/patience.conf
 done
 elect='--leader-elect-lease-duration=60s --leader-elect-renew-deadline=40s --leader-elect-retry-period=5s'
 sed -i "s/^ARGS=.*/ARGS=\"$elect\"/" /etc/default/kube-scheduler
-sed -i "s/^ARGS=.*/ARGS=\"$elect --node-monitor-grace-period=90s\"/" /etc/default/kube-controller-manager`
-
-// patientEtcd is what the page says of etcd, typed where it runs.
-const patientEtcd = `printf 'heartbeat-interval: 500\nelection-timeout: 5000\n' >>/etc/podium/etcd.yaml
-systemctl restart etcd`
+sed -i "s/^ARGS=.*/ARGS=\"$elect --node-monitor-grace-period=90s\"/" /etc/default/kube-controller-manager
+printf 'heartbeat-interval: 500\nelection-timeout: 5000\n' >>/etc/default/etcd.yaml`
 
 // calm gives machines patience, where they are slow.
-func (l *lab) calm(script string, operators ...*page.Operator) {
+func (l *lab) calm(operators ...*page.Operator) {
 	for _, o := range operators {
 		if l.slow() {
-			o.Run(script)
+			o.Run(patient)
 		}
 	}
 }
