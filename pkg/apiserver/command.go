@@ -73,17 +73,9 @@ type options struct {
 // NewCommand is kube-apiserver.
 func NewCommand() *cobra.Command {
 	o := &options{}
-	cmd := &cobra.Command{
-		Use:   "kube-apiserver",
-		Short: "The one door to the cluster's state: the Kubernetes API",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := daemon.LoadConfig(cmd, o.ConfigFile, nil); err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
-		},
-	}
+	cmd := o.Command("kube-apiserver", "The one door to the cluster's state: the Kubernetes API", nil, func(cmd *cobra.Command) error {
+		return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
+	})
 	o.flags(cmd)
 	return cmd
 }

@@ -11,7 +11,6 @@ import (
 
 	"podium/pkg/controllers/crew"
 	"podium/pkg/controllers/nodeipam"
-	"podium/pkg/daemon"
 )
 
 // options are the flags.
@@ -31,18 +30,8 @@ type options struct {
 // NewCommand is the daemon's command line.
 func NewCommand() *cobra.Command {
 	o := &options{clusterCIDR: []string{"10.244.0.0/16"}, cfg: Default()}
-	cmd := &cobra.Command{
-		Use:   "kube-controller-manager",
-		Short: "Makes the cluster's state what the API says it should be",
-		Args:  cobra.NoArgs,
-	}
+	cmd := o.Command("kube-controller-manager", "Makes the cluster's state what the API says it should be", nil, o.run)
 	o.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := daemon.LoadConfig(cmd, o.ConfigFile, nil); err != nil {
-			return err
-		}
-		return o.run(cmd.Context(), cmd)
-	}
 	return cmd
 }
 
@@ -141,9 +130,9 @@ func (o *options) maskFor(p netip.Prefix) int {
 	return otherwise
 }
 
-func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
+func (o *options) run(cmd *cobra.Command) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	return o.Serve(ctx, cmd.Name(), &o.cfg.Config, cmd.ErrOrStderr(), func(ctx context.Context) error { return Run(ctx, o.cfg) })
+	return o.Serve(cmd.Context(), cmd.Name(), &o.cfg.Config, cmd.ErrOrStderr(), func(ctx context.Context) error { return Run(ctx, o.cfg) })
 }

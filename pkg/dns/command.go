@@ -37,20 +37,12 @@ const (
 // NewCommand is cluster-dns.
 func NewCommand() *cobra.Command {
 	o := &options{}
-	cmd := &cobra.Command{
-		Use:   "cluster-dns",
-		Short: "The cluster's name server: names for Services and pods",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := daemon.LoadConfig(cmd, o.ConfigFile, nil); err != nil {
-				return err
-			}
-			if err := o.complete(); err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
-		},
-	}
+	cmd := o.Command("cluster-dns", "The cluster's name server: names for Services and pods", nil, func(cmd *cobra.Command) error {
+		if err := o.complete(); err != nil {
+			return err
+		}
+		return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
+	})
 	f := cmd.Flags()
 	o.Options.AddFlags(f)
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says where the API server is and who we are (default: the service account of the pod)")

@@ -70,19 +70,11 @@ type options struct {
 // NewCommand is the daemon's command line.
 func NewCommand() *cobra.Command {
 	o := &options{}
-	cmd := &cobra.Command{
-		Use:   "kubelet",
-		Short: "Runs the pods that are bound to its node",
-		Args:  cobra.NoArgs,
-	}
-	o.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := daemon.LoadConfig(cmd, o.ConfigFile, nil); err != nil {
-			return err
-		}
+	cmd := o.Command("kubelet", "Runs the pods that are bound to its node", nil, func(cmd *cobra.Command) error {
 		o.settings = daemon.Settings(cmd.Flags())
 		return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
-	}
+	})
+	o.addFlags(cmd)
 	return cmd
 }
 

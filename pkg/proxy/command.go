@@ -66,29 +66,23 @@ const (
 // NewCommand is kube-proxy.
 func NewCommand() *cobra.Command {
 	o := &options{}
-	cmd := &cobra.Command{
-		Use:   "kube-proxy",
-		Short: "The node's network agent: Services and the pod network",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := daemon.LoadConfig(cmd, o.ConfigFile, nil); err != nil {
-				return err
-			}
-			if err := o.validate(); err != nil {
-				return err
-			}
-			if o.cleanup {
-				return o.cleanUp(cmd.Context())
-			}
-			d, err := o.daemon(o.Logger(cmd.ErrOrStderr()))
-			if err != nil {
-				return err
-			}
-			return Run(cmd.Context(), d)
-		},
-	}
+	cmd := o.Command("kube-proxy", "The node's network agent: Services and the pod network", nil, o.run)
 	o.flags(cmd)
 	return cmd
+}
+
+func (o *options) run(cmd *cobra.Command) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	if o.cleanup {
+		return o.cleanUp(cmd.Context())
+	}
+	d, err := o.daemon(o.Logger(cmd.ErrOrStderr()))
+	if err != nil {
+		return err
+	}
+	return Run(cmd.Context(), d)
 }
 
 func (o *options) flags(cmd *cobra.Command) {

@@ -27,18 +27,8 @@ func NewCommand() *cobra.Command {
 	o.cfg = Config{
 		SchedulerName: corev1.DefaultSchedulerName, Election: daemon.DefaultElection(leaseName), Binds: 32, Seed: uint64(time.Now().UnixNano()),
 	}
-	cmd := &cobra.Command{
-		Use:   "kube-scheduler",
-		Short: "Finds a node for each pod that has none",
-		Args:  cobra.NoArgs,
-	}
+	cmd := o.Command("kube-scheduler", "Finds a node for each pod that has none", o, o.run)
 	o.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := daemon.LoadConfig(cmd, o.ConfigFile, o); err != nil {
-			return err
-		}
-		return o.run(cmd.Context(), cmd)
-	}
 	return cmd
 }
 
@@ -62,7 +52,7 @@ func (o *options) validate() error {
 	return nil
 }
 
-func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
+func (o *options) run(cmd *cobra.Command) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
@@ -74,5 +64,5 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	cfg.Client, cfg.Registry, cfg.Health, cfg.Log = tools.Client, tools.Registry, tools.Health, tools.Log
-	return o.Run(ctx, tools, func(ctx context.Context) error { return Run(ctx, cfg) })
+	return o.Run(cmd.Context(), tools, func(ctx context.Context) error { return Run(ctx, cfg) })
 }

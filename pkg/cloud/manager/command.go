@@ -11,7 +11,6 @@ import (
 
 	"podium/pkg/cloud"
 	"podium/pkg/controllers/crew"
-	"podium/pkg/daemon"
 )
 
 // options are the flags.
@@ -26,18 +25,8 @@ type options struct {
 // NewCommand is the daemon's command line.
 func NewCommand() *cobra.Command {
 	o := &options{cfg: Default()}
-	cmd := &cobra.Command{
-		Use:   "cloud-controller-manager",
-		Short: "Keeps the cluster and whoever provides its machines in step",
-		Args:  cobra.NoArgs,
-	}
+	cmd := o.Command("cloud-controller-manager", "Keeps the cluster and whoever provides its machines in step", nil, o.run)
 	o.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := daemon.LoadConfig(cmd, o.ConfigFile, nil); err != nil {
-			return err
-		}
-		return o.run(cmd.Context(), cmd)
-	}
 	return cmd
 }
 
@@ -91,9 +80,9 @@ func (o *options) complete() error {
 	return errors.Join(errs...)
 }
 
-func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
+func (o *options) run(cmd *cobra.Command) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	return o.Serve(ctx, cmd.Name(), &o.cfg.Config, cmd.ErrOrStderr(), func(ctx context.Context) error { return Run(ctx, o.cfg) })
+	return o.Serve(cmd.Context(), cmd.Name(), &o.cfg.Config, cmd.ErrOrStderr(), func(ctx context.Context) error { return Run(ctx, o.cfg) })
 }
