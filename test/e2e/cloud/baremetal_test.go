@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"podium/test/e2e/docked"
 )
 
 // The same machines as if nobody provided them: for as long as the test runs
@@ -25,22 +27,22 @@ kind: Service
 metadata: {name: asking}
 spec: {type: LoadBalancer, loadBalancerIP: %q, selector: {app: metal}, ports: [{port: 80, targetPort: 8080}]}
 `
-	the.apply(t, fmt.Sprintf(asking, "192.0.2.1"))
+	the.Feed(t, fmt.Sprintf(asking, "192.0.2.1"), "apply", "-f", "-")
 	t.Cleanup(func() {
-		if _, err := the.try(context.Background(), "", "delete", "service", "asking", "late", "--ignore-not-found", "--timeout", "1m"); err != nil {
+		if _, err := the.Try(context.Background(), "", "delete", "service", "asking", "late", "--ignore-not-found", "--timeout", "1m"); err != nil {
 			t.Error(err)
 		}
 	})
 	the.says(t, "asking", "spec.loadBalancerIP: 192.0.2.1 is in none of the address pools")
-	the.apply(t, fmt.Sprintf(asking, second))
-	asked := &balancer{cluster: the, t: t, name: "asking", address: second, api: the.client(t)}
+	the.Feed(t, fmt.Sprintf(asking, second), "apply", "-f", "-")
+	asked := &balancer{cluster: the, t: t, name: "asking", address: second, api: the.Client(t)}
 	asked.answers(30 * time.Second)
 
-	the.apply(t, strings.NewReplacer("asking", "late", `loadBalancerIP: %q, `, "").Replace(asking))
+	the.Feed(t, strings.NewReplacer("asking", "late", `loadBalancerIP: %q, `, "").Replace(asking), "apply", "-f", "-")
 	the.says(t, "late", "no free IPv4 address is left in the address pools metal")
-	the.podium(t, "delete", "service", "asking", "--timeout", "30s")
+	the.Podium(t, "delete", "service", "asking", "--timeout", "30s")
 	late := &balancer{cluster: the, t: t, name: "late", address: second, api: asked.api}
-	eventually(t, 10*time.Second, "the Service that came too late has the address that is free now", func(ctx context.Context) error {
+	docked.Eventually(t, 10*time.Second, "the Service that came too late has the address that is free now", func(ctx context.Context) error {
 		s, err := late.service(ctx)
 		if err != nil {
 			return err
@@ -54,10 +56,10 @@ spec: {type: LoadBalancer, loadBalancerIP: %q, selector: {app: metal}, ports: [{
 }
 
 // says waits for an event of a Service.
-func (c *cluster) says(t *testing.T, service, text string) {
+func (c cluster) says(t *testing.T, service, text string) {
 	t.Helper()
-	eventually(t, 20*time.Second, service+" says: "+text, func(ctx context.Context) error {
-		out, err := c.try(ctx, "", "describe", "service", service)
+	docked.Eventually(t, 20*time.Second, service+" says: "+text, func(ctx context.Context) error {
+		out, err := c.Try(ctx, "", "describe", "service", service)
 		if err == nil && !strings.Contains(out, text) {
 			err = errors.New(out)
 		}
@@ -67,9 +69,9 @@ func (c *cluster) says(t *testing.T, service, text string) {
 
 // metal puts a daemon with the baremetal provider in the place of the control
 // plane's, with a pool of two addresses.
-func (c *cluster) metal(t *testing.T) (first, second string) {
+func (c cluster) metal(t *testing.T) (first, second string) {
 	t.Helper()
-	subnet, err := docker(t.Context(), "network", "inspect", "podium-"+clusterName, "-f", "{{(index .IPAM.Config 0).Subnet}}")
+	subnet, err := docked.Docker(t.Context(), "network", "inspect", "podium-"+clusterName, "-f", "{{(index .IPAM.Config 0).Subnet}}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +79,7 @@ func (c *cluster) metal(t *testing.T) (first, second string) {
 	first, second = base+"200", base+"201"
 	in := func(ctx context.Context, script string) {
 		t.Helper()
-		if _, err := docker(ctx, "exec", plane, "sh", "-ec", script); err != nil {
+		if _, err := docked.Docker(ctx, "exec", plane, "sh", "-ec", script); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/addresslease"
+	"podium/test/e2e/docked"
 )
 
 // app is a pod of the example's program on some nodes, and a Service of type
@@ -42,31 +43,31 @@ spec:
 
 // balancer is a Service of type LoadBalancer, and its address.
 type balancer struct {
-	*cluster
+	cluster
 	t       *testing.T
 	name    string
 	address string
 	api     *client.Client
 }
 
-func (c *cluster) balancer(t *testing.T, name, policy string, nodes ...string) *balancer {
+func (c cluster) balancer(t *testing.T, name, policy string, nodes ...string) *balancer {
 	t.Helper()
-	b := &balancer{cluster: c, t: t, name: name, api: c.client(t)}
+	b := &balancer{cluster: c, t: t, name: name, api: c.Client(t)}
 	text := fmt.Sprintf(app, name, policy)
 	for _, n := range nodes {
 		text += fmt.Sprintf(pod, name, n)
 	}
-	c.apply(t, text)
+	c.Feed(t, text, "apply", "-f", "-")
 	t.Cleanup(func() {
 		args := []string{"delete", "service/" + name, "--ignore-not-found", "--timeout", "1m"}
-		if _, err := c.try(context.Background(), "", args...); err != nil {
+		if _, err := c.Try(context.Background(), "", args...); err != nil {
 			t.Error(err)
 		}
-		if _, err := c.try(context.Background(), "", "delete", "pods", "-l", "app="+name, "--timeout", "1m"); err != nil {
+		if _, err := c.Try(context.Background(), "", "delete", "pods", "-l", "app="+name, "--timeout", "1m"); err != nil {
 			t.Error(err)
 		}
 	})
-	eventually(t, 30*time.Second, name+" has an address", func(ctx context.Context) error {
+	docked.Eventually(t, 30*time.Second, name+" has an address", func(ctx context.Context) error {
 		s, err := b.service(ctx)
 		if err != nil {
 			return err
@@ -88,7 +89,7 @@ func (b *balancer) service(ctx context.Context) (*corev1.Service, error) {
 // answers waits until the Service does, by its address and to the host.
 func (b *balancer) answers(patience time.Duration) {
 	b.t.Helper()
-	eventually(b.t, patience, b.name+" answers at "+b.address, func(ctx context.Context) error {
+	docked.Eventually(b.t, patience, b.name+" answers at "+b.address, func(ctx context.Context) error {
 		_, err := get(ctx, b.address, "/")
 		return err
 	})
@@ -118,10 +119,10 @@ func (b *balancer) announcedBy(node string) {
 	b.t.Helper()
 	for _, n := range []string{plane, worker1, worker2} {
 		if n != node {
-			b.podium(b.t, "label", "node", n, corev1.LabelNodeExcludeBalancers+"=true", "--overwrite")
+			b.Podium(b.t, "label", "node", n, corev1.LabelNodeExcludeBalancers+"=true", "--overwrite")
 		}
 	}
-	eventually(b.t, 30*time.Second, node+" announces "+b.address, func(ctx context.Context) error {
+	docked.Eventually(b.t, 30*time.Second, node+" announces "+b.address, func(ctx context.Context) error {
 		if got, err := b.holder(ctx); got != node {
 			return errors.Join(err, fmt.Errorf("%q does", got))
 		}
@@ -129,7 +130,7 @@ func (b *balancer) announcedBy(node string) {
 	})
 	for _, n := range []string{plane, worker1, worker2} {
 		if n != node {
-			b.podium(b.t, "label", "node", n, corev1.LabelNodeExcludeBalancers+"-")
+			b.Podium(b.t, "label", "node", n, corev1.LabelNodeExcludeBalancers+"-")
 		}
 	}
 }
@@ -171,7 +172,7 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 	b := the.balancer(t, "front", "Cluster", worker1, worker2)
 	b.answers(30 * time.Second)
 	seen := map[string]bool{}
-	eventually(t, 20*time.Second, "both pods answer", func(ctx context.Context) error {
+	docked.Eventually(t, 20*time.Second, "both pods answer", func(ctx context.Context) error {
 		name, err := get(ctx, b.address, "/")
 		if seen[name] = err == nil; len(seen) < 2 {
 			return fmt.Errorf("seen so far: %v; %v", seen, err)
@@ -179,7 +180,7 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 		return nil
 	})
 	ask := fmt.Sprintf("exec 3<>/dev/tcp/%s/80 && printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3", b.address)
-	out, err := docker(t.Context(), "run", "--rm", "--network", "podium-"+clusterName, "--entrypoint", "bash", "localhost/podium/node:v1", "-c", ask)
+	out, err := docked.Docker(t.Context(), "run", "--rm", "--network", "podium-"+clusterName, "--entrypoint", "bash", "localhost/podium/node:v1", "-c", ask)
 	if err != nil || !strings.Contains(out, "front-") {
 		t.Errorf("another container on the network: %v %s", err, out)
 	}
@@ -187,8 +188,8 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 	if err := refused(t.Context(), b.address, 10250); err != nil {
 		t.Error(err)
 	}
-	the.podium(t, "delete", "pod", "front-"+worker1)
-	eventually(t, 10*time.Second, "only the pod that is left is asked", func(ctx context.Context) error {
+	the.Podium(t, "delete", "pod", "front-"+worker1)
+	docked.Eventually(t, 10*time.Second, "only the pod that is left is asked", func(ctx context.Context) error {
 		for range 10 {
 			if name, err := get(ctx, b.address, "/"); err != nil || name != "front-"+worker2 {
 				return fmt.Errorf("%q: %w", name, err)
@@ -196,10 +197,10 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 		}
 		return nil
 	})
-	the.podium(t, "delete", "service", "front", "--timeout", "30s")
+	the.Podium(t, "delete", "service", "front", "--timeout", "30s")
 	// Who has learned where the address was goes on asking there: until the node
 	// has dropped the Service's rules, too.
-	eventually(t, 3*time.Second, "nobody answers at "+b.address, func(ctx context.Context) error {
+	docked.Eventually(t, 3*time.Second, "nobody answers at "+b.address, func(ctx context.Context) error {
 		if name, err := get(ctx, b.address, "/"); err == nil {
 			return fmt.Errorf("%s does", name)
 		}
@@ -217,7 +218,7 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 
 // refused says what is wrong unless a connection is refused at once.
 func refused(ctx context.Context, host string, port int) error {
-	_, err := docker(ctx, "run", "--rm", "--network", "podium-"+clusterName, "--entrypoint", "bash", "localhost/podium/node:v1", "-c",
+	_, err := docked.Docker(ctx, "run", "--rm", "--network", "podium-"+clusterName, "--entrypoint", "bash", "localhost/podium/node:v1", "-c",
 		fmt.Sprintf("exec 3<>/dev/tcp/%s/%d", host, port))
 	if err == nil || !strings.Contains(err.Error(), "refused") {
 		return fmt.Errorf("port %d of %s, which is no Service's: %v, want it refused", port, host, err)
@@ -246,12 +247,12 @@ func TestTheAnnouncingNodeIsLost(t *testing.T) {
 			b.announcedBy(worker1)
 			b.answers(5 * time.Second)
 			node := func(words []string) {
-				the.podium(t, append(append([]string{"cluster", "node"}, words...), worker1)...)
+				the.Podium(t, append(append([]string{"cluster", "node"}, words...), worker1)...)
 			}
 			took := b.silence(way.name, func() {
 				if way.lose != nil {
 					node(way.lose)
-				} else if _, err := docker(t.Context(), "exec", worker1, "systemctl", "restart", "kube-proxy"); err != nil {
+				} else if _, err := docked.Docker(t.Context(), "exec", worker1, "systemctl", "restart", "kube-proxy"); err != nil {
 					t.Error(err)
 				}
 			}, way.wait)
@@ -267,7 +268,7 @@ func TestTheAnnouncingNodeIsLost(t *testing.T) {
 					t.Errorf("the node came back, and nobody answered for %v", back)
 				}
 			}
-			eventually(t, time.Minute, worker1+" is ready", func(ctx context.Context) error { return ready(ctx, b.api, worker1) })
+			docked.Eventually(t, time.Minute, worker1+" is ready", func(ctx context.Context) error { return ready(ctx, b.api, worker1) })
 		})
 	}
 }
@@ -292,17 +293,17 @@ func TestLocalPolicyKeepsTheClientsAddress(t *testing.T) {
 	if node := b.mustHolder(); node != worker2 {
 		t.Errorf("announced by %s, the pod is on %s", node, worker2)
 	}
-	gateway, err := docker(t.Context(), "network", "inspect", "podium-"+clusterName, "-f", "{{(index .IPAM.Config 0).Gateway}}")
+	gateway, err := docked.Docker(t.Context(), "network", "inspect", "podium-"+clusterName, "-f", "{{(index .IPAM.Config 0).Gateway}}")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if who, err := get(t.Context(), b.address, "/client"); err != nil || who != gateway {
 		t.Errorf("the pod was asked by %q, %v; the host is %s", who, err, gateway)
 	}
-	the.apply(t, fmt.Sprintf(pod, b.name, worker1))
-	the.podium(t, "wait", "pod/"+b.name+"-"+worker1, "--for=condition=Ready", "--timeout=30s")
-	the.podium(t, "delete", "pod", b.name+"-"+worker2)
-	eventually(t, 10*time.Second, "the pod is elsewhere, and the address too", func(ctx context.Context) error {
+	the.Feed(t, fmt.Sprintf(pod, b.name, worker1), "apply", "-f", "-")
+	the.Podium(t, "wait", "pod/"+b.name+"-"+worker1, "--for=condition=Ready", "--timeout=30s")
+	the.Podium(t, "delete", "pod", b.name+"-"+worker2)
+	docked.Eventually(t, 10*time.Second, "the pod is elsewhere, and the address too", func(ctx context.Context) error {
 		name, err := get(ctx, b.address, "/")
 		if node, _ := b.holder(ctx); node != worker1 || name != b.name+"-"+worker1 {
 			return fmt.Errorf("%q by %s, %w", name, node, err)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
+	"podium/test/e2e/docked"
 )
 
 func taints(n *corev1.Node) map[string]bool {
@@ -23,7 +24,7 @@ func taints(n *corev1.Node) map[string]bool {
 
 // TestNodesKnowTheirMachines, and by their containers' labels where they are.
 func TestNodesKnowTheirMachines(t *testing.T) {
-	list, err := client.For[*corev1.Node](the.client(t)).List(t.Context(), metav1.ListOptions{})
+	list, err := client.For[*corev1.Node](the.Client(t)).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,17 +49,17 @@ func TestNodesKnowTheirMachines(t *testing.T) {
 // workers back. The Node of a container that is removed goes; that of one that
 // is stopped is tainted. Nodes are taken for silent sooner than by default.
 func TestLostMachines(t *testing.T) {
-	nodes := client.For[*corev1.Node](the.client(t))
+	nodes := client.For[*corev1.Node](the.Client(t))
 	do := func(args ...string) {
 		t.Helper()
-		if _, err := docker(t.Context(), args...); err != nil {
+		if _, err := docked.Docker(t.Context(), args...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	do("exec", plane, "sh", "-c", "echo 'nodeMonitorGracePeriod: 15s' >>/etc/podium/kube-controller-manager.yaml && systemctl restart kube-controller-manager")
 	do("rm", "--force", "--volumes", worker2)
 	do("stop", "--time", "5", worker1)
-	eventually(t, time.Minute, "the Node of the container that was removed is gone", func(ctx context.Context) error {
+	docked.Eventually(t, time.Minute, "the Node of the container that was removed is gone", func(ctx context.Context) error {
 		n, err := nodes.Get(ctx, worker2)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -68,15 +69,15 @@ func TestLostMachines(t *testing.T) {
 		}
 		return err
 	})
-	eventually(t, time.Minute, "the Node of the container that is stopped is tainted", func(ctx context.Context) error {
+	docked.Eventually(t, time.Minute, "the Node of the container that is stopped is tainted", func(ctx context.Context) error {
 		n, err := nodes.Get(ctx, worker1)
 		if err == nil && !taints(n)["node.cloudprovider.kubernetes.io/shutdown"] {
 			err = fmt.Errorf("taints: %v", n.Spec.Taints)
 		}
 		return err
 	})
-	the.podium(t, "cluster", "node", "start", worker1)
-	eventually(t, time.Minute, "the taint goes when the node is ready again", func(ctx context.Context) error {
+	the.Podium(t, "cluster", "node", "start", worker1)
+	docked.Eventually(t, time.Minute, "the taint goes when the node is ready again", func(ctx context.Context) error {
 		n, err := nodes.Get(ctx, worker1)
 		if err == nil && taints(n)["node.cloudprovider.kubernetes.io/shutdown"] {
 			err = fmt.Errorf("taints: %v", n.Spec.Taints)

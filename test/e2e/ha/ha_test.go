@@ -71,7 +71,7 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	w, l := &traffic.Writer{}, &traffic.Load{}
 	w.Begin(&round{}) // before the first
 	// A client of its own: what the test asks must not turn it to another server.
-	maps, _ := c.client(c.kubeconfig)
+	maps := c.Client(c.T)
 	running.Go(func() { w.Run(ctx, client.For[*corev1.ConfigMap](maps).In("default")) })
 	running.Go(func() { l.Run(ctx, url) })
 
@@ -207,9 +207,7 @@ func (c *cluster) etcdLeader() (node string) {
 // app brings the Service up and says where it answers on the worker.
 func (c *cluster) app() string {
 	c.Helper()
-	if _, err := c.by(c.kubeconfig, web, "apply", "-n", "default", "-f", "-"); err != nil {
-		c.Fatal(err)
-	}
+	c.Feed(c.T, web, "apply", "-n", "default", "-f", "-")
 	c.podium("rollout", "status", "-n", "default", "deployment/web", "--timeout", "1m")
 	svc, err := client.For[*corev1.Service](c.api).In("default").Get(c.Context(), "web")
 	if err != nil {
@@ -263,10 +261,10 @@ func samePod(a, b *corev1.Pod) bool {
 func (c *cluster) everyServer(pods []*corev1.Pod) {
 	c.Helper()
 	for _, server := range c.servers {
-		file := c.only(server)
+		narrow := c.only(server)
 		c.eventually(20*time.Second, "logs and exec by "+server, func(context.Context) error {
-			_, err := c.by(file, "", "logs", "-n", "default", pods[0].Name)
-			out, err2 := c.by(file, "", "exec", "-n", "default", pods[1].Name, "--", "/web", "get", "http://"+pods[0].Status.PodIP+":8080/")
+			_, err := narrow.Try(c.Context(), "", "logs", "-n", "default", pods[0].Name)
+			out, err2 := narrow.Try(c.Context(), "", "exec", "-n", "default", pods[1].Name, "--", "/web", "get", "http://"+pods[0].Status.PodIP+":8080/")
 			if err2 == nil && strings.TrimSpace(out) != pods[0].Name {
 				err2 = fmt.Errorf("%q answered", out)
 			}
@@ -284,7 +282,7 @@ func (c *cluster) nothingLost(acked []traffic.Written) {
 	}
 	lost := map[traffic.Written]bool{}
 	for _, server := range c.servers {
-		api, _ := c.client(c.only(server))
+		api := c.only(server).Client(c.T)
 		list, err := client.For[*corev1.ConfigMap](api).In("default").List(c.Context(), metav1.ListOptions{LabelSelector: "by=writer"})
 		if err != nil {
 			c.Fatal(err)

@@ -20,6 +20,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/cluster/pki"
+	"podium/test/e2e/docked"
 )
 
 // pkiDir is where a machine's certificates are.
@@ -98,7 +99,7 @@ func ending(t *testing.T, dir, name string, end time.Time) {
 func keysOf(t *testing.T, node string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "pki")
-	if _, err := docker(t.Context(), "cp", node+":"+pkiDir, dir); err != nil {
+	if _, err := docked.Docker(t.Context(), "cp", node+":"+pkiDir, dir); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -107,7 +108,7 @@ func keysOf(t *testing.T, node string) string {
 // store puts certificates in their places, each in one step.
 func store(t *testing.T, node, dir string, names ...string) {
 	t.Helper()
-	if _, err := docker(t.Context(), "cp", dir, node+":/etc/podium/next"); err != nil {
+	if _, err := docked.Docker(t.Context(), "cp", dir, node+":/etc/podium/next"); err != nil {
 		t.Fatal(err)
 	}
 	script := "trap 'rm -rf /etc/podium/next' EXIT\n"
@@ -146,7 +147,7 @@ func TestCertificatesNearTheirEnd(t *testing.T) {
 	}
 	show := func(what string, good func(time.Time) bool) {
 		for name, address := range servers {
-			eventually(t, 15*time.Second, name+" shows "+what, func(ctx context.Context) error {
+			docked.Eventually(t, 15*time.Second, name+" shows "+what, func(ctx context.Context) error {
 				end, err := served(ctx, address)
 				if err == nil && !good(end) {
 					err = fmt.Errorf("one that ends at %s", end)
@@ -186,14 +187,14 @@ func TestCertificatesNearTheirEnd(t *testing.T) {
 		s.renews("kube-node-lease", node)
 		s.nodeIs(node, true, time.Minute)
 	}
-	the.podium(t, "get", "--raw", "/api/v1/nodes/"+plane+"/proxy/healthz") // the apiserver as the kubelet's client
+	the.Podium(t, "get", "--raw", "/api/v1/nodes/"+plane+"/proxy/healthz") // the apiserver as the kubelet's client
 }
 
 // renews waits until the holder of a Lease has renewed it since now.
 func (s *space) renews(namespace, name string) {
 	s.t.Helper()
 	begin := time.Now()
-	eventually(s.t, time.Minute, "the Lease of "+name+" is renewed", func(ctx context.Context) error {
+	docked.Eventually(s.t, time.Minute, "the Lease of "+name+" is renewed", func(ctx context.Context) error {
 		lease, err := client.For[*coordinationv1.Lease](s.api).In(namespace).Get(ctx, name)
 		if err != nil {
 			return err
@@ -237,7 +238,7 @@ func TestAKubeletThatWasOffForTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	sh(t, worker2, "systemctl stop kubelet\ncat > "+current+" <<'END'\n"+string(cert)+string(key)+"END\nsystemctl start --no-block kubelet\n")
-	eventually(t, 20*time.Second, "the kubelet says what to do", func(ctx context.Context) error {
+	docked.Eventually(t, 20*time.Second, "the kubelet says what to do", func(ctx context.Context) error {
 		out, err := trySh(ctx, worker2, "journalctl -u kubelet -n 20 -o cat --no-pager")
 		for _, part := range []string{"has ended on", "podium token create --print-join-command"} {
 			if err == nil && !strings.Contains(out, part) {
@@ -253,7 +254,7 @@ func TestAKubeletThatWasOffForTooLong(t *testing.T) {
 	if out, err := trySh(t.Context(), worker2, "systemctl start podium-certs.service"); err == nil {
 		t.Errorf("the timer's service does not fail:\n%s", out)
 	}
-	join, err := docker(t.Context(), "exec", plane, "podium", "token", "create", "--print-join-command")
+	join, err := docked.Docker(t.Context(), "exec", plane, "podium", "token", "create", "--print-join-command")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/client"
+	"podium/test/e2e/docked"
 )
 
 // An image of the engine, and one in an archive, run on every node without a
@@ -34,16 +35,16 @@ func TestLoadImage(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Cleanup(func() {
-		if _, err := docker(context.Background(), "image", "rm", image); err != nil {
+		if _, err := docked.Docker(context.Background(), "image", "rm", image); err != nil {
 			t.Error(err)
 		}
 	})
 	archive := filepath.Join(dir, "archive.tar")
-	if _, err := docker(t.Context(), "save", "--output", archive, image); err != nil {
+	if _, err := docked.Docker(t.Context(), "save", "--output", archive, image); err != nil {
 		t.Fatal(err)
 	}
-	s.podium(t, "cluster", "load", "image", image, "--name", s.cluster.name)
-	s.podium(t, "cluster", "load", "image", archive, "--name", s.cluster.name)
+	s.Podium(t, "cluster", "load", "image", image, "--name", s.cluster.Name)
+	s.Podium(t, "cluster", "load", "image", archive, "--name", s.cluster.Name)
 	for _, node := range []string{plane, worker1, worker2} {
 		name := strings.TrimPrefix(node, mainCluster+"-")
 		s.apply(pinned(name, node, image, "/busybox", "sleep", "1000"))
@@ -56,7 +57,7 @@ func TestLogsAreCollected(t *testing.T) {
 	s.apply(pinned("talker", worker1, "localhost/podium/busybox:v1", "sh", "-c", "echo what it said; sleep 1000"))
 	s.ready("talker")
 	dir := filepath.Join(t.TempDir(), "artifact")
-	s.podium(t, "cluster", "logs", dir, mainCluster)
+	s.Podium(t, "cluster", "logs", dir, mainCluster)
 	for file, want := range map[string]string{
 		plane + "/journal.log":      "kube-apiserver[",
 		worker1 + "/journal.log":    "kubelet[",
@@ -101,7 +102,7 @@ func TestLogsAreCollected(t *testing.T) {
 // adminKey is a piece of the administrator's key as kubeconfigs have it.
 func adminKey(t *testing.T) string {
 	t.Helper()
-	for _, line := range strings.Split(the.podium(t, "cluster", "kubeconfig", mainCluster), "\n") {
+	for _, line := range strings.Split(the.Podium(t, "cluster", "kubeconfig", mainCluster), "\n") {
 		if key, ok := strings.CutPrefix(strings.TrimSpace(line), "client-key-data: "); ok {
 			return key[60:]
 		}
@@ -137,38 +138,38 @@ nodes:
   extraPortMappings: [{hostPort: %d, containerPort: 30080}]
 networking: {podSubnet: 10.20.0.0/16, serviceSubnet: 10.30.0.0/20, apiServerPort: %d, dnsDomain: corp.example}
 `, shared, port, api)
-	c := &cluster{root: the.root, name: "e2e-configured", kubeconfig: filepath.Join(dir, "kubeconfig")}
-	t.Log(c.feed(t, config, "cluster", "create", "--config", "-", "--wait", "3m", "-v"))
+	c := cluster{docked.New("e2e-configured", dir)}
+	t.Log(c.Feed(t, config, "cluster", "create", "--config", "-", "--wait", "3m", "-v"))
 	traces, err := c.traces(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			c.keepLogs(context.Background())
+			c.KeepLogs(context.Background())
 		}
-		if _, err := c.try(context.Background(), "", "cluster", "delete", c.name); err != nil {
+		if _, err := c.Try(context.Background(), "", "cluster", "delete", c.Name); err != nil {
 			t.Error(err)
 		}
 		if err := traces.left(context.Background()); err != nil {
 			t.Error(err)
 		}
-		if kept, err := os.ReadFile(c.kubeconfig); err != nil || strings.Contains(string(kept), c.name) {
+		if kept, err := os.ReadFile(c.Kubeconfig); err != nil || strings.Contains(string(kept), c.Name) {
 			t.Errorf("the kubeconfig still names it, %v:\n%s", err, kept)
 		}
 	})
 
-	list := c.podium(t, "cluster", "list")
+	list := c.Podium(t, "cluster", "list")
 	for _, want := range []string{mainCluster, "e2e-configured"} {
 		if !strings.Contains(list, want) {
 			t.Errorf("cluster list does not show %s:\n%s", want, list)
 		}
 	}
-	if _, err := c.try(t.Context(), "", "cluster", "create", c.name); err == nil || !strings.Contains(err.Error(), "there is a cluster e2e-configured already") {
+	if _, err := c.Try(t.Context(), "", "cluster", "create", c.Name); err == nil || !strings.Contains(err.Error(), "there is a cluster e2e-configured already") {
 		t.Errorf("a second of the name: %v", err)
 	}
 	s := c.space(t)
-	if out := c.podium(t, "cluster", "kubeconfig", c.name); !strings.Contains(out, fmt.Sprintf("https://127.0.0.1:%d", api)) {
+	if out := c.Podium(t, "cluster", "kubeconfig", c.Name); !strings.Contains(out, fmt.Sprintf("https://127.0.0.1:%d", api)) {
 		t.Errorf("the apiserver is not on port %d of the host", api)
 	}
 	c.checkNode(t)
@@ -187,10 +188,10 @@ spec:
   volumes: [{name: shared, hostPath: {path: /shared, type: Directory}}]
   containers: [{name: c, image: "localhost/podium/busybox:v1", imagePullPolicy: Never, command: [sh, -c, "cat /shared/greeting; sleep 1000"], volumeMounts: [{name: shared, mountPath: /shared}]}]
 `)
-	s.apply(pinned("asker", c.name+"-control-plane", "localhost/podium/web:v1", "/web"))
+	s.apply(pinned("asker", c.Name+"-control-plane", "localhost/podium/web:v1", "/web"))
 	s.ready("asker")
 	s.rolledOut("web")
-	eventually(t, 10*time.Second, "the app answers on a port of the host", func(ctx context.Context) error {
+	docked.Eventually(t, 10*time.Second, "the app answers on a port of the host", func(ctx context.Context) error {
 		_, err := get(ctx, "127.0.0.1", port)
 		return err
 	})
@@ -198,23 +199,23 @@ spec:
 	if !strings.HasPrefix(reader.Status.PodIP, "10.20.") {
 		t.Errorf("the pod's address %s is not of the range that was asked for", reader.Status.PodIP)
 	}
-	eventually(t, 10*time.Second, "the pod has read the mounted folder", func(ctx context.Context) error {
-		out, err := s.try(ctx, "", "logs", "-n", s.name, "reader")
+	docked.Eventually(t, 10*time.Second, "the pod has read the mounted folder", func(ctx context.Context) error {
+		out, err := s.Try(ctx, "", "logs", "-n", s.name, "reader")
 		if err == nil && !strings.Contains(out, "hello from the host") {
 			err = fmt.Errorf("it says %q", out)
 		}
 		return err
 	})
-	eventually(t, 10*time.Second, "names are served below the domain that was asked for", func(context.Context) error {
+	docked.Eventually(t, 10*time.Second, "names are served below the domain that was asked for", func(context.Context) error {
 		_, err := s.exec("asker", "/web", "get", "http://web."+s.name+".svc.corp.example/")
 		return err
 	})
 }
 
 // checkNode compares the node with what the file said of it.
-func (c *cluster) checkNode(t *testing.T) {
+func (c cluster) checkNode(t *testing.T) {
 	t.Helper()
-	n, err := client.For[*corev1.Node](c.client(t)).Get(t.Context(), c.name+"-control-plane")
+	n, err := client.For[*corev1.Node](c.Client(t)).Get(t.Context(), c.Name+"-control-plane")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,8 +251,8 @@ func TestWhatCannotBeMadeIsNotHalfMade(t *testing.T) {
 		"Mistakes":  {head + "nodes: [{role: worker, labels: {'a b': c}}]\nnetworking: {podSubnet: ten}", []string{"nodes[0].labels: Invalid value", "networking.podSubnet: Invalid value", "nodes: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &cluster{root: the.root, name: "e2e-wrong", kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
-			_, err := c.try(t.Context(), tc.config, "cluster", "create", "--config", "-")
+			c := cluster{docked.New("e2e-wrong", t.TempDir())}
+			_, err := c.Try(t.Context(), tc.config, "cluster", "create", "--config", "-")
 			if err == nil {
 				t.Fatal("it was made")
 			}
@@ -260,10 +261,10 @@ func TestWhatCannotBeMadeIsNotHalfMade(t *testing.T) {
 					t.Errorf("got %v, want %q", err, want)
 				}
 			}
-			if err := (traces{label: "label=podium.dev/cluster=" + c.name}).left(t.Context()); err != nil {
+			if err := (traces{label: "label=podium.dev/cluster=" + c.Name}).left(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if _, err := os.Stat(c.kubeconfig); err == nil {
+			if _, err := os.Stat(c.Kubeconfig); err == nil {
 				t.Error("a kubeconfig was written")
 			}
 		})

@@ -12,12 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
+	"podium/test/e2e/docked"
 )
 
 // What a further control plane needs is shared for as long as the token that
 // is printed with it, and is of no use to who reads it.
 func TestSharedKeysGoWithTheirToken(t *testing.T) {
-	command, err := docker(t.Context(), "exec", plane, "podium", "certs", "upload")
+	command, err := docked.Docker(t.Context(), "exec", plane, "podium", "certs", "upload")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,7 @@ func TestSharedKeysGoWithTheirToken(t *testing.T) {
 	if token == nil {
 		t.Fatalf("this is no command by which a control plane joins: %d bytes", len(command))
 	}
-	secrets := client.For[*corev1.Secret](the.client(t)).In("kube-system")
+	secrets := client.For[*corev1.Secret](the.Client(t)).In("kube-system")
 	shared, err := secrets.Get(t.Context(), "podium-certs")
 	if err != nil {
 		t.Fatal(err)
@@ -35,10 +36,10 @@ func TestSharedKeysGoWithTheirToken(t *testing.T) {
 			t.Errorf("%s is there for all to read", name)
 		}
 	}
-	if _, err := docker(t.Context(), "exec", plane, "podium", "token", "delete", token[1]); err != nil {
+	if _, err := docked.Docker(t.Context(), "exec", plane, "podium", "token", "delete", token[1]); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "the keys are gone with their token", func(ctx context.Context) error {
+	docked.Eventually(t, 20*time.Second, "the keys are gone with their token", func(ctx context.Context) error {
 		if _, err := secrets.Get(ctx, "podium-certs"); !apierrors.IsNotFound(err) {
 			return errors.Join(errors.New("it is there"), err)
 		}
@@ -51,7 +52,7 @@ func TestTokensAreNotAmongArguments(t *testing.T) {
 	if joins := whileCreated.With("podium join "); len(joins) == 0 {
 		t.Error("no node was seen to join")
 	}
-	tokens, err := client.For[*corev1.Secret](the.client(t)).In("kube-system").List(t.Context(), metav1.ListOptions{FieldSelector: "type=bootstrap.kubernetes.io/token"})
+	tokens, err := client.For[*corev1.Secret](the.Client(t)).In("kube-system").List(t.Context(), metav1.ListOptions{FieldSelector: "type=bootstrap.kubernetes.io/token"})
 	if err != nil {
 		t.Fatal(err)
 	}

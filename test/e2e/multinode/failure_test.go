@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
+	"podium/test/e2e/docked"
 )
 
 // lost is how long the controllers may take to believe that a node is lost:
@@ -21,7 +22,7 @@ const lost = 90 * time.Second
 // nodeIs waits until a node is Ready, or until it is not.
 func (s *space) nodeIs(name string, ready bool, patience time.Duration) {
 	s.t.Helper()
-	eventually(s.t, patience, fmt.Sprintf("%s Ready: %t", name, ready), func(ctx context.Context) error {
+	docked.Eventually(s.t, patience, fmt.Sprintf("%s Ready: %t", name, ready), func(ctx context.Context) error {
 		n, err := client.For[*corev1.Node](s.api).Get(ctx, name)
 		if err != nil {
 			return err
@@ -38,7 +39,7 @@ func (s *space) nodeIs(name string, ready bool, patience time.Duration) {
 // onlyOn waits until a deployment's pods are all ready and on one node.
 func (s *space) onlyOn(app, node string, replicas int, patience time.Duration) {
 	s.t.Helper()
-	eventually(s.t, patience, fmt.Sprintf("%d pods of %s run on %s only", replicas, app, node), func(ctx context.Context) error {
+	docked.Eventually(s.t, patience, fmt.Sprintf("%d pods of %s run on %s only", replicas, app, node), func(ctx context.Context) error {
 		list, err := s.pods.List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
 		if err != nil {
 			return err
@@ -71,9 +72,9 @@ func TestALostWorkersPodsMove(t *testing.T) {
 	s := the.space(t)
 	s.apply(web)
 	s.rolledOut("web")
-	s.podium(t, "cluster", "node", "stop", "--now", worker1)
+	s.Podium(t, "cluster", "node", "stop", "--now", worker1)
 	t.Cleanup(func() {
-		if _, err := the.try(context.Background(), "", "cluster", "node", "start", worker1); err != nil {
+		if _, err := the.Try(context.Background(), "", "cluster", "node", "start", worker1); err != nil {
 			t.Error(err)
 		}
 		s.nodeIs(worker1, true, time.Minute)
@@ -82,7 +83,7 @@ func TestALostWorkersPodsMove(t *testing.T) {
 	s.onlyOn("web", worker2, 2, 30*time.Second)
 	port := s.nodePort("web")
 	for _, node := range []string{plane, worker2} {
-		eventually(t, 10*time.Second, "the Service answers by "+node, func(ctx context.Context) error {
+		docked.Eventually(t, 10*time.Second, "the Service answers by "+node, func(ctx context.Context) error {
 			for range 10 { // no request goes to where nobody is
 				if _, err := get(ctx, s.address(node), port); err != nil {
 					return err
@@ -91,9 +92,9 @@ func TestALostWorkersPodsMove(t *testing.T) {
 			return nil
 		})
 	}
-	s.podium(t, "cluster", "node", "start", worker1)
+	s.Podium(t, "cluster", "node", "start", worker1)
 	s.nodeIs(worker1, true, time.Minute)
-	eventually(t, 30*time.Second, "the pods that were moved are forgotten", func(ctx context.Context) error {
+	docked.Eventually(t, 30*time.Second, "the pods that were moved are forgotten", func(ctx context.Context) error {
 		list, err := s.pods.List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) != 2 {
 			err = fmt.Errorf("there are %d pods", len(list.Items))
@@ -118,7 +119,7 @@ spec:
 
 // runs says whether that pod's container does on a node, cut off or not.
 func runs(ctx context.Context, node string) (bool, error) {
-	out, err := docker(ctx, "exec", node, "sh", "-c", "pgrep -fc '^sleep 424242' || true")
+	out, err := docked.Docker(ctx, "exec", node, "sh", "-c", "pgrep -fc '^sleep 424242' || true")
 	return out != "0", err
 }
 
@@ -131,16 +132,16 @@ func TestAPartitionedWorkerComesBack(t *testing.T) {
 	s.apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sh", "-c", "while true; do date +%s; sleep 1; done"))
 	s.apply(fmt.Sprintf(named, worker2))
 	before, first := s.ready("fixed"), s.ready("named")
-	s.podium(t, "cluster", "node", "partition", worker2)
+	s.Podium(t, "cluster", "node", "partition", worker2)
 	t.Cleanup(func() {
-		if _, err := the.try(context.Background(), "", "cluster", "node", "heal", worker2); err != nil {
+		if _, err := the.Try(context.Background(), "", "cluster", "node", "heal", worker2); err != nil {
 			t.Error(err)
 		}
 		s.nodeIs(worker2, true, time.Minute)
 	})
 	again := s.makeAgain(first, worker1)
 	s.nodeIs(worker2, false, lost)
-	eventually(t, 10*time.Second, "its pods count as unready", func(ctx context.Context) error {
+	docked.Eventually(t, 10*time.Second, "its pods count as unready", func(ctx context.Context) error {
 		p, err := s.pods.Get(ctx, "fixed")
 		if err != nil {
 			return err
@@ -152,14 +153,14 @@ func TestAPartitionedWorkerComesBack(t *testing.T) {
 		}
 		return fmt.Errorf("conditions: %+v", p.Status.Conditions)
 	})
-	eventually(t, 20*time.Second, "the one that does not tolerate it is told to end", func(ctx context.Context) error {
+	docked.Eventually(t, 20*time.Second, "the one that does not tolerate it is told to end", func(ctx context.Context) error {
 		p, err := s.pods.Get(ctx, "named")
 		if err == nil && (p.UID != first.UID || p.DeletionTimestamp == nil) {
 			err = fmt.Errorf("it is %s (at first %s), to end at %v", p.UID, first.UID, p.DeletionTimestamp)
 		}
 		return err
 	})
-	running, err := docker(t.Context(), "exec", worker2, "sh", "-c", "ctr -n k8s.io tasks ls | grep -c RUNNING")
+	running, err := docked.Docker(t.Context(), "exec", worker2, "sh", "-c", "ctr -n k8s.io tasks ls | grep -c RUNNING")
 	if err != nil || running == "0" {
 		t.Errorf("on the node that is cut off %s containers run, %v: they must go on", running, err)
 	}
@@ -171,7 +172,7 @@ func TestAPartitionedWorkerComesBack(t *testing.T) {
 		t.Errorf("the name was free before the node had ended the pod (%v)", err)
 	default:
 	}
-	s.podium(t, "cluster", "node", "heal", worker2)
+	s.Podium(t, "cluster", "node", "heal", worker2)
 	s.nodeIs(worker2, true, time.Minute)
 	after := s.ready("fixed")
 	if after.UID != before.UID || after.Status.ContainerStatuses[0].RestartCount != 0 {
@@ -221,9 +222,9 @@ func TestAPausedWorkerThaws(t *testing.T) {
 	s := the.space(t)
 	s.apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sleep", "1000"))
 	before := s.ready("fixed")
-	s.podium(t, "cluster", "node", "pause", worker2)
-	state, err := docker(t.Context(), "inspect", "--format", "{{.State.Status}}", worker2)
-	s.podium(t, "cluster", "node", "start", worker2)
+	s.Podium(t, "cluster", "node", "pause", worker2)
+	state, err := docked.Docker(t.Context(), "inspect", "--format", "{{.State.Status}}", worker2)
+	s.Podium(t, "cluster", "node", "start", worker2)
 	if err != nil || state != "paused" {
 		t.Errorf("the node was %q, %v: want paused", state, err)
 	}

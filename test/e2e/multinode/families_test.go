@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"path/filepath"
 	"testing"
 	"time"
+
+	"podium/test/e2e/docked"
 )
 
 // On clusters whose nodes are joined by a VXLAN, and on clusters of IPv6, pods
@@ -27,17 +28,17 @@ func TestPodNetworks(t *testing.T) {
 func across(t *testing.T, name, networking, mtu string) {
 	config := "apiVersion: config.podium.dev/v1alpha1\nkind: Cluster\nmetadata: {name: " + name + "}\n" +
 		"nodes: [{role: control-plane}, {role: worker}]\nnetworking: " + networking
-	c := &cluster{root: the.root, name: name, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
-	t.Log(c.feed(t, config, "cluster", "create", "--config", "-", "--wait", "3m", "-v"))
+	c := cluster{docked.New(name, t.TempDir())}
+	t.Log(c.Feed(t, config, "cluster", "create", "--config", "-", "--wait", "3m", "-v"))
 	traces, err := c.traces(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			c.keepLogs(context.Background())
+			c.KeepLogs(context.Background())
 		}
-		if _, err := c.try(context.Background(), "", "cluster", "delete", c.name); err != nil {
+		if _, err := c.Try(context.Background(), "", "cluster", "delete", c.Name); err != nil {
 			t.Error(err)
 		}
 		if err := traces.left(context.Background()); err != nil {
@@ -58,14 +59,14 @@ metadata: {name: front}
 spec: {type: NodePort, selector: {app: b}, ports: [{port: 80, targetPort: 8080}]}
 `)
 	for from, to := range map[string]string{"a": "b", "b": "a"} {
-		eventually(t, 20*time.Second, to+" has answered "+from, func(context.Context) error {
+		docked.Eventually(t, 20*time.Second, to+" has answered "+from, func(context.Context) error {
 			got, err := s.exec(from, "/web", "get", "http://"+net.JoinHostPort(address[to], "8080")+"/client")
 			if err == nil && got != address[from] {
 				err = fmt.Errorf("%s was seen as %s", address[from], got)
 			}
 			return err
 		})
-		eventually(t, 20*time.Second, from+" has found the Service by name", func(context.Context) error {
+		docked.Eventually(t, 20*time.Second, from+" has found the Service by name", func(context.Context) error {
 			got, err := s.exec(from, "/web", "get", "http://front/")
 			if err == nil && got != "b" {
 				err = fmt.Errorf("%q answered", got)
@@ -74,12 +75,12 @@ spec: {type: NodePort, selector: {app: b}, ports: [{port: 80, targetPort: 8080}]
 		})
 	}
 	for _, node := range nodes {
-		eventually(t, 20*time.Second, "the Service's port answers on "+node, func(ctx context.Context) error {
+		docked.Eventually(t, 20*time.Second, "the Service's port answers on "+node, func(ctx context.Context) error {
 			_, err := get(ctx, s.address(node), s.nodePort("front"))
 			return err
 		})
 		// The bridge that the CNI plugin made carries what fits into the tunnel.
-		out, err := docker(t.Context(), "exec", node, "sh", "-c", "cd /sys/class/net; cat podium0/mtu; cat podium-vxlan/mtu 2>/dev/null || true")
+		out, err := docked.Docker(t.Context(), "exec", node, "sh", "-c", "cd /sys/class/net; cat podium0/mtu; cat podium-vxlan/mtu 2>/dev/null || true")
 		if err != nil || out != mtu {
 			t.Errorf("%s: the MTUs of bridge and tunnel are %q, %v: want %q", node, out, err, mtu)
 		}

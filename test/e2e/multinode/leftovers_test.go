@@ -7,6 +7,8 @@ import (
 	"net"
 	"os/exec"
 	"strings"
+
+	"podium/test/e2e/docked"
 )
 
 // traces is what to look for when a cluster is gone: all by names and
@@ -20,11 +22,11 @@ type traces struct {
 	bridges   []string
 }
 
-func (c *cluster) traces(ctx context.Context) (t traces, err error) {
-	t.label = "label=podium.dev/cluster=" + c.name
+func (c cluster) traces(ctx context.Context) (t traces, err error) {
+	t.label = "label=podium.dev/cluster=" + c.Name
 	var errs []error
 	ask := func(args ...string) []string {
-		out, err := docker(ctx, args...)
+		out, err := docked.Docker(ctx, args...)
 		errs = append(errs, err)
 		return strings.Fields(out)
 	}
@@ -51,7 +53,7 @@ func (t traces) left(ctx context.Context) error {
 		"network":   {"network", "ls", "--quiet", "--filter", t.label},
 		"volume":    {"volume", "ls", "--quiet", "--filter", t.label},
 	} {
-		out, err := docker(ctx, args...)
+		out, err := docked.Docker(ctx, args...)
 		errs = append(errs, err)
 		for _, id := range strings.Fields(out) {
 			found("%s %s", what, id)
@@ -59,7 +61,7 @@ func (t traces) left(ctx context.Context) error {
 	}
 	for what, names := range map[string][]string{"container": t.nodes, "volume": t.volumes, "network": t.networks} {
 		for _, name := range names {
-			if _, err := docker(ctx, what, "inspect", name); err == nil {
+			if _, err := docked.Docker(ctx, what, "inspect", name); err == nil {
 				found("%s %s", what, name)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
+	"podium/test/e2e/docked"
 )
 
 // web is a Deployment of the example's program with a pod on each worker, and
@@ -62,36 +63,36 @@ spec:
 
 // space is a namespace of a test on a cluster.
 type space struct {
-	*cluster
+	cluster
 	t    *testing.T
 	name string
 	pods client.Resource[*corev1.Pod]
 	api  *client.Client
 }
 
-func (c *cluster) space(t *testing.T) *space {
+func (c cluster) space(t *testing.T) *space {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
-	c.podium(t, "create", "namespace", name)
+	c.Podium(t, "create", "namespace", name)
 	t.Cleanup(func() {
-		if _, err := c.try(context.Background(), "", "delete", "namespace", name, "--timeout", "2m"); err != nil {
+		if _, err := c.Try(context.Background(), "", "delete", "namespace", name, "--timeout", "2m"); err != nil {
 			t.Error(err)
 		}
 	})
-	api := c.client(t)
+	api := c.Client(t)
 	return &space{cluster: c, t: t, name: name, api: api, pods: client.For[*corev1.Pod](api).In(name)}
 }
 
 func (s *space) apply(manifest string) {
 	s.t.Helper()
-	s.feed(s.t, manifest, "apply", "-n", s.name, "-f", "-")
+	s.Feed(s.t, manifest, "apply", "-n", s.name, "-f", "-")
 }
 
 // ready waits for a pod and returns it.
 func (s *space) ready(name string) *corev1.Pod {
 	s.t.Helper()
 	var pod *corev1.Pod
-	eventually(s.t, time.Minute, "pod "+name+" is ready", func(ctx context.Context) (err error) {
+	docked.Eventually(s.t, time.Minute, "pod "+name+" is ready", func(ctx context.Context) (err error) {
 		if pod, err = s.pods.Get(ctx, name); err != nil {
 			return err
 		}
@@ -107,13 +108,13 @@ func (s *space) ready(name string) *corev1.Pod {
 
 // exec runs a command in a pod.
 func (s *space) exec(pod string, command ...string) (string, error) {
-	out, err := s.try(s.t.Context(), "", append([]string{"exec", "-n", s.name, pod, "--"}, command...)...)
+	out, err := s.Try(s.t.Context(), "", append([]string{"exec", "-n", s.name, pod, "--"}, command...)...)
 	return strings.TrimSpace(out), err
 }
 
 func (s *space) rolledOut(deployment string) {
 	s.t.Helper()
-	s.podium(s.t, "rollout", "status", "-n", s.name, "deployment/"+deployment, "--timeout", "1m")
+	s.Podium(s.t, "rollout", "status", "-n", s.name, "deployment/"+deployment, "--timeout", "1m")
 }
 
 // get asks a web server, each time on a new connection.
@@ -163,7 +164,7 @@ func (s *space) nodePort(service string) int {
 }
 
 func TestNodesAreReadyAndHaveTheirRoles(t *testing.T) {
-	list, err := client.For[*corev1.Node](the.client(t)).List(t.Context(), metav1.ListOptions{})
+	list, err := client.For[*corev1.Node](the.Client(t)).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +193,7 @@ func TestTheExampleAnswersFromAllNodes(t *testing.T) {
 	port := s.nodePort("web")
 	for _, node := range []string{plane, worker1, worker2} {
 		seen := map[string]bool{}
-		eventually(t, 20*time.Second, "both pods have answered by "+node, func(ctx context.Context) error {
+		docked.Eventually(t, 20*time.Second, "both pods have answered by "+node, func(ctx context.Context) error {
 			name, err := get(ctx, s.address(node), port)
 			if err == nil {
 				seen[name] = true
@@ -219,7 +220,7 @@ func TestPodsReachEachOtherAcrossNodesWithoutNAT(t *testing.T) {
 	}
 	for from := range names {
 		for to := range names {
-			eventually(t, 10*time.Second, fmt.Sprintf("%s on %s has answered %s on %s", to, names[to], from, names[from]), func(context.Context) error {
+			docked.Eventually(t, 10*time.Second, fmt.Sprintf("%s on %s has answered %s on %s", to, names[to], from, names[from]), func(context.Context) error {
 				out, err := s.exec(from, "/web", "get", "http://"+address[to]+":8080/client")
 				if err == nil && out != address[from] {
 					err = fmt.Errorf("%s (%s) was seen as %s by %s", from, address[from], out, to)
@@ -239,7 +240,7 @@ func TestNamesAreServedOnEveryNode(t *testing.T) {
 	for _, asker := range []string{"asker", "asker2"} {
 		s.ready(asker)
 		for _, host := range []string{"web", "web." + s.name + ".svc.cluster.local"} {
-			eventually(t, 10*time.Second, asker+" has found "+host, func(context.Context) error {
+			docked.Eventually(t, 10*time.Second, asker+" has found "+host, func(context.Context) error {
 				out, err := s.exec(asker, "/web", "get", "http://"+host+"/")
 				if err == nil && !strings.HasPrefix(out, "web-") {
 					err = fmt.Errorf("answered by %q", out)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
+	"podium/test/e2e/docked"
 )
 
 // balancer is an address that nobody announces: kube-proxy serves it to those
@@ -149,7 +150,7 @@ func TestTrafficGoesWhereItsServiceSays(t *testing.T) {
 
 func (s *space) until(what string, check func(context.Context) error) {
 	s.t.Helper()
-	eventually(s.t, 15*time.Second, what, check)
+	docked.Eventually(s.t, 15*time.Second, what, check)
 }
 
 // gateway is this host's address on the nodes' network.
@@ -231,7 +232,7 @@ func (s *space) zones(of map[string]string) {
 
 // ask has a pod ask, each time on a new connection.
 func (s *space) ask(ctx context.Context, from, address string) (string, error) {
-	out, err := s.try(ctx, "", "exec", "-n", s.name, from, "--", "/web", "get", "http://"+address+"/")
+	out, err := s.Try(ctx, "", "exec", "-n", s.name, from, "--", "/web", "get", "http://"+address+"/")
 	return strings.TrimSpace(out), err
 }
 

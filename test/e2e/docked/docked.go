@@ -1,0 +1,155 @@
+package docked
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"podium/pkg/client"
+	"podium/pkg/client/kubeconfig"
+	"podium/pkg/scheme"
+)
+
+// bin is of the repository, as tests in folders beside this one see it.
+const bin = "../../../bin"
+
+// Cluster is one made by `podium cluster create`, or about to be.
+type Cluster struct {
+	Name       string
+	Kubeconfig string // file that podium reads and writes
+}
+
+// New is a cluster of that name whose kubeconfig is in a folder.
+func New(name, dir string) *Cluster {
+	return &Cluster{Name: name, Kubeconfig: filepath.Join(dir, "kubeconfig")}
+}
+
+// Run makes the cluster with these arguments of `podium cluster create`, calls
+// tests and deletes it. The logs of one that failed are kept. One that was
+// there before is another run's, and is left alone.
+func (c *Cluster) Run(ctx context.Context, stdin string, args []string, tests func() (int, error)) (code int, err error) {
+	out, err := c.Try(ctx, stdin, append([]string{"cluster", "create"}, args...)...)
+	fmt.Println(out)
+	if err != nil && strings.Contains(err.Error(), "already") {
+		return 1, err
+	}
+	if err == nil {
+		code, err = tests()
+	}
+	if err != nil || code != 0 {
+		c.KeepLogs(ctx)
+	}
+	_, gone := c.Try(ctx, "", "cluster", "delete", c.Name)
+	return code, errors.Join(err, gone)
+}
+
+// KeepLogs collects the nodes' logs where CI and people find them, and says where.
+func (c *Cluster) KeepLogs(ctx context.Context) {
+	target := filepath.Join(os.TempDir(), "podium-"+c.Name+"-logs")
+	err := os.RemoveAll(target)
+	if err == nil {
+		_, err = c.Try(ctx, "", "cluster", "logs", target, c.Name)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, c.Name+": some logs are missing:", err)
+	}
+	fmt.Fprintln(os.Stderr, c.Name+": the nodes' logs are in", target)
+}
+
+// Try runs podium on the cluster, gives it something to read, and returns what
+// it printed; an error has that, too.
+func (c *Cluster) Try(ctx context.Context, stdin string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "podium"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("podium %s: %w\n%s%s", strings.Join(args, " "), err, out.Bytes(), errs.Bytes())
+	}
+	return out.String(), nil
+}
+
+// Podium runs it, too; its failure is the test's.
+func (c *Cluster) Podium(t *testing.T, args ...string) string {
+	t.Helper()
+	return c.Feed(t, "", args...)
+}
+
+// Feed gives podium something to read.
+func (c *Cluster) Feed(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := c.Try(t.Context(), stdin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Client speaks to the cluster as its administrator.
+func (c *Cluster) Client(t *testing.T) *client.Client {
+	t.Helper()
+	api, _ := Client(t, c.Kubeconfig)
+	return api
+}
+
+// Client is the one of a kubeconfig's present context; servers are those it
+// knows at first.
+func Client(t *testing.T, file string) (api *client.Client, servers []string) {
+	t.Helper()
+	config, err := kubeconfig.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Client("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err = client.New(scheme.New(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api, cfg.Servers
+}
+
+// Docker runs docker and returns what it said, without the last line's end.
+func Docker(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("docker %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Eventually asks until check passes or patience ends, and says how long it took.
+func Eventually(t *testing.T, patience time.Duration, what string, check func(context.Context) error) time.Duration {
+	t.Helper()
+	// Cleanups wait, too, when the test's own context has ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	defer cancel()
+	begin := time.Now()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check(ctx)
+		took := time.Since(begin)
+		if err == nil {
+			t.Logf("%s after %v", what, took.Round(10*time.Millisecond))
+			return took
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s: %v", patience, what, err)
+		case <-tick.C:
+		}
+	}
+}
