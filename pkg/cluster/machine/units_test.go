@@ -30,8 +30,12 @@ func TestUnits(t *testing.T) {
 		}
 		write(t, filepath.Join(root, "usr/lib/systemd/system", filepath.Base(file)), string(data))
 	}
+	programs := []string{"bin/sh"}
 	for _, name := range append(allUnits(), "podium") {
-		program := filepath.Join(root, "usr/bin", name)
+		programs = append(programs, "usr/bin/"+name)
+	}
+	for _, name := range programs {
+		program := filepath.Join(root, name)
 		write(t, program, "#!/bin/true\n")
 		if err := os.Chmod(program, 0o755); err != nil {
 			t.Fatal(err)

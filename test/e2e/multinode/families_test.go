@@ -7,27 +7,55 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/client"
 	"podium/test/e2e/docked"
 )
 
-// On clusters whose nodes are joined by a VXLAN, and on clusters of IPv6, pods
-// reach each other across nodes without NAT, also with packets as big as a pod
-// can send; a Service's port answers on every node and its name in every pod.
+// On clusters whose nodes are joined by a VXLAN, on clusters of IPv6, and where
+// a cloud's provider makes the routes, pods reach each other across nodes
+// without NAT, also with packets as big as a pod can send; a Service's port
+// answers on every node and its name in every pod.
 func TestPodNetworks(t *testing.T) {
 	t.Run("VXLAN", func(t *testing.T) {
-		across(t, "e2e-vxlan", "{podSubnet: 10.40.0.0/16, serviceSubnet: 10.41.0.0/20, podNetwork: vxlan}", "1450\n1450")
+		across(t, "e2e-vxlan", "networking: {podSubnet: 10.40.0.0/16, serviceSubnet: 10.41.0.0/20, podNetwork: vxlan}", "1450\n1450")
 	})
-	t.Run("IPv6", func(t *testing.T) { across(t, "e2e-six", "{ipFamily: ipv6}", "1500") })
+	t.Run("IPv6", func(t *testing.T) { across(t, "e2e-six", "networking: {ipFamily: ipv6}", "1500") })
 	t.Run("IPv6VXLAN", func(t *testing.T) {
-		across(t, "e2e-six-vxlan", "{podSubnet: 'fd00:1:2::/56', serviceSubnet: 'fd00:3::/110', podNetwork: vxlan}", "1430\n1430")
+		across(t, "e2e-six-vxlan", "networking: {podSubnet: 'fd00:1:2::/56', serviceSubnet: 'fd00:3::/110', podNetwork: vxlan}", "1430\n1430")
+	})
+	t.Run("Cloud", func(t *testing.T) {
+		balanced(t, across(t, "e2e-clouds", "cloudProvider: docker\nnetworking: {podNetwork: cloud}", "1500"))
+	})
+	t.Run("IPv6Cloud", func(t *testing.T) {
+		balanced(t, across(t, "e2e-six-clouds", "cloudProvider: docker\nnetworking: {ipFamily: ipv6, podNetwork: cloud}", "1500"))
+	})
+}
+
+// balanced: the Service that across has left gets an address of the cloud's, and
+// is reached there from outside of the cluster.
+func balanced(t *testing.T, s *space) {
+	s.Podium(t, "patch", "service", "front", "-n", s.name, "-p", `{"spec": {"type": "LoadBalancer"}}`)
+	docked.Eventually(t, 20*time.Second, "the Service answers at its address", func(ctx context.Context) error {
+		svc, err := client.For[*corev1.Service](s.api).In(s.name).Get(ctx, "front")
+		if err != nil {
+			return err
+		}
+		if len(svc.Status.LoadBalancer.Ingress) != 1 {
+			return fmt.Errorf("addresses: %v", svc.Status.LoadBalancer.Ingress)
+		}
+		_, err = get(ctx, svc.Status.LoadBalancer.Ingress[0].IP, 80)
+		return err
 	})
 }
 
 // across makes a cluster of two nodes and goes all the ways between them. mtu
 // is that of the bridge and the tunnel.
-func across(t *testing.T, name, networking, mtu string) {
-	config := "apiVersion: config.podium.dev/v1alpha1\nkind: Cluster\nmetadata: {name: " + name + "}\n" +
-		"nodes: [{role: control-plane}, {role: worker}]\nnetworking: " + networking
+func across(t *testing.T, name, config, mtu string) *space {
+	t.Helper()
+	config = "apiVersion: config.podium.dev/v1alpha1\nkind: Cluster\nmetadata: {name: " + name + "}\n" +
+		"nodes: [{role: control-plane}, {role: worker}]\n" + config
 	c := cluster{docked.New(name, t.TempDir())}
 	t.Log(c.Feed(t, config, "cluster", "create", "--config", "-", "--wait", "3m", "-v"))
 	traces, err := c.traces(t.Context())
@@ -85,4 +113,5 @@ spec: {type: NodePort, selector: {app: b}, ports: [{port: 80, targetPort: 8080}]
 			t.Errorf("%s: the MTUs of bridge and tunnel are %q, %v: want %q", node, out, err, mtu)
 		}
 	}
+	return s
 }
