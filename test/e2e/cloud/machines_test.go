@@ -3,6 +3,7 @@ package cloud
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,9 @@ func TestNodesKnowTheirMachines(t *testing.T) {
 		}
 		if taints(n)["node.cloudprovider.kubernetes.io/uninitialized"] {
 			t.Errorf("%s waits to be met", n.Name)
+		}
+		if out, err := docked.Docker(t.Context(), "exec", n.Name, "ip", "-4", "route", "show", "proto", "78"); err != nil || strings.Count(out, " via ") != len(zones)-1 {
+			t.Errorf("%s: the provider's routes are %q, %v: want one to each other node's pods", n.Name, out, err)
 		}
 	}
 }

@@ -27,6 +27,7 @@ apiVersion: config.podium.dev/v1alpha1
 kind: Cluster
 metadata: {name: ` + clusterName + `}
 cloudProvider: docker
+networking: {podNetwork: cloud}
 nodes: [{role: control-plane}, {role: worker, zone: east}, {role: worker, zone: west}]
 `
 

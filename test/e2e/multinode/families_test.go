@@ -25,9 +25,6 @@ func TestPodNetworks(t *testing.T) {
 	t.Run("IPv6VXLAN", func(t *testing.T) {
 		across(t, "e2e-six-vxlan", "networking: {podSubnet: 'fd00:1:2::/56', serviceSubnet: 'fd00:3::/110', podNetwork: vxlan}", "1430\n1430")
 	})
-	t.Run("Cloud", func(t *testing.T) {
-		balanced(t, across(t, "e2e-clouds", "cloudProvider: docker\nnetworking: {podNetwork: cloud}", "1500"))
-	})
 	t.Run("IPv6Cloud", func(t *testing.T) {
 		balanced(t, across(t, "e2e-six-clouds", "cloudProvider: docker\nnetworking: {ipFamily: ipv6, podNetwork: cloud}", "1500"))
 	})
