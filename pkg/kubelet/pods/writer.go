@@ -32,6 +32,10 @@ const (
 	maxWriteDelay = 10 * time.Second
 )
 
+// maxRepeats is how often in a row a status is said again because the API's is
+// another.
+const maxRepeats = 3
+
 // writer reports pod statuses. For each pod the writes are one after another
 // and only the latest status is written; a failed write is tried again until it
 // succeeds or the pod is gone.
@@ -97,7 +101,7 @@ func (w *writer) observe(pod *corev1.Pod) {
 		return
 	}
 	e.base = pod
-	if e.want != nil && e.arrived == e.version && !apiequality.Semantic.DeepEqual(merged(e.base, e.want), e.base.Status) {
+	if e.want != nil && e.arrived == e.version && !e.saidLocked() {
 		e.version++
 		w.startLocked(pod.UID, e)
 	}
@@ -169,7 +173,7 @@ func (w *writer) startLocked(uid types.UID, e *entry) {
 
 // send writes until the latest version has arrived.
 func (w *writer) send(ctx context.Context, uid types.UID, e *entry) {
-	delay := minWriteDelay
+	delay, repeats := minWriteDelay, 0
 	for {
 		w.mu.Lock()
 		if w.entries[uid] != e || e.arrived == e.version {
@@ -193,21 +197,44 @@ func (w *writer) send(ctx context.Context, uid types.UID, e *entry) {
 			continue
 		}
 		delay = minWriteDelay
-		w.mu.Lock()
-		if got == nil { // the pod is no more: nothing is owed
-			e.arrived = e.version
-		} else {
-			if newer(got, e.base) {
-				e.base = got
-			}
-			e.arrived = version
+		if w.take(e, got, version, repeats < maxRepeats) {
+			repeats++
+			continue
 		}
-		done := e.arrived == e.version
-		w.mu.Unlock()
-		if done {
+		if repeats == maxRepeats {
+			w.log.Warn("the API keeps another pod status than was written", "pod", base.Namespace+"/"+base.Name)
+		}
+		repeats = 0
+		if w.flushed(uid) {
 			w.wake(uid)
 		}
 	}
+}
+
+// take notes what a write of a version has led to. again: the API has something
+// else all the same, and it is said once more if mayRepeat. A write changes
+// only what differs from the newest that was known, and the API may have moved
+// on from that: by a write of ours whose answer was lost, or by somebody else's.
+func (w *writer) take(e *entry, got *corev1.Pod, version int, mayRepeat bool) (again bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got == nil { // the pod is no more: nothing is owed
+		e.arrived = e.version
+		return false
+	}
+	if newer(got, e.base) {
+		e.base = got
+	}
+	if mayRepeat && e.version == version && !e.saidLocked() {
+		return true
+	}
+	e.arrived = version
+	return false
+}
+
+// saidLocked says that the API has what the kubelet last said, as far as is known.
+func (e *entry) saidLocked() bool {
+	return apiequality.Semantic.DeepEqual(merged(e.base, e.want), e.base.Status)
 }
 
 // attempt writes the status once. It answers nil for a pod that is gone.

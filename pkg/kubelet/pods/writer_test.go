@@ -1,0 +1,92 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// unheard is an API whose answers to the first writes are lost, and whose
+// watch shows nothing meanwhile.
+type unheard struct {
+	*fakeAPI
+	lost int
+	keep func(*corev1.Pod) // what it makes of each pod that is written; nil: nothing
+}
+
+func (u *unheard) PatchStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.Pod, error) {
+	got, err := u.fakeAPI.PatchStatus(ctx, namespace, name, patch)
+	if err == nil && u.keep != nil {
+		u.change(name, u.keep)
+		got, err = u.GetPod(ctx, namespace, name)
+	}
+	if u.lost > 0 {
+		u.lost--
+		return nil, errors.New("connection reset")
+	}
+	return got, err
+}
+
+// inWriter tells a story of one pod's writer; said is what the API has in the end.
+func inWriter(t *testing.T, api *unheard, story func(set func(corev1.PodStatus))) (said corev1.PodStatus) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		api.fakeAPI = newFakeAPI()
+		pod := newPod("a")
+		pod.Status = readyStatus("one", corev1.ConditionTrue)
+		api.create(pod)
+		woken := 0
+		w := newWriter(api, slog.New(slog.DiscardHandler), 1, func(types.UID) { woken++ })
+		go w.run(ctx)
+		synctest.Wait()
+		story(func(s corev1.PodStatus) { w.set(pod, s); synctest.Wait() })
+		time.Sleep(time.Minute)
+		if !w.flushed(pod.UID) || woken == 0 {
+			t.Error("the writer waits for something")
+		}
+		said = api.pods["a"].Status
+		cancel()
+		synctest.Wait()
+	})
+	return said
+}
+
+func readyStatus(id string, ready corev1.ConditionStatus) corev1.PodStatus {
+	return corev1.PodStatus{
+		Phase:             corev1.PodRunning,
+		Conditions:        []corev1.PodCondition{{Type: corev1.ContainersReady, Status: ready, LastTransitionTime: metav1.Unix(1, 0)}},
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "main", ContainerID: id, Ready: ready == corev1.ConditionTrue}},
+	}
+}
+
+// TestAWriteWhoseAnswerIsLost: it changed the API all the same, and the next
+// write, made of the difference to what is known, must not leave half of it.
+func TestAWriteWhoseAnswerIsLost(t *testing.T) {
+	api := &unheard{lost: 1}
+	want := readyStatus("two", corev1.ConditionTrue)
+	got := inWriter(t, api, func(set func(corev1.PodStatus)) {
+		set(readyStatus("one", corev1.ConditionFalse))
+		set(want)
+	})
+	if !apiequality.Semantic.DeepEqual(got, want) {
+		t.Errorf("the API has %+v,\nwant %+v", got, want)
+	}
+}
+
+// TestAnAPIThatKnowsBetter is told a few times, and then left alone.
+func TestAnAPIThatKnowsBetter(t *testing.T) {
+	api := &unheard{keep: func(p *corev1.Pod) { p.Status.Message = "mine" }}
+	inWriter(t, api, func(set func(corev1.PodStatus)) { set(readyStatus("two", corev1.ConditionTrue)) })
+	if n := len(api.writes()); n != 1+maxRepeats {
+		t.Errorf("%d writes, want %d", n, 1+maxRepeats)
+	}
+}
