@@ -197,11 +197,12 @@ func (w *writer) send(ctx context.Context, uid types.UID, e *entry) {
 			continue
 		}
 		delay = minWriteDelay
-		if w.take(e, got, version, repeats < maxRepeats) {
+		last := repeats == maxRepeats
+		switch again := w.take(e, got, version, last); {
+		case again && !last:
 			repeats++
 			continue
-		}
-		if repeats == maxRepeats {
+		case again:
 			w.log.Warn("the API keeps another pod status than was written", "pod", base.Namespace+"/"+base.Name)
 		}
 		repeats = 0
@@ -212,10 +213,11 @@ func (w *writer) send(ctx context.Context, uid types.UID, e *entry) {
 }
 
 // take notes what a write of a version has led to. again: the API has something
-// else all the same, and it is said once more if mayRepeat. A write changes
-// only what differs from the newest that was known, and the API may have moved
-// on from that: by a write of ours whose answer was lost, or by somebody else's.
-func (w *writer) take(e *entry, got *corev1.Pod, version int, mayRepeat bool) (again bool) {
+// else all the same, and nothing counts as said unless this was the last try. A
+// write changes only what differs from the newest that was known, and the API
+// may have moved on from that: by a write of ours whose answer was lost, or by
+// somebody else's.
+func (w *writer) take(e *entry, got *corev1.Pod, version int, last bool) (again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if got == nil { // the pod is no more: nothing is owed
@@ -225,11 +227,11 @@ func (w *writer) take(e *entry, got *corev1.Pod, version int, mayRepeat bool) (a
 	if newer(got, e.base) {
 		e.base = got
 	}
-	if mayRepeat && e.version == version && !e.saidLocked() {
-		return true
+	again = e.version == version && !e.saidLocked()
+	if !again || last {
+		e.arrived = version
 	}
-	e.arrived = version
-	return false
+	return again
 }
 
 // saidLocked says that the API has what the kubelet last said, as far as is known.

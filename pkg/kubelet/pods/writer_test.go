@@ -1,9 +1,11 @@
 package pods
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +21,7 @@ import (
 type unheard struct {
 	*fakeAPI
 	lost int
+	log  bytes.Buffer
 	keep func(*corev1.Pod) // what it makes of each pod that is written; nil: nothing
 }
 
@@ -45,7 +48,7 @@ func inWriter(t *testing.T, api *unheard, story func(set func(corev1.PodStatus))
 		pod.Status = readyStatus("one", corev1.ConditionTrue)
 		api.create(pod)
 		woken := 0
-		w := newWriter(api, slog.New(slog.DiscardHandler), 1, func(types.UID) { woken++ })
+		w := newWriter(api, slog.New(slog.NewTextHandler(&api.log, nil)), 1, func(types.UID) { woken++ })
 		go w.run(ctx)
 		synctest.Wait()
 		story(func(s corev1.PodStatus) { w.set(pod, s); synctest.Wait() })
@@ -68,6 +71,8 @@ func readyStatus(id string, ready corev1.ConditionStatus) corev1.PodStatus {
 	}
 }
 
+const keepsAnother = "keeps another pod status"
+
 // TestAWriteWhoseAnswerIsLost: it changed the API all the same, and the next
 // write, made of the difference to what is known, must not leave half of it.
 func TestAWriteWhoseAnswerIsLost(t *testing.T) {
@@ -80,6 +85,26 @@ func TestAWriteWhoseAnswerIsLost(t *testing.T) {
 	if !apiequality.Semantic.DeepEqual(got, want) {
 		t.Errorf("the API has %+v,\nwant %+v", got, want)
 	}
+	if strings.Contains(api.log.String(), keepsAnother) {
+		t.Errorf("it was right at last, and the log says:\n%s", &api.log)
+	}
+}
+
+// TestAnAPIThatIsRightAtLast needs every try there is, and nobody complains.
+func TestAnAPIThatIsRightAtLast(t *testing.T) {
+	wrong := maxRepeats
+	api := &unheard{}
+	api.keep = func(p *corev1.Pod) {
+		if wrong > 0 {
+			wrong--
+			p.Status.Message = "mine"
+		}
+	}
+	want := readyStatus("two", corev1.ConditionTrue)
+	got := inWriter(t, api, func(set func(corev1.PodStatus)) { set(want) })
+	if n := len(api.writes()); n != 1+maxRepeats || !apiequality.Semantic.DeepEqual(got, want) || strings.Contains(api.log.String(), keepsAnother) {
+		t.Errorf("%d writes, the API has %+v, the log says:\n%s", n, got, &api.log)
+	}
 }
 
 // TestAnAPIThatKnowsBetter is told a few times, and then left alone.
@@ -88,5 +113,8 @@ func TestAnAPIThatKnowsBetter(t *testing.T) {
 	inWriter(t, api, func(set func(corev1.PodStatus)) { set(readyStatus("two", corev1.ConditionTrue)) })
 	if n := len(api.writes()); n != 1+maxRepeats {
 		t.Errorf("%d writes, want %d", n, 1+maxRepeats)
+	}
+	if n := strings.Count(api.log.String(), keepsAnother); n != 1 {
+		t.Errorf("told %d times:\n%s", n, &api.log)
 	}
 }
