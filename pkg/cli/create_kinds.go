@@ -334,23 +334,24 @@ func containerName(image string, i int) string {
 
 func newCreateService(f *Factory, run runCreateFunc) *cobra.Command {
 	group := &cobra.Command{Use: "service", Aliases: []string{"svc"}, Short: "Create a Service", Args: noArgs, RunE: func(*cobra.Command, []string) error {
-		return errors.New("say which type of Service: podium create service clusterip|nodeport NAME --tcp=PORT[:TARGET]")
+		return errors.New("say which type of Service: podium create service clusterip|nodeport|loadbalancer|externalname NAME --tcp=PORT[:TARGET]")
 	}}
-	for use, kind := range map[string]corev1.ServiceType{"clusterip": corev1.ServiceTypeClusterIP, "nodeport": corev1.ServiceTypeNodePort} {
-		group.AddCommand(newServiceOf(f, run, use, kind))
+	for _, kind := range []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName} {
+		group.AddCommand(newServiceOf(f, run, kind))
 	}
 	return group
 }
 
-func newServiceOf(f *Factory, run runCreateFunc, use string, kind corev1.ServiceType) *cobra.Command {
+func newServiceOf(f *Factory, run runCreateFunc, kind corev1.ServiceType) *cobra.Command {
 	var tcp []string
 	var nodePort int32
-	var clusterIP string
+	var clusterIP, externalName string
+	use := strings.ToLower(string(kind))
 	cmd := creator(f, run, &cobra.Command{Use: use + " NAME --tcp=PORT[:TARGET]", Short: "Create a " + string(kind) + " Service"},
 		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 			s := &corev1.Service{
 				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"app": name}},
-				Spec:       corev1.ServiceSpec{Type: kind, ClusterIP: clusterIP, Selector: map[string]string{"app": name}},
+				Spec:       corev1.ServiceSpec{Type: kind, ClusterIP: clusterIP, ExternalName: externalName, Selector: map[string]string{"app": name}},
 			}
 			for _, arg := range tcp {
 				p, err := servicePort(arg)
@@ -360,16 +361,21 @@ func newServiceOf(f *Factory, run runCreateFunc, use string, kind corev1.Service
 				p.NodePort = nodePort
 				s.Spec.Ports = append(s.Spec.Ports, p)
 			}
-			if len(tcp) == 0 && clusterIP != corev1.ClusterIPNone {
+			if len(tcp) == 0 && clusterIP != corev1.ClusterIPNone && kind != corev1.ServiceTypeExternalName {
 				return nil, schema.GroupVersionKind{}, errors.New("at least one tcp port specifier must be provided (--tcp=PORT:TARGET)")
 			}
 			return s, core("Service"), nil
 		})
 	cmd.Flags().StringSliceVar(&tcp, "tcp", nil, "PORT or PORT:TARGET; may be repeated")
-	if kind == corev1.ServiceTypeNodePort {
+	switch kind {
+	case corev1.ServiceTypeNodePort:
 		cmd.Flags().Int32Var(&nodePort, "node-port", 0, "port on the nodes (default: one that is free)")
-	} else {
+	case corev1.ServiceTypeClusterIP:
 		cmd.Flags().StringVar(&clusterIP, "clusterip", "", "the address, or None for a headless Service")
+	case corev1.ServiceTypeExternalName:
+		cmd.Use = use + " NAME --external-name=DOMAIN [--tcp=PORT[:TARGET]]"
+		cmd.Flags().StringVar(&externalName, "external-name", "", "the name of DNS that the Service stands for")
+		_ = cmd.MarkFlagRequired("external-name")
 	}
 	return cmd
 }
