@@ -22,7 +22,7 @@ const name = "e2e-ha"
 
 const worker = name + "-worker"
 
-// cluster is one of three control planes and a worker, made as CI does.
+// cluster is one of three control planes and a worker on a cloud, made as CI does.
 type cluster struct {
 	*testing.T
 	*docked.Cluster
@@ -52,7 +52,7 @@ func newCluster(t *testing.T) *cluster {
 			}
 		}
 	})
-	t.Log(c.podium("cluster", "create", name, "--control-planes", "3", "--workers", "1", "--wait", "2m", "-v"))
+	t.Log(c.podium("cluster", "create", name, "--control-planes", "3", "--workers", "1", "--cloud-provider", "docker", "--wait", "2m", "-v"))
 	c.api, c.servers = docked.Client(t, c.Kubeconfig)
 	if len(c.servers) != 3 {
 		t.Fatalf("the kubeconfig names the servers %v: want all three", c.servers)

@@ -48,18 +48,20 @@ spec:
 apiVersion: v1
 kind: Service
 metadata: {name: web}
-spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: http}]}
+spec: {type: LoadBalancer, selector: {app: web}, ports: [{port: 80, targetPort: http}]}
 `
 
 var planes = []string{name + "-control-plane", name + "-control-plane2", name + "-control-plane3"}
 
 // TestTheLossOfAControlPlane: a control plane loses its power, another is
-// frozen, another is cut off, and so on, each one that leads: the controllers
-// or etcd. No acknowledged write is lost, no request to a Service fails, and
-// others take over in time.
+// frozen, another is cut off, and so on, each one that leads: the controllers,
+// etcd, or the cloud's controllers. No acknowledged write is lost, no request to
+// a Service fails, and others take over in time.
 func TestTheLossOfAControlPlane(t *testing.T) {
 	c := newCluster(t)
 	url := c.app()
+	address := c.balanced("web")
+	c.reached(address)
 	before := c.pods()
 	c.namesApart()
 	c.everyServer(before)
@@ -79,11 +81,8 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	defer func() { t.Logf("\n%s", all.table()) }()
 	for n := range *rounds {
 		f := faults[n%len(faults)]
-		victim := c.manager
-		if n%2 == 1 {
-			victim = c.etcdLeader
-		}
-		r := c.survive(f, victim(), w, l)
+		leader := leaders[(n+n/len(faults))%len(leaders)] // so that each meets each fault
+		r := c.survive(f, leader(c), w, l)
 		t.Logf("round %2d of %d: %s", n+1, *rounds, r)
 		all = append(all, r)
 	}
@@ -97,6 +96,12 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	}
 	t.Logf("%d writes acknowledged; %d requests to the Service, the slowest took %v", len(w.Acked()), requests, slowest.Round(time.Millisecond))
 	c.everyServer(before)
+	if now := c.balanced("web"); now != address {
+		t.Errorf("the Service's address was %s, and is %s", address, now)
+	}
+	c.reached(address)
+	c.podium("create", "service", "loadbalancer", "later", "-n", "default", "--tcp=80:8080")
+	c.balanced("later")
 	if after := c.pods(); !slices.EqualFunc(before, after, samePod) {
 		t.Error("the pods are not those from before, or were restarted")
 	}
@@ -113,6 +118,12 @@ var faults = []fault{
 	{name: "stopped", command: []string{"stop", "--now"}, cure: "start"},
 	{name: "paused", command: []string{"pause"}, cure: "start"},
 	{name: "partitioned", command: []string{"partition"}, cure: "heal"},
+}
+
+var leaders = []func(*cluster) string{
+	func(c *cluster) string { return c.leader("kube-controller-manager") },
+	(*cluster).etcdLeader,
+	func(c *cluster) string { return c.leader("cloud-controller-manager") },
 }
 
 // atLeast is how long a control plane is gone.
@@ -162,7 +173,7 @@ func (c *cluster) survive(f fault, victim string, w *traffic.Writer, l *traffic.
 // led are the daemons whose leader is on a control plane.
 func (c *cluster) led(victim string) (leases []string) {
 	c.Helper()
-	for _, lease := range []string{"kube-controller-manager", "kube-scheduler"} {
+	for _, lease := range []string{"kube-controller-manager", "kube-scheduler", "cloud-controller-manager"} {
 		if c.leader(lease) == victim {
 			leases = append(leases, lease)
 		}
@@ -188,11 +199,6 @@ func (c *cluster) leader(lease string) (node string) {
 		return err
 	})
 	return node
-}
-
-func (c *cluster) manager() string {
-	c.Helper()
-	return c.leader("kube-controller-manager")
 }
 
 func (c *cluster) etcdLeader() (node string) {
@@ -221,6 +227,28 @@ func (c *cluster) app() string {
 	url := "http://" + net.JoinHostPort(node.Status.Addresses[i].Address, strconv.Itoa(int(svc.Spec.Ports[0].NodePort))) + "/"
 	c.eventually(20*time.Second, "the Service answers", func(ctx context.Context) error { return traffic.Ask(ctx, url) })
 	return url
+}
+
+// balanced is the address that the cloud's load balancer has for a Service.
+func (c *cluster) balanced(service string) (address string) {
+	c.Helper()
+	c.eventually(20*time.Second, service+" has an address of the cloud's", func(ctx context.Context) error {
+		svc, err := client.For[*corev1.Service](c.api).In("default").Get(ctx, service)
+		if err != nil || len(svc.Status.LoadBalancer.Ingress) != 1 {
+			return fmt.Errorf("not one address (%v)", err)
+		}
+		address = svc.Status.LoadBalancer.Ingress[0].IP
+		return nil
+	})
+	return address
+}
+
+// reached waits until the app answers there.
+func (c *cluster) reached(address string) {
+	c.Helper()
+	c.eventually(20*time.Second, "the app answers at "+address, func(ctx context.Context) error {
+		return traffic.Ask(ctx, "http://"+net.JoinHostPort(address, "80")+"/")
+	})
 }
 
 // pods are the app's, in the order of their names.
