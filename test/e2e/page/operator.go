@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -86,15 +87,16 @@ func (o *Operator) Refused(script string, parts ...string) {
 	}
 }
 
-// Until repeats a script until it succeeds, and returns what it said then.
+// Until repeats a script until it succeeds, and returns what it said then. Where
+// that takes long it shows what stood in the way last.
 func (o *Operator) Until(patience time.Duration, script string) string {
 	o.Helper()
-	begin := time.Now()
+	begin, failed, complaint := time.Now(), 0, ""
 	for {
 		said, err := o.quietly(script)
 		took := time.Since(begin)
 		if err == nil && took > 2*time.Second {
-			o.Logf("%s: after %.1f s: %s", o.Name, took.Seconds(), script)
+			o.Logf("%s: after %.1f s, %d failed tries: %s\n%s", o.Name, took.Seconds(), failed, script, complaint)
 		}
 		if err == nil {
 			return said
@@ -102,6 +104,7 @@ func (o *Operator) Until(patience time.Duration, script string) string {
 		if took > patience {
 			o.Fatalf("%s: %s: after %.0f s still: %v\n%s", o.Name, script, took.Seconds(), err, said)
 		}
+		failed, complaint = failed+1, fmt.Sprintf("%s%v", said, err)
 		time.Sleep(200 * time.Millisecond)
 	}
 }

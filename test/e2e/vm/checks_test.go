@@ -21,6 +21,14 @@ func (c *cluster) ground() {
 		systemctl list-units --no-legend --plain 'kubepods*' | grep kubepods.slice`)
 }
 
+// skewed: a machine whose clock is an hour ahead does not join. (A node
+// container has no clock of its own.)
+func (c *cluster) skewed() {
+	second := c.Planes[0]
+	second.Refused("date -s '+1 hour'; trap \"date -s '-1 hour'\" EXIT\n"+c.JoinPlane, "apart: set them right", "run this again")
+	second.Run("test ! -e /etc/podium/pki; never systemctl is-active kubelet etcd")
+}
+
 // heard asks a Service from a machine, often, and prints which pods answered.
 const heard = `for i in $(seq 24); do
 	exec 3<>/dev/tcp/10.96.0.80/80; printf 'GET / HTTP/1.0\r\n\r\n' >&3; sed '1,/^\r$/d' <&3; echo; exec 3>&-

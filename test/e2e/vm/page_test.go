@@ -33,8 +33,9 @@ func TestPage(t *testing.T) {
 		"restore podium restore": func() { c.First.Run("podium reset") },
 	}
 	c.After = map[string]func(){
-		"every apt-get install": func() { l.calm(operators...) },
-		"first podium init":     c.ground,
+		"every apt-get install":     func() { l.calm(operators...) },
+		"first podium init":         c.ground,
+		"first podium certs upload": c.skewed,
 		"first podium wait node": func() {
 			c.apps()
 			c.limits()
