@@ -139,25 +139,12 @@ nodes:
 networking: {podSubnet: 10.20.0.0/16, serviceSubnet: 10.30.0.0/20, apiServerPort: %d, dnsDomain: corp.example}
 `, shared, port, api)
 	c := cluster{docked.New("e2e-configured", dir)}
-	t.Log(c.Feed(t, config, "cluster", "create", "--config", "-", "--wait", "3m", "-v"))
-	traces, err := c.traces(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			c.KeepLogs(context.Background())
-		}
-		if _, err := c.Try(context.Background(), "", "cluster", "delete", c.Name); err != nil {
-			t.Error(err)
-		}
-		if err := traces.left(context.Background()); err != nil {
-			t.Error(err)
-		}
+	t.Cleanup(func() { // when it is deleted
 		if kept, err := os.ReadFile(c.Kubeconfig); err != nil || strings.Contains(string(kept), c.Name) {
 			t.Errorf("the kubeconfig still names it, %v:\n%s", err, kept)
 		}
 	})
+	c.create(t, config)
 
 	list := c.Podium(t, "cluster", "list")
 	for _, want := range []string{mainCluster, "e2e-configured"} {
@@ -209,6 +196,27 @@ spec:
 	docked.Eventually(t, 10*time.Second, "names are served below the domain that was asked for", func(context.Context) error {
 		_, err := s.exec("asker", "/web", "get", "http://web."+s.name+".svc.corp.example/")
 		return err
+	})
+}
+
+// create makes a cluster from a file, for one test; nothing is left of it.
+func (c cluster) create(t *testing.T, config string) {
+	t.Helper()
+	t.Log(c.Feed(t, config, "cluster", "create", "--config", "-", "--wait", "3m", "-v"))
+	traces, err := c.traces(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.KeepLogs(context.Background())
+		}
+		if _, err := c.Try(context.Background(), "", "cluster", "delete", c.Name); err != nil {
+			t.Error(err)
+		}
+		if err := traces.left(context.Background()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -54,22 +54,7 @@ func across(t *testing.T, name, config, mtu string) *space {
 	config = "apiVersion: config.podium.dev/v1alpha1\nkind: Cluster\nmetadata: {name: " + name + "}\n" +
 		"nodes: [{role: control-plane}, {role: worker}]\n" + config
 	c := cluster{docked.New(name, t.TempDir())}
-	t.Log(c.Feed(t, config, "cluster", "create", "--config", "-", "--wait", "3m", "-v"))
-	traces, err := c.traces(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			c.KeepLogs(context.Background())
-		}
-		if _, err := c.Try(context.Background(), "", "cluster", "delete", c.Name); err != nil {
-			t.Error(err)
-		}
-		if err := traces.left(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	c.create(t, config)
 	s := c.space(t)
 	nodes := map[string]string{"a": name + "-control-plane", "b": name + "-worker"}
 	address := map[string]string{}
