@@ -2,7 +2,6 @@ package announce
 
 import (
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -10,30 +9,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"podium/test/netns"
 )
 
 // TestKernel is about two real interfaces and a neighbour that asks for what
 // they announce, in network namespaces of the test's own.
 func TestKernel(t *testing.T) {
-	const mark = "PODIUM_TEST_IN_NETNS"
-	if os.Getenv(mark) == "" {
-		if os.Geteuid() != 0 {
-			t.Skip("needs root for a network namespace")
-		}
-		if _, err := exec.LookPath("ip"); err != nil {
-			t.Skip("needs ip (Debian's package: iproute2)")
-		}
-		cmd := exec.Command(os.Args[0], "-test.run=^TestKernel$", "-test.v")
-		cmd.Env = append(os.Environ(), mark+"=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-		out, err := cmd.CombinedOutput()
-		if err != nil && !strings.Contains(string(out), "--- ") {
-			t.Skipf("no network namespace can be made here: %v", err)
-		}
-		if err != nil {
-			t.Fatalf("in its network namespace:\n%s", out)
-		}
-		t.Logf("%s", out)
+	if !netns.Inside(t) {
 		return
 	}
 	n := newNeighbour(t)

@@ -5,32 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"podium/test/netns"
 )
 
 // The real kernel, in a network namespace of the test's own.
 func TestMachine(t *testing.T) {
-	const mark = "PODIUM_TEST_IN_NETNS"
-	if os.Getenv(mark) == "" {
-		if os.Geteuid() != 0 {
-			t.Skip("needs root for a network namespace")
-		}
-		if _, err := exec.LookPath("ip"); err != nil {
-			t.Skip("needs ip (Debian's package: iproute2)")
-		}
-		cmd := exec.Command(os.Args[0], "-test.run=^TestMachine$", "-test.v")
-		cmd.Env = append(os.Environ(), mark+"=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-		out, err := cmd.CombinedOutput()
-		if err != nil && !strings.Contains(string(out), "--- ") {
-			t.Skipf("no network namespace can be made here: %v", err)
-		}
-		if err != nil {
-			t.Fatalf("in its network namespace:\n%s", out)
-		}
+	if !netns.Inside(t) {
 		return
 	}
 	run := func(words ...string) {

@@ -10,47 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"podium/pkg/proxy/iptables"
 	"podium/pkg/proxy/rules"
 	"podium/pkg/proxy/services"
+	"podium/test/netns"
 )
-
-// inNamespace runs the calling test again in a network namespace of its own,
-// where iptables is empty and nobody is disturbed. It says true in there; the
-// caller outside has nothing left to do.
-func inNamespace(t *testing.T) bool {
-	t.Helper()
-	const mark = "PODIUM_TEST_IN_NETNS"
-	if os.Getenv(mark) != "" {
-		must(t, "ip", "link", "set", "lo", "up")
-		return true
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for a network namespace")
-	}
-	for _, tool := range []string{"iptables", "iptables-restore", "ip"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("needs %s (Debian's packages: iptables, iproute2)", tool)
-		}
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=120s")
-	cmd.Env = append(os.Environ(), mark+"=1")
-	// A mount namespace too, so that /run/netns stays ours.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
-	out, err := cmd.CombinedOutput()
-	if err != nil && !strings.Contains(string(out), "--- ") {
-		t.Skipf("no network namespace can be made here: %v", err)
-	}
-	t.Logf("in its own network namespace:\n%s", out)
-	if err != nil {
-		t.Fatal("failed in its network namespace")
-	}
-	return false
-}
 
 func must(t testing.TB, words ...string) string {
 	t.Helper()
@@ -152,7 +119,7 @@ func endpoint(ip string) services.Endpoint {
 }
 
 func TestTrafficOnThisKernel(t *testing.T) {
-	if !inNamespace(t) {
+	if !netns.Inside(t, "iptables", "iptables-restore") {
 		return
 	}
 	lab(t)
@@ -298,7 +265,7 @@ func TestTrafficOnThisKernel(t *testing.T) {
 }
 
 func TestScaleOnThisKernel(t *testing.T) {
-	if !inNamespace(t) {
+	if !netns.Inside(t, "iptables", "iptables-restore") {
 		return
 	}
 	ctx := context.Background()
@@ -348,11 +315,8 @@ func TestScaleOnThisKernel(t *testing.T) {
 
 // The same over IPv6, by ip6tables, in short.
 func TestIPv6TrafficOnThisKernel(t *testing.T) {
-	if !inNamespace(t) {
+	if !netns.Inside(t, "iptables", "iptables-restore", "ip6tables") {
 		return
-	}
-	if _, err := exec.LookPath("ip6tables"); err != nil {
-		t.Skip("needs ip6tables (Debian's package: iptables)")
 	}
 	must(t, "mount", "--make-rprivate", "/")
 	must(t, "mkdir", "-p", "/run/netns")

@@ -1,0 +1,2 @@
+// Package netns gives tests a network of their own.
+package netns
