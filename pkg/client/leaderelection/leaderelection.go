@@ -158,11 +158,30 @@ func (e *elector) acquire(ctx context.Context) bool {
 		if e.isOurs {
 			return ctx.Err() == nil || e.giveUp()
 		}
-		// Spread, so that replicas that started together do not collide for ever.
-		if !pause(ctx, e.cfg.RetryPeriod+time.Duration(rand.Float64()*0.2*float64(e.cfg.RetryPeriod))) {
+		if !pause(ctx, e.wait()) {
 			return false
 		}
 	}
+}
+
+// wait is how long until the next attempt: until the Lease runs out, but a
+// period at most.
+func (e *elector) wait() time.Duration {
+	// Spread, so that replicas that started together do not collide for ever.
+	period := e.cfg.RetryPeriod + time.Duration(rand.Float64()*0.2*float64(e.cfg.RetryPeriod))
+	if e.seen == nil || holder(e.seen) == "" {
+		return period
+	}
+	left := time.Until(e.runsOut())
+	if left <= 0 {
+		return period
+	}
+	return min(period, left)
+}
+
+// runsOut is when the Lease as we know it does.
+func (e *elector) runsOut() time.Time {
+	return e.seenAt.Add(duration(e.seen, e.cfg.LeaseDuration))
 }
 
 // giveUp returns a Lease that came when nobody wanted it any more.
@@ -216,7 +235,7 @@ func (e *elector) try(ctx context.Context) error {
 		return err
 	}
 	e.observe(lease)
-	if h := holder(lease); h != "" && h != e.cfg.Identity && time.Since(e.seenAt) < duration(lease, e.cfg.LeaseDuration) {
+	if h := holder(lease); h != "" && h != e.cfg.Identity && time.Now().Before(e.runsOut()) {
 		e.isOurs = false
 		return nil
 	}

@@ -167,6 +167,36 @@ func TestAShortInterruptionIsNoReason(t *testing.T) {
 	})
 }
 
+// foreign has somebody else hold the Lease, for 15 s from that time.
+func (s *stage) foreign(renewed metav1.MicroTime) *coordinationv1.Lease {
+	holder, seconds := "foreign", int32(15)
+	lease, err := client.For[*coordinationv1.Lease](s.api.Client(s.t)).In("kube-system").Create(s.t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "job"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &renewed}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return lease
+}
+
+// TestALeaseIsTakenAsItRunsOut, not with the next attempt that would be due.
+func TestALeaseIsTakenAsItRunsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.foreign(metav1.NowMicro())
+		stopA, stopB := s.replica("a"), s.replica("b")
+		time.Sleep(15*time.Second - time.Millisecond)
+		if got := s.story(); got != "" {
+			t.Errorf("taken too early: %s", got)
+		}
+		time.Sleep(2 * time.Millisecond)
+		if got := s.story(); got != "a leads" && got != "b leads" {
+			t.Errorf("its time is over: %q", got)
+		}
+		_ = stopA()
+		_ = stopB()
+	})
+}
+
 // TestClocksNeedNotAgree: a holder whose clock is hours behind renews; its
 // lease looks long expired by the times in it.
 func TestClocksNeedNotAgree(t *testing.T) {
@@ -174,12 +204,8 @@ func TestClocksNeedNotAgree(t *testing.T) {
 		s := newStage(t)
 		leases := client.For[*coordinationv1.Lease](s.api.Client(t)).In("kube-system")
 		past := metav1.NewMicroTime(time.Now().Add(-5 * time.Hour))
-		holder, seconds := "foreign", int32(15)
-		lease, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "job"},
-			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &past}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := s.foreign(past)
+		var err error
 		stop := s.replica("a")
 		for range 10 {
 			time.Sleep(5 * time.Second)
