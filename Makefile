@@ -55,7 +55,7 @@ e2e: deps ## only the end-to-end tests, on a real containerd
 	@hack/test e2e
 
 .PHONY: e2e-vm
-e2e-vm: deb ## the operator's page on three virtual machines (QEMU; three quarters of an hour without KVM)
+e2e-vm: deb ## the operator's page on three virtual machines (QEMU; 12 to 45 minutes without KVM)
 	@hack/e2e-vm
 
 .PHONY: bench
