@@ -21,7 +21,7 @@ type Options struct {
 	Cluster    *v1alpha1.Cluster // defaulted and valid
 	Image      string            // of nodes that name none; default DefaultImage
 	Kubeconfig string            // file that gets the cluster's context; default: as kubectl chooses
-	Wait       time.Duration     // for the nodes to be Ready and names to be served; 0: not at all
+	Wait       time.Duration     // for each node, and then for all to be Ready and names to be served; 0: only for what the next step needs
 	Retain     bool              // keep what was made when something fails
 	Verbose    bool              // show where the time goes
 	Out        io.Writer         // progress; nil: none

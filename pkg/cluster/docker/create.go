@@ -163,7 +163,7 @@ func (c *creation) initialize(ctx context.Context, waiting func(string)) error {
 	if c.Cluster.CloudProvider == v1alpha1.CloudDocker {
 		args = append(args, "--cloud-provider", v1alpha1.CloudDocker)
 	}
-	return c.podium(ctx, first, waiting, append(args, nodeArgs(first)...)...)
+	return c.podium(ctx, first, waiting, append(args, c.nodeArgs(first)...)...)
 }
 
 // controlPlaneArgs are those of init and of a control plane's join.
@@ -179,8 +179,9 @@ func (c *creation) controlPlaneArgs() []string {
 	return []string{"--control-plane-placement", placement, "--apiserver-cert-extra-sans", names}
 }
 
-// nodeArgs are those of init and join that say what a node is like.
-func nodeArgs(n *node) []string {
+// nodeArgs are those of init and join that say what a node is like, and how long
+// one may wait for it.
+func (o *Options) nodeArgs(n *node) []string {
 	args := []string{"--node-name", n.name, "--node-ip", n.address}
 	if len(n.Labels) > 0 {
 		args = append(args, "--node-labels", pairs(n.Labels))
@@ -193,6 +194,9 @@ func nodeArgs(n *node) []string {
 	}
 	if list := quantities(n.SystemReserved); list != "" {
 		args = append(args, "--system-reserved", list)
+	}
+	if o.Wait > 0 {
+		args = append(args, "--wait", o.Wait.String())
 	}
 	return args
 }

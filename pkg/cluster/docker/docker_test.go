@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -140,8 +141,11 @@ func TestWhatANodeIsLikeIsToldToPodium(t *testing.T) {
 		SystemReserved: map[string]resource.Quantity{"cpu": resource.MustParse("1")},
 	}}
 	want := "--node-name ci-worker --node-ip 10.87.0.3 --node-labels disk=ssd,zone=a --node-taints gpu=yes:NoSchedule --node-taints x:NoExecute --kube-reserved cpu=100m,memory=200Mi --system-reserved cpu=1"
-	if d := cmp.Diff(want, strings.Join(nodeArgs(n), " ")); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
+	for wait, want := range map[time.Duration]string{0: want, time.Minute: want + " --wait 1m0s"} {
+		o := Options{Wait: wait}
+		if d := cmp.Diff(want, strings.Join(o.nodeArgs(n), " ")); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func (c *creation) joinPlanes(ctx context.Context, waiting func(string), planes 
 	}
 	for _, n := range planes {
 		told := func(text string) { waiting(n.name + ": " + text) }
-		if err := join.on(ctx, c, n, told, slices.Concat(c.controlPlaneArgs(), nodeArgs(n))); err != nil {
+		if err := join.on(ctx, c, n, told, slices.Concat(c.controlPlaneArgs(), c.nodeArgs(n))); err != nil {
 			return fmt.Errorf("%s: %w", n.name, err)
 		}
 	}
@@ -46,7 +46,7 @@ func (c *creation) joinWorkers(ctx context.Context, waiting func(string), worker
 	if err != nil {
 		return err
 	}
-	return each(ctx, workers, func(ctx context.Context, n *node) error { return join.on(ctx, c, n, waiting, nodeArgs(n)) })
+	return each(ctx, workers, func(ctx context.Context, n *node) error { return join.on(ctx, c, n, waiting, c.nodeArgs(n)) })
 }
 
 // joinCommand is what podium prints for the next machine. Its secrets go in by
