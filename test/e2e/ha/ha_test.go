@@ -89,7 +89,7 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	cancel()
 	running.Wait()
 
-	c.nothingLost(w.Acked())
+	c.nothingLost(w)
 	requests, slowest, err := l.Result()
 	if err != nil || requests < 500 {
 		t.Errorf("%d requests to the Service; failed:\n%v", requests, err)
@@ -303,27 +303,21 @@ func (c *cluster) everyServer(pods []*corev1.Pod) {
 
 // nothingLost looks for all that was acknowledged, by every server, and counts
 // what is missing for the round in which it was written.
-func (c *cluster) nothingLost(acked []traffic.Written) {
+func (c *cluster) nothingLost(w *traffic.Writer) {
 	c.Helper()
-	if len(acked) < 500 {
-		c.Errorf("only %d writes were acknowledged", len(acked))
+	if n := len(w.Acked()); n < 500 {
+		c.Errorf("only %d writes were acknowledged", n)
 	}
 	lost := map[traffic.Written]bool{}
 	for _, server := range c.servers {
 		api := c.only(server).Client(c.T)
-		list, err := client.For[*corev1.ConfigMap](api).In("default").List(c.Context(), metav1.ListOptions{LabelSelector: "by=writer"})
+		missing, err := w.Missing(c.Context(), client.For[*corev1.ConfigMap](api).In("default"))
 		if err != nil {
 			c.Fatal(err)
 		}
-		have := map[string]bool{}
-		for _, m := range list.Items {
-			have[m.Name] = true
-		}
-		for _, write := range acked {
-			if !have[write.Name] {
-				c.Errorf("%s was acknowledged, and %s does not know it", write.Name, server)
-				lost[write] = true
-			}
+		for _, write := range missing {
+			c.Errorf("%s was acknowledged, and %s does not know it", write.Name, server)
+			lost[write] = true
 		}
 		api.CloseIdle()
 	}

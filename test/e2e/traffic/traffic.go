@@ -89,6 +89,24 @@ func (w *Writer) Acked() []Written {
 	return slices.Clone(w.acked)
 }
 
+// Missing are those of them that are not there.
+func (w *Writer) Missing(ctx context.Context, maps client.Resource[*corev1.ConfigMap]) (missing []Written, err error) {
+	list, err := maps.List(ctx, metav1.ListOptions{LabelSelector: "by=writer"})
+	if err != nil {
+		return nil, err
+	}
+	have := map[string]bool{}
+	for _, m := range list.Items {
+		have[m.Name] = true
+	}
+	for _, write := range w.Acked() {
+		if !have[write.Name] {
+			missing = append(missing, write)
+		}
+	}
+	return missing, nil
+}
+
 // Load asks a Service, each time on a new connection.
 type Load struct {
 	mu       sync.Mutex

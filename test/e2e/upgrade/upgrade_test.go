@@ -90,7 +90,7 @@ func TestUpgrade(t *testing.T) {
 	running.Wait()
 
 	c.arrived(next, old)
-	c.nothingLost(w.Acked())
+	c.nothingLost(w)
 	requests, slowest, err := l.Result()
 	if err != nil || requests < 500 {
 		t.Errorf("%d requests to the Service; failed:\n%v", requests, err)
@@ -291,24 +291,15 @@ func (c *cluster) arrived(deb string, old map[string]string) {
 }
 
 // nothingLost looks for all that was acknowledged, by every server.
-func (c *cluster) nothingLost(acked []traffic.Written) {
+func (c *cluster) nothingLost(w *traffic.Writer) {
 	c.Helper()
-	if len(acked) < 500 {
-		c.Errorf("only %d writes were acknowledged", len(acked))
+	if n := len(w.Acked()); n < 500 {
+		c.Errorf("only %d writes were acknowledged", n)
 	}
 	for _, server := range c.servers {
-		list, err := client.For[*corev1.ConfigMap](c.client(server)).In("default").List(c.Context(), metav1.ListOptions{LabelSelector: "by=writer"})
-		if err != nil {
-			c.Fatal(err)
-		}
-		have := map[string]bool{}
-		for _, m := range list.Items {
-			have[m.Name] = true
-		}
-		for _, w := range acked {
-			if !have[w.Name] {
-				c.Errorf("%s was acknowledged, and %s does not know it", w.Name, server)
-			}
+		missing, err := w.Missing(c.Context(), client.For[*corev1.ConfigMap](c.client(server)).In("default"))
+		if err != nil || len(missing) > 0 {
+			c.Errorf("%s does not know what was acknowledged: %v, %v", server, missing, err)
 		}
 	}
 }
