@@ -93,6 +93,13 @@ func Boot(t *testing.T, image, network, name string) *page.Operator {
 	return o
 }
 
+// Address is where others on the network find a machine.
+func Address(t *testing.T, o *page.Operator) string {
+	t.Helper()
+	c := o.Machine.(container)
+	return strings.TrimSpace(Docker(t, "inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", string(c)))
+}
+
 // Docker runs the engine's client.
 func Docker(t *testing.T, args ...string) string {
 	t.Helper()
