@@ -52,7 +52,7 @@ func newCommand(f *Factory) *cobra.Command {
 		newScale(f, runScale), newRollout(f), newLogs(f, runLogs), newExec(f, runExec), newAttach(f, runAttach),
 		newPortForward(f, runPortForward), newCopy(f, runCopy))
 	group("cluster", "Clusters:",
-		newCluster(f), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
+		newCluster(f), newCordon(f, runCordon), newUncordon(f, runCordon), newDrain(f, runDrain), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
 		newVersion(f, runVersion), newAuth(f), newCertificate(f, runCertificate), newConfig(f))
 	group("machine", "This machine (systemd):",
 		newInit(f.IO, machine.Init), newJoin(f.IO, machine.Join), newToken(f.IO), newReset(f.IO, machine.Reset),

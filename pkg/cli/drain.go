@@ -1,0 +1,275 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/cli/rest"
+)
+
+// drainOptions are the flags of drain.
+type drainOptions struct {
+	change
+	IgnoreDaemonSets   bool
+	DeleteEmptyDirData bool
+	Force              bool
+	DisableEviction    bool
+	GracePeriod        int64
+	PodSelector        string
+	Timeout            time.Duration
+}
+
+func newDrain(f *Factory, run func(context.Context, *drainOptions) error) *cobra.Command {
+	o := &drainOptions{change: change{Factory: f}}
+	cmd := &cobra.Command{
+		Use:   "drain NODE...",
+		Short: "Move the pods off nodes, before work is done on them",
+		Long: `Move the pods off nodes: they take no new ones, and those that are there are
+evicted and waited for. Pods that nobody would make anew, and those whose data
+goes with them, are only touched when that is said.`,
+		Example: `  podium drain worker-1 --ignore-daemonsets
+  podium drain worker-1 --ignore-daemonsets --delete-emptydir-data --timeout 5m`,
+		ValidArgsFunction: f.completeNames("nodes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.nodes(args); err != nil {
+				return err
+			}
+			return run(cmd.Context(), o)
+		},
+	}
+	fs := cmd.Flags()
+	o.labelFlag(cmd)
+	dryRunFlag(cmd, &o.DryRun)
+	fs.BoolVar(&o.IgnoreDaemonSets, "ignore-daemonsets", false, "leave the pods of DaemonSets, which would come back at once")
+	fs.BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false, "evict pods with emptyDir volumes, too, whose data is lost")
+	fs.BoolVar(&o.Force, "force", false, "evict pods without a controller, too, which nobody makes anew")
+	fs.BoolVar(&o.DisableEviction, "disable-eviction", false, "delete the pods: whatever guards them against eviction is not asked")
+	fs.Int64Var(&o.GracePeriod, "grace-period", -1, "seconds that pods have to end; below 0: what they ask for")
+	fs.StringVar(&o.PodSelector, "pod-selector", "", "only pods with these labels")
+	fs.DurationVar(&o.Timeout, "timeout", 0, "how long it may take; 0: as long as it takes")
+	return cmd
+}
+
+func runDrain(ctx context.Context, o *drainOptions) error {
+	if o.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("drain did not complete within %s", o.Timeout))
+		defer cancel()
+	}
+	return o.each(ctx, true, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		verb, err := o.cordon(ctx, c, t, true)
+		if err != nil {
+			return nil, "", err
+		}
+		fmt.Fprintf(o.Out, "%s %s%s\n", t, verb, dryRunNote(o.DryRun))
+		if err := o.drain(ctx, c, t.Name); err != nil {
+			return nil, "", fmt.Errorf("unable to drain %s, which stays cordoned (podium uncordon %s): %w", t, t.Name, err)
+		}
+		return nil, "drained", nil
+	})
+}
+
+// drain evicts the pods of a node, and returns when they are gone.
+func (o *drainOptions) drain(ctx context.Context, c *rest.Cluster, node string) error {
+	kind, err := c.Find(ctx, "pods")
+	if err != nil {
+		return err
+	}
+	e := &emptying{drainOptions: o, cluster: c, pods: kind, node: node, asked: map[types.UID]time.Time{}}
+	all, err := e.list(ctx)
+	if err != nil {
+		return err
+	}
+	going, err := o.sort(all)
+	if err != nil {
+		return err
+	}
+	return e.run(ctx, going)
+}
+
+// sort finds the pods that have to go. An error says which ones may not, and
+// what to say that they may.
+func (o *drainOptions) sort(all []*corev1.Pod) (going []*corev1.Pod, err error) {
+	var daemons, alone, data []string
+	for _, p := range all {
+		name := p.Namespace + "/" + p.Name
+		owner := metav1.GetControllerOf(p)
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		switch {
+		case p.Annotations[corev1.MirrorPodAnnotationKey] != "":
+			continue // the node's own: a file on its machine
+		case ended:
+		case owner != nil && owner.Kind == "DaemonSet":
+			daemons = append(daemons, name)
+			continue
+		default:
+			if owner == nil {
+				alone = append(alone, name)
+			}
+			if slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil }) {
+				data = append(data, name)
+			}
+		}
+		going = append(going, p)
+	}
+	return going, errors.Join(
+		o.allowed(o.DeleteEmptyDirData, data, "cannot delete Pods with local storage (use --delete-emptydir-data to override)", "deleting Pods with local storage"),
+		o.allowed(o.Force, alone, "cannot delete Pods that declare no controller (use --force to override)", "deleting Pods that declare no controller"),
+		o.allowed(o.IgnoreDaemonSets, daemons, "cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)", "ignoring DaemonSet-managed Pods"))
+}
+
+// allowed refuses pods, or warns of what becomes of them.
+func (o *drainOptions) allowed(yes bool, pods []string, refusal, warning string) error {
+	if len(pods) == 0 {
+		return nil
+	}
+	names := strings.Join(pods, ", ")
+	if !yes {
+		return fmt.Errorf("%s: %s", refusal, names)
+	}
+	fmt.Fprintf(o.Err, "Warning: %s: %s\n", warning, names)
+	return nil
+}
+
+// emptying is a node whose pods go.
+type emptying struct {
+	*drainOptions
+	cluster *rest.Cluster
+	pods    *rest.Kind
+	node    string
+	asked   map[types.UID]time.Time // when its eviction may be asked for again; zero: it was granted
+}
+
+// How often to look whether pods are gone, and to ask for an eviction that was
+// refused for now.
+const (
+	lookAgain  = 500 * time.Millisecond
+	evictAgain = 5 * time.Second
+)
+
+// list are the pods of the node that are meant.
+func (e *emptying) list(ctx context.Context) ([]*corev1.Pod, error) {
+	q := url.Values{"fieldSelector": {"spec.nodeName=" + e.node}}
+	if e.PodSelector != "" {
+		q.Set("labelSelector", e.PodSelector)
+	}
+	list, err := e.cluster.List(ctx, e.pods, "", q)
+	if err != nil {
+		return nil, err
+	}
+	var out []*corev1.Pod
+	for i := range list.Items {
+		p := &corev1.Pod{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, p); err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func (e *emptying) run(ctx context.Context, going []*corev1.Pod) error {
+	verb := "evicted"
+	if e.DisableEviction {
+		verb = "deleted"
+	}
+	for {
+		for _, p := range going {
+			if err := e.ask(ctx, p); err != nil {
+				return e.late(ctx, going, err)
+			}
+		}
+		if e.DryRun != "none" {
+			return nil
+		}
+		now, err := e.list(ctx)
+		if err != nil {
+			return e.late(ctx, going, err)
+		}
+		going = slices.DeleteFunc(going, func(p *corev1.Pod) bool {
+			gone := !slices.ContainsFunc(now, func(other *corev1.Pod) bool { return other.UID == p.UID })
+			if gone {
+				fmt.Fprintf(e.Out, "pod/%s %s\n", p.Name, verb)
+			}
+			return gone
+		})
+		if len(going) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return e.late(ctx, going, ctx.Err())
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// late says what is still there when time is up; any other error it returns.
+func (e *emptying) late(ctx context.Context, going []*corev1.Pod, err error) error {
+	if ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	var names []string
+	for _, p := range going {
+		names = append(names, p.Namespace+"/"+p.Name)
+	}
+	return fmt.Errorf("%w; still there: %s", context.Cause(ctx), strings.Join(names, ", "))
+}
+
+// ask has a pod go, if it was not asked yet, or refused long enough ago.
+func (e *emptying) ask(ctx context.Context, p *corev1.Pod) error {
+	again, before := e.asked[p.UID]
+	if before && (again.IsZero() || time.Now().Before(again)) || p.DeletionTimestamp != nil {
+		return nil
+	}
+	if !before {
+		fmt.Fprintf(e.Out, "evicting pod %s/%s%s\n", p.Namespace, p.Name, dryRunNote(e.DryRun))
+	}
+	e.asked[p.UID] = time.Time{}
+	if e.DryRun == "client" {
+		return nil
+	}
+	err := e.evict(ctx, p)
+	if apierrors.IsTooManyRequests(err) {
+		fmt.Fprintf(e.Err, "error when evicting pods/%q -n %q (will retry after %s): %v\n", p.Name, p.Namespace, evictAgain, err)
+		e.asked[p.UID] = time.Now().Add(evictAgain)
+		return nil
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it went by itself
+	}
+	return err
+}
+
+func (e *emptying) evict(ctx context.Context, p *corev1.Pod) error {
+	opts := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}}
+	if e.GracePeriod >= 0 {
+		opts.GracePeriodSeconds = &e.GracePeriod
+	}
+	if e.DryRun == "server" {
+		opts.DryRun = []string{metav1.DryRunAll}
+	}
+	if e.DisableEviction {
+		_, err := e.cluster.Delete(ctx, e.pods, p.Namespace, p.Name, opts)
+		return err
+	}
+	eviction, err := toObject(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: &opts}, policyv1.SchemeGroupVersion.WithKind("Eviction"))
+	if err != nil {
+		return err
+	}
+	_, err = e.cluster.Post(ctx, e.pods.Path(p.Namespace, p.Name, "eviction"), eviction)
+	return err
+}
