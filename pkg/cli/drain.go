@@ -150,7 +150,7 @@ type emptying struct {
 	cluster *rest.Cluster
 	pods    *rest.Kind
 	node    string
-	asked   map[types.UID]time.Time // when its eviction may be asked for again; zero: it was granted
+	asked   map[types.UID]time.Time // when its eviction may be asked for again; zero: not any more
 }
 
 // How often to look whether pods are gone, and to ask for an eviction that was
@@ -248,7 +248,11 @@ func (e *emptying) ask(ctx context.Context, p *corev1.Pod) error {
 		e.asked[p.UID] = time.Now().Add(evictAgain)
 		return nil
 	}
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if apierrors.IsConflict(err) { // it changed meanwhile, or another has its name, which the next look shows
+		e.asked[p.UID] = time.Now()
+		return nil
+	}
+	if apierrors.IsNotFound(err) {
 		return nil // it went by itself
 	}
 	return err
