@@ -99,6 +99,9 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 		rec.Header().Set("WWW-Authenticate", `Bearer realm="kubernetes"`)
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
+	if req.Verb == "" {
+		return methodNotAllowed(rec, r)
+	}
 	if user, err = s.impersonated(r, user); err != nil {
 		return err
 	}
@@ -121,6 +124,17 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 	defer done()
 	s.page(rec, r, req)
 	return nil
+}
+
+// methodNotAllowed is the answer to a method that has no meaning here: it is
+// never authorized, so that no rule can allow it.
+func methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
+	allow := "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
+	if request.KnownMethod(r.Method) { // a path below /watch/
+		allow = "GET, HEAD"
+	}
+	w.Header().Set("Allow", allow)
+	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false)
 }
 
 // page answers a request that has come through the chain.

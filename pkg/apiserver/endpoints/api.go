@@ -173,10 +173,17 @@ func (c *call) shape() error {
 	switch {
 	case namespaced && c.info.Namespace == "" && (c.info.Subresource != "" || c.info.Verb == "get" || c.info.Verb == "update" || c.info.Verb == "patch" || c.info.Verb == "delete"):
 		return unknownResource(c.info)
-	case !namespaced && c.info.Namespace != "" && !(c.info.Resource == "namespaces" && c.info.Group == ""):
+	case !namespaced && c.info.Namespace != "" && !c.namespaceItself():
 		return unknownResource(c.info)
 	}
 	return nil
+}
+
+// namespaceItself says whether the path is that of a namespace, or of a
+// subresource of one: of cluster-scoped objects, these alone are authorized in
+// a namespace, their own.
+func (c *call) namespaceItself() bool {
+	return c.info.Resource == "namespaces" && c.info.Group == "" && c.info.Namespace == c.info.Name
 }
 
 type handler func(*call) error

@@ -27,10 +27,27 @@ func (c *call) listOptions(watch bool) (listOptions, error) {
 	if err != nil {
 		return o, err
 	}
-	if c.info.Name != "" && (o.FieldSelector == nil || o.FieldSelector.Empty()) { // /watch/.../NAME
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", c.info.Name)
+	if err := o.only(c.info.Name); err != nil {
+		return o, err
 	}
 	return o, c.res.checkFields(o.FieldSelector)
+}
+
+// only restricts the selection to the name that the request was authorized
+// for; "" is all names. A field selector beside a name in the path must require
+// the same name.
+func (o *listOptions) only(name string) error {
+	if name == "" {
+		return nil
+	}
+	if o.FieldSelector == nil || o.FieldSelector.Empty() {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name)
+		return nil
+	}
+	if required, ok := o.FieldSelector.RequiresExactMatch("metadata.name"); !ok || required != name {
+		return apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+	}
+	return nil
 }
 
 func parseListOptions(q url.Values, watch bool) (o listOptions, err error) {

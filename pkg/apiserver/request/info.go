@@ -5,14 +5,17 @@ import (
 	"net/url"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Info is what the method and the path of a request ask for.
 type Info struct {
-	// Verb is get, list, watch, create, update, patch, delete or
-	// deletecollection for a resource, else the HTTP method in lower case.
+	// Verb is get, list, watch, create, update, patch, delete,
+	// deletecollection or options for a resource, else the HTTP method in lower
+	// case. It is empty if the server does not know the method, or does not
+	// allow it on such a path: such a request is answered with 405.
 	Verb string
 	Path string
 
@@ -24,7 +27,7 @@ type Info struct {
 	Namespace   string
 	Resource    string
 	Subresource string
-	Name        string // a list or watch of one object has its name, too
+	Name        string // that of the path, else the one that the field selector of a list or watch requires
 	Rest        string // what follows the subresource, with its leading slash
 
 	// FieldSelector and LabelSelector are those of a request for many objects,
@@ -77,10 +80,11 @@ func (i *Info) Scope() string {
 }
 
 // Parse reads method and path. The query counts only where it makes a watch of
-// a list or names a single object.
+// a list or names a single object. Whoever serves the request must serve what
+// Info says and nothing else: that is what the authorizer has seen.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-uris
 func Parse(r *http.Request) Info {
-	info := Info{Verb: strings.ToLower(r.Method), Path: r.URL.Path}
+	info := Info{Verb: methodVerb(r.Method), Path: r.URL.Path}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	segments := len(parts)
 	switch {
@@ -117,28 +121,48 @@ func Parse(r *http.Request) Info {
 	switch {
 	case watchPath && info.Verb == "get":
 		info.Verb = "watch"
+	case watchPath:
+		info.Verb = "" // a path that is only for watching
 	case info.Name == "":
 		info.Verb = collectionVerb(info.Verb, r.URL)
-		info.readSelectors(r.URL)
 	}
+	info.readSelectors(r.URL)
 	return info
 }
 
-// after is the path behind its first n segments, trailing slash and all.
-func after(path string, n int) string {
-	path = strings.TrimLeft(path, "/")
+// after is the rest of a path behind its first n segments, trailing slash and all.
+func after(rest string, n int) string {
+	rest = strings.TrimLeft(rest, "/")
 	for range n {
-		i := strings.IndexByte(path, '/')
+		i := strings.IndexByte(rest, '/')
 		if i < 0 {
 			return ""
 		}
-		path = path[i+1:]
+		rest = rest[i+1:]
 	}
-	return "/" + path
+	return "/" + rest
 }
 
 func isNamespaceSubresource(group, part string) bool {
 	return group == "" && (part == "status" || part == "finalize")
+}
+
+// KnownMethod says whether the server has a meaning for an HTTP method. Methods
+// are case-sensitive (RFC 9110, section 9.1).
+func KnownMethod(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return true
+	}
+	return false
+}
+
+// methodVerb is a known method in lower case, "" for any other.
+func methodVerb(method string) string {
+	if KnownMethod(method) {
+		return strings.ToLower(method)
+	}
+	return ""
 }
 
 func resourceVerb(method string) string {
@@ -154,7 +178,7 @@ func resourceVerb(method string) string {
 	case http.MethodDelete:
 		return "delete"
 	}
-	return strings.ToLower(method)
+	return methodVerb(method)
 }
 
 func collectionVerb(verb string, u *url.URL) string {
@@ -171,16 +195,31 @@ func collectionVerb(verb string, u *url.URL) string {
 }
 
 // readSelectors notes which objects of many are asked for, and the one name
-// that the field selector allows, if it does.
+// that the field selector requires, if the path has none. As upstream, the
+// name of a deletecollection is not noted: permission to delete a collection
+// is never permission for one name.
 func (i *Info) readSelectors(u *url.URL) {
-	if i.Verb != "list" && i.Verb != "watch" && i.Verb != "deletecollection" || !strings.Contains(u.RawQuery, "Selector=") {
+	if i.Verb != "list" && i.Verb != "watch" && i.Verb != "deletecollection" || !mayHaveSelector(u.RawQuery) {
 		return
 	}
 	q := u.Query()
 	i.FieldSelector, i.LabelSelector = q.Get("fieldSelector"), q.Get("labelSelector")
-	if sel, err := fields.ParseSelector(i.FieldSelector); err == nil {
-		i.Name, _ = sel.RequiresExactMatch("metadata.name")
+	if i.Name != "" || i.Verb == "deletecollection" {
+		return
 	}
+	sel, err := fields.ParseSelector(i.FieldSelector)
+	if err != nil {
+		return
+	}
+	if name, ok := sel.RequiresExactMatch("metadata.name"); ok && len(path.IsValidPathSegmentName(name)) == 0 {
+		i.Name = name
+	}
+}
+
+// mayHaveSelector says whether it is worth to parse a query: the names of
+// parameters may be escaped.
+func mayHaveSelector(query string) bool {
+	return strings.Contains(query, "Selector=") || strings.Contains(query, "%")
 }
 
 // Flag reads a boolean of a query: present is true, unless it says 0 or false.
