@@ -161,6 +161,19 @@ func (s *Server) refusal(user *request.User, info *request.Info, reason string) 
 	return authz.Forbidden(user, info, reason)
 }
 
+// mayCreate asks whether the user of ctx's request, which updates or patches an
+// object that does not exist, may create it.
+func (s *Server) mayCreate(ctx context.Context) error {
+	req := request.From(ctx)
+	info := req.Info
+	info.Verb = "create"
+	decision, reason := s.cfg.Authorizer.Authorize(ctx, req.User, &info)
+	if decision != authz.Allow {
+		return s.refusal(req.User, &info, reason)
+	}
+	return nil
+}
+
 // followers are told of what the decisions rest on.
 func (a *Access) followers() map[schema.GroupResource]watchcache.Follower {
 	of := func(resource string) schema.GroupResource {

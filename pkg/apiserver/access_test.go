@@ -223,6 +223,52 @@ func TestAccessReviews(t *testing.T) {
 	}
 }
 
+// A write that creates its object needs the verb create, whatever its method.
+func TestCreateOnUpdateNeedsCreate(t *testing.T) {
+	w := start(t, withAccess(t))
+	rule := func(verbs, more string) string {
+		return `{"verbs":` + verbs + `,"apiGroups":["","coordination.k8s.io"],"resources":["secrets","leases"]` + more + `}`
+	}
+	give := func(user, rules string) {
+		must[any](w, 201, "POST", rbacAPI+"namespaces/default/roles", jsonType, `{"metadata":{"name":"`+user+`"},"rules":[`+rules+`]}`)
+		must[any](w, 201, "POST", rbacAPI+"namespaces/default/rolebindings", jsonType, binding(user, "Role", user, user))
+	}
+	give("writer", rule(`["get","update","patch"]`, ""))
+	give("creator", rule(`["get","update","patch","create"]`, ""))
+	give("named", rule(`["update","patch"]`, "")+","+rule(`["create"]`, `,"resourceNames":["ours"]`))
+	const secrets, leases = "/api/v1/namespaces/default/secrets/", "/apis/coordination.k8s.io/v1/namespaces/default/leases/"
+	secret := func(name string) string {
+		return `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"` + name + `"}}`
+	}
+	lease := func(name string) string { return `{"metadata":{"name":"` + name + `"}}` }
+	for _, row := range []struct {
+		reason, user, method, path, media, body string
+		code                                    int
+	}{
+		{"an apply of an absent object creates", "writer", "PATCH", secrets + "a?fieldManager=m", applyType, secret("a"), 403},
+		{"a dry run, too", "writer", "PATCH", secrets + "a?fieldManager=m&dryRun=All", applyType, secret("a"), 403},
+		{"as does a PUT", "writer", "PUT", leases + "a", jsonType, lease("a"), 403},
+		{"a merge patch never creates", "writer", "PATCH", secrets + "a", mergeType, `{}`, 404},
+		{"where PUT does not create it is not asked", "writer", "PUT", secrets + "a", jsonType, secret("a"), 404},
+		{"create allows it", "creator", "PATCH", secrets + "a?fieldManager=m", applyType, secret("a"), 201},
+		{"create allows it", "creator", "PUT", leases + "a", jsonType, lease("a"), 201},
+		{"what exists is only changed", "writer", "PATCH", secrets + "a?fieldManager=n", applyType, secret("a"), 200},
+		{"what exists is only changed", "writer", "PUT", leases + "a", jsonType, lease("a"), 422}, // it lacks the resourceVersion
+		{"the name counts, as upstream: the URL has it", "named", "PATCH", secrets + "ours?fieldManager=m", applyType, secret("ours"), 201},
+		{"and no other name", "named", "PATCH", secrets + "other?fieldManager=m", applyType, secret("other"), 403},
+	} {
+		rec := w.do(row.method, row.path, row.media, row.body, "X-User", row.user)
+		if rec.Code != row.code {
+			t.Errorf("%s: %s %s of %s: %d, want %d: %s", row.reason, row.method, row.path, row.user, rec.Code, row.code, rec.Body)
+		}
+	}
+	refused := w.do("PATCH", secrets+"b?fieldManager=m", applyType, secret("b"), "X-User", "writer")
+	want := `secrets "b" is forbidden: User "writer" cannot create resource "secrets" in API group "" in the namespace "default"`
+	if got := message(t, refused.Body.Bytes()); got != want {
+		t.Errorf("the refusal is %q, want %q", got, want)
+	}
+}
+
 // A server that starts completes what it finds, and leaves alone what is
 // marked.
 func TestDefaultRolesAreReconciledAtStart(t *testing.T) {

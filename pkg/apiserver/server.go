@@ -147,6 +147,7 @@ func New(cfg Config) (*Server, error) {
 	s.api = endpoints.New(endpoints.Config{
 		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Followers: cfg.Access.followers(), Admission: s.admission(), Disabled: cfg.Disabled,
 		OpenAPI: cfg.v3(), Now: cfg.Now, Random: cfg.Random, Log: cfg.Log, Closing: s.closing, Observe: s.metrics,
+		MayCreate: s.mayCreate,
 	})
 	cfg.Registry.MustRegister(s.feed)
 	var err error

@@ -33,6 +33,10 @@ type Config struct {
 	Admission admission.Chain    // after the namespace lifecycle,
 	Disabled  registry.PluginSet // unless that is one of these
 
+	// MayCreate authorizes the request of ctx to create the object that it
+	// updates or patches; nil: no such request may.
+	MayCreate func(ctx context.Context) error
+
 	// Followers are told of all changes of their resource.
 	Followers map[schema.GroupResource]watchcache.Follower
 

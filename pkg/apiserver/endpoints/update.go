@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -88,6 +89,9 @@ func (r *resource) update(ctx context.Context, namespace, name string, o writeOp
 		if !o.createAlong || !apierrors.IsNotFound(err) {
 			return s, false, err
 		}
+		if err := r.api.authorizeCreate(ctx); err != nil {
+			return nil, false, err
+		}
 		obj, err := change(nil)
 		if err != nil {
 			return nil, false, err
@@ -101,6 +105,15 @@ func (r *resource) update(ctx context.Context, namespace, name string, o writeOp
 			return s, true, err
 		}
 	}
+}
+
+// authorizeCreate is asked before a request for an update or a patch creates
+// the object: that takes the verb create.
+func (a *API) authorizeCreate(ctx context.Context) error {
+	if a.MayCreate == nil {
+		return apierrors.NewInternalError(errors.New("no authorizer provided, unable to authorize a create on update"))
+	}
+	return a.MayCreate(ctx)
 }
 
 // planUpdate takes an update through admission, preparation and validation.
