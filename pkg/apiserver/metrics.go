@@ -27,6 +27,7 @@ type metrics struct {
 	store     *prometheus.HistogramVec
 	storeErrs *prometheus.CounterVec
 	watches   map[schema.GroupVersionKind]watchSeries // fixed after newMetrics
+	serves    func(*request.Info) (resource, subresource bool)
 }
 
 type watchSeries struct {
@@ -127,6 +128,27 @@ func (m *metrics) WatchStarted(gvk schema.GroupVersionKind) (ended func()) {
 
 var _ endpoints.Observer = (*metrics)(nil)
 
+// other is upstream's label of what is not served. A client must not be able
+// to add series by asking for what does not exist.
+const other = "other"
+
+// target is what a request is about, in the words of what is served.
+type target struct{ group, version, resource, subresource string }
+
+func (m *metrics) target(info *request.Info) target {
+	if !info.IsResource {
+		return target{}
+	}
+	resource, subresource := m.serves(info)
+	switch {
+	case !resource:
+		return target{resource: other}
+	case !subresource:
+		return target{info.Group, info.Version, info.Resource, other}
+	}
+	return target{info.Group, info.Version, info.Resource, info.Subresource}
+}
+
 // observe notes a request that has been answered.
 func (m *metrics) observe(req *request.Request, r *http.Request, code int, size int64, took time.Duration) {
 	if code == 0 {
@@ -136,15 +158,24 @@ func (m *metrics) observe(req *request.Request, r *http.Request, code int, size 
 	if r.URL.RawQuery != "" && strings.Contains(r.URL.RawQuery, "dryRun=All") {
 		dry = "All"
 	}
-	scope := req.Scope()
-	m.requests.WithLabelValues(verb, dry, req.Group, req.Version, req.Resource, req.Subresource, scope, component, strconv.Itoa(code)).Inc()
+	t, scope := m.target(&req.Info), req.Scope()
+	m.requests.WithLabelValues(verb, dry, t.group, t.version, t.resource, t.subresource, scope, component, codeLabel(code)).Inc()
 	if req.LongRunning() {
 		return
 	}
-	m.durations.WithLabelValues(verb, dry, req.Group, req.Version, req.Resource, req.Subresource, scope, component).Observe(took.Seconds())
+	m.durations.WithLabelValues(verb, dry, t.group, t.version, t.resource, t.subresource, scope, component).Observe(took.Seconds())
 	if req.Verb == "get" || req.Verb == "list" {
-		m.sizes.WithLabelValues(verb, req.Group, req.Version, req.Resource, req.Subresource, scope, component).Observe(float64(size))
+		m.sizes.WithLabelValues(verb, t.group, t.version, t.resource, t.subresource, scope, component).Observe(float64(size))
 	}
+}
+
+// codeLabel is a status code that HTTP knows: what a pod answers through the
+// proxy is the pod's own choice.
+func codeLabel(code int) string {
+	if http.StatusText(code) == "" {
+		return other
+	}
+	return strconv.Itoa(code)
 }
 
 func (m *metrics) dropped(req *request.Request) {
@@ -158,6 +189,8 @@ func (m *metrics) dropped(req *request.Request) {
 // metricVerb is the series' word for what a request does.
 func metricVerb(req *request.Request, r *http.Request) string {
 	switch {
+	case req.Verb == "":
+		return other
 	case !req.IsResource:
 		return strings.ToUpper(req.Verb)
 	case req.Verb != "watch" && req.LongRunning():

@@ -149,6 +149,7 @@ func New(cfg Config) (*Server, error) {
 		OpenAPI: cfg.v3(), Now: cfg.Now, Random: cfg.Random, Log: cfg.Log, Closing: s.closing, Observe: s.metrics,
 		MayCreate: s.mayCreate,
 	})
+	s.metrics.serves = s.api.Serves
 	cfg.Registry.MustRegister(s.feed)
 	var err error
 	s.disco, err = discovery.New(discovery.Config{

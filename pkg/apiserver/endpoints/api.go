@@ -171,6 +171,16 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) error {
 	return handle(c)
 }
 
+// Serves says whether there are the resource and the subresource that a request
+// names; one that names no subresource has it.
+func (a *API) Serves(info *request.Info) (resource, subresource bool) {
+	r := a.resources[info.GVR()]
+	if r == nil {
+		return false, false
+	}
+	return true, info.Subresource == "" || r.subresource(info.Subresource) != nil
+}
+
 // shape checks that the path fits the resource: with a namespace or without.
 func (c *call) shape() error {
 	namespaced := c.res.Namespaced
