@@ -106,6 +106,10 @@ func (s *Server) ensurePublished(ctx context.Context) error {
 	})
 }
 
+// maxTokenLife bounds the damage of a token that is lost: upstream has no bound
+// unless one is configured.
+const maxTokenLife = 365 * 24 * time.Hour
+
 // authnFlags are the flags that say who is known.
 type authnFlags struct {
 	clientCA  string
@@ -152,7 +156,7 @@ func (o *authnFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.signingKey, "service-account-signing-key-file", "", "file with the private key that signs service account tokens; read again when it changes")
 	f.StringSliceVar(&o.publicKeys, "service-account-key-file", nil, "files with public keys whose tokens are accepted, too; read again when they change")
 	f.StringVar(&o.keysURI, "service-account-jwks-uri", "", "where others find the keys that verify service account tokens (default: at this server)")
-	f.DurationVar(&o.maxToken, "service-account-max-token-expiration", 0, "longest life of a service account token; who asks for more gets this, and a warning; 0: no limit")
+	f.DurationVar(&o.maxToken, "service-account-max-token-expiration", maxTokenLife, "maximum lifetime of a service account token; a request for more gets this and a warning; 0: no limit")
 
 	f.BoolVar(&o.bootstrapTokens, "enable-bootstrap-token-auth", false, "know machines that are about to join by the tokens kept in Secrets of type bootstrap.kubernetes.io/token in kube-system")
 	f.BoolVar(&o.anonymous, "anonymous-auth", true, "let clients without credentials ask for health and version, and, where a role says so, for the ConfigMap kube-public/cluster-info")

@@ -72,6 +72,22 @@ func TestWhatIsPublishedForOtherServers(t *testing.T) {
 	}
 }
 
+func TestMaxTokenExpiration(t *testing.T) {
+	for args, want := range map[string]time.Duration{
+		"": 8760 * time.Hour, "--service-account-max-token-expiration=0": 0, "--service-account-max-token-expiration=1h": time.Hour,
+	} {
+		if got := parsed(t, strings.Fields(args)...).maxToken; got != want {
+			t.Errorf("%q: %v, want %v", args, got, want)
+		}
+	}
+	for _, life := range []time.Duration{time.Minute, 1 << 33 * time.Second, -time.Hour} {
+		o := &authnFlags{maxToken: life}
+		if err := o.parse(slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--service-account-max-token-expiration") {
+			t.Errorf("%v: %v", life, err)
+		}
+	}
+}
+
 // A client's certificate must not make it a proxy.
 func TestClientsAreNoProxies(t *testing.T) {
 	ca, _ := authority(t, "both")

@@ -28,7 +28,7 @@ func (s *Server) restricted(chain admission.Chain) admission.Chain {
 		plugin registry.Plugin
 		check  admission.Func
 	}{
-		{registry.NodeRestriction, noderestriction.New(objects{s})},
+		{registry.NodeRestriction, noderestriction.New(objects{s}, may)},
 		{registry.CertificateApproval, certificates.Approval(may)},
 		{registry.CertificateSigning, certificates.Signing(may)},
 		{registry.CertificateSubjectRestriction, certificates.SubjectRestriction},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/client/upgradelock"
 	"podium/pkg/scheme"
@@ -30,10 +31,12 @@ type rules struct {
 	ctx     context.Context
 	node    string
 	objects Objects
+	may     authz.Authorizer
 }
 
-// New is the rule. objects is asked while requests are served.
-func New(objects Objects) admission.Func {
+// New is the rule. objects and may, which says for which audiences a node may
+// ask beyond those of its pods, are asked while requests are served.
+func New(objects Objects, may authz.Authorizer) admission.Func {
 	return func(ctx context.Context, a *admission.Attributes) error {
 		if isProxy(a.User) {
 			return proxyLease(a)
@@ -42,7 +45,7 @@ func New(objects Objects) admission.Func {
 		if !ok {
 			return nil
 		}
-		r := rules{Attributes: a, ctx: ctx, node: name, objects: objects}
+		r := rules{Attributes: a, ctx: ctx, node: name, objects: objects, may: may}
 		if name == "" {
 			return r.no("could not determine node from user %q", a.User.Name)
 		}
@@ -131,7 +134,8 @@ func (r *rules) podStatus() error {
 	return nil
 }
 
-// token: only what is bound to a pod of this node.
+// token: only what is bound to a pod of this node, for an audience that the
+// pod's volumes name.
 func (r *rules) token() error {
 	if r.Operation != admission.Create || r.Subresource != "token" {
 		return nil
@@ -156,7 +160,46 @@ func (r *rules) token() error {
 	case pod.Spec.NodeName != r.node:
 		return r.no("node requested token bound to a pod scheduled on a different node")
 	}
-	return nil
+	return r.audience(ask.Spec.Audiences, pod)
+}
+
+// audience: only one that a projected volume of the pod names, or that a role
+// grants. "" is the API server's.
+// https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
+func (r *rules) audience(asked []string, pod *corev1.Pod) error {
+	if len(asked) > 1 {
+		return r.no("node may only request 0 or 1 audiences")
+	}
+	want := ""
+	if len(asked) == 1 {
+		want = asked[0]
+	}
+	if projects(pod, want) {
+		return nil
+	}
+	grant := &request.Info{
+		IsResource: true, Verb: "request-serviceaccounts-token-audience", Version: "v1",
+		Namespace: r.Namespace, Resource: want, Name: r.Name,
+	}
+	if d, _ := r.may.Authorize(r.ctx, r.User, grant); d == authz.Allow {
+		return nil
+	}
+	return r.no("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", want, r.User.Name)
+}
+
+// projects says whether a volume of the pod has a token for the audience.
+func projects(pod *corev1.Pod, audience string) bool {
+	for _, v := range pod.Spec.Volumes {
+		if v.Projected == nil {
+			continue
+		}
+		for _, source := range v.Projected.Sources {
+			if t := source.ServiceAccountToken; t != nil && t.Audience == audience {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (r *rules) lease() error {

@@ -18,6 +18,7 @@ import (
 
 	"podium/pkg/apiserver/admission"
 	"podium/pkg/apiserver/admission/noderestriction"
+	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/client/addresslease"
@@ -72,13 +73,36 @@ func container(c corev1.Container) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{c} }
 }
 
-func token(pod string) *authenticationv1.TokenRequest {
-	return &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+func token(pod string, audiences ...string) *authenticationv1.TokenRequest {
+	return &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, BoundObjectRef: &authenticationv1.BoundObjectReference{
 		APIVersion: "v1", Kind: "Pod", Name: pod, UID: "uid-of-pod"}}}
 }
 
+// tokens is a volume with a token for each of these audiences.
+func tokens(audiences ...string) func(*corev1.Pod) {
+	p := &corev1.ProjectedVolumeSource{}
+	for _, a := range audiences {
+		p.Sources = append(p.Sources, corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: a}})
+	}
+	return volume(corev1.VolumeSource{Projected: p})
+}
+
+// grants is an authorizer that lets nodes ask for tokens of account sa for the
+// audience "granted".
+func grants() authz.Authorizer {
+	return authz.Func(func(_ context.Context, _ *request.User, info *request.Info) (authz.Decision, string) {
+		want := request.Info{
+			IsResource: true, Verb: "request-serviceaccounts-token-audience", Version: "v1", Namespace: "ns", Resource: "granted", Name: "sa",
+		}
+		if *info == want {
+			return authz.Allow, ""
+		}
+		return authz.NoOpinion, ""
+	})
+}
+
 func TestWhatNodeAMayWrite(t *testing.T) {
-	objects := stored{"pods/mine": pod("mine", "a"), "pods/theirs": pod("theirs", "b"), "nodes/a": node("a"), "nodes/b": node("b")}
+	objects := stored{"pods/mine": pod("mine", "a", tokens("", "vault")), "pods/tokenless": pod("tokenless", "a"), "pods/theirs": pod("theirs", "b"), "nodes/a": node("a"), "nodes/b": node("b")}
 	kinds := map[string]*registry.Kind{}
 	for _, k := range scheme.New().Kinds() {
 		kinds[k.Resource] = &registry.Kind{Kind: k}
@@ -152,12 +176,17 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 		"delete another node":     {admission.Delete, "nodes", "b", node("b"), nil, nil, `is not allowed to modify node "b"`},
 		"delete itself":           {admission.Delete, "nodes", "a", node("a"), nil, nil, ""},
 
-		"a token of its pod":             {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("mine"), ""},
-		"a token of another's pod":       {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("theirs"), "pod scheduled on a different node"},
-		"a token bound to nothing":       {admission.Create, "serviceaccounts/token", "sa", nil, nil, unbound, "not bound to a pod"},
-		"a token of an earlier pod":      {admission.Create, "serviceaccounts/token", "sa", nil, nil, other, "does not match the UID in record"},
-		"a token of any pod of the name": {admission.Create, "serviceaccounts/token", "sa", nil, nil, without, "without a uid"},
-		"a token of no pod":              {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("ghost"), "not found"},
+		"a token of its pod":              {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("mine"), ""},
+		"a token for a volume's audience": {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("mine", "vault"), ""},
+		"a token for another audience":    {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("mine", "bank"), `audience "bank" not found in pod spec volume, system:node:a is not authorized to request tokens for this audience`},
+		"a token for a granted audience":  {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("mine", "granted"), ""},
+		"a token for two audiences":       {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("mine", "vault", "bank"), "node may only request 0 or 1 audiences"},
+		"a token that no volume wants":    {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("tokenless"), `audience "" not found in pod spec volume`},
+		"a token of another's pod":        {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("theirs"), "pod scheduled on a different node"},
+		"a token bound to nothing":        {admission.Create, "serviceaccounts/token", "sa", nil, nil, unbound, "not bound to a pod"},
+		"a token of an earlier pod":       {admission.Create, "serviceaccounts/token", "sa", nil, nil, other, "does not match the UID in record"},
+		"a token of any pod of the name":  {admission.Create, "serviceaccounts/token", "sa", nil, nil, without, "without a uid"},
+		"a token of no pod":               {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("ghost"), "not found"},
 
 		"its lease":                 {admission.Update, "leases", "a", lease("kube-node-lease", "a"), lease("kube-node-lease", "a"), nil, ""},
 		"another's lease":           {admission.Update, "leases", "b", lease("kube-node-lease", "b"), lease("kube-node-lease", "b"), nil, "same name as the requesting node"},
@@ -182,12 +211,12 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 				a.Namespace = obj.GetNamespace()
 			}
 		}
-		err := noderestriction.New(objects)(t.Context(), a)
+		err := noderestriction.New(objects, grants())(t.Context(), a)
 		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
 		}
 		a.User = &request.User{Name: "ann", Groups: []string{"system:masters"}}
-		if err := noderestriction.New(objects)(t.Context(), a); err != nil {
+		if err := noderestriction.New(objects, grants())(t.Context(), a); err != nil {
 			t.Errorf("%s, by one who is no node: %v", name, err)
 		}
 	}
@@ -233,7 +262,7 @@ func TestWhatAProxyMayWrite(t *testing.T) {
 				}
 				a.Old, a.Object = old, now
 			}
-			if err := noderestriction.New(stored{})(t.Context(), a); (err == nil) != row.allowed || err != nil && !apierrors.IsForbidden(err) {
+			if err := noderestriction.New(stored{}, grants())(t.Context(), a); (err == nil) != row.allowed || err != nil && !apierrors.IsForbidden(err) {
 				t.Errorf("%s, as %s: %v", name, user, err)
 			}
 		}
