@@ -162,7 +162,7 @@ func bindUsers(w *world, n int) {
 	const roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
 	must[any](w, 201, "POST", roles, jsonType, `{"metadata":{"name":"editor"},"rules":[
 		{"apiGroups":["apps"],"resources":["deployments"],"verbs":["*"]},
-		{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","create"]}]}`)
+		{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch","create"]}]}`)
 	for i := range n {
 		name := fmt.Sprintf("user-%d", i)
 		must[any](w, 201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", jsonType,

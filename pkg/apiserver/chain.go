@@ -87,6 +87,7 @@ func (s *Server) finish(rec *recorder, r *http.Request, req *request.Request, be
 
 // admit lets the request through to its page, or returns why not.
 func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) error {
+	again := s.recheck(r, req)
 	user, err := s.cfg.Authenticator.Authenticate(r)
 	var unrecorded error
 	if rec.trail, unrecorded = s.cfg.Audit.Begin(r, req, user, rec.began); unrecorded != nil {
@@ -106,12 +107,7 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 		return err
 	}
 	req.User = user
-	asked := &req.Info
-	decision, reason := s.cfg.Authorizer.Authorize(r.Context(), user, asked)
-	if run := running(asked); run != nil && decision == authz.Allow {
-		asked = run
-		decision, reason = s.cfg.Authorizer.Authorize(r.Context(), user, asked)
-	}
+	asked, decision, reason := s.authorize(r.Context(), user, &req.Info)
 	rec.trail.Decided(decision == authz.Allow, reason)
 	if decision != authz.Allow {
 		return s.refusal(user, asked, reason)
@@ -122,8 +118,20 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 		return err
 	}
 	defer done()
+	r, stop := again.begin(r)
+	defer stop()
 	s.page(rec, r, req)
 	return nil
+}
+
+// authorize asks for what the request does. asked is what was decided on last.
+func (s *Server) authorize(ctx context.Context, user *request.User, info *request.Info) (asked *request.Info, d authz.Decision, reason string) {
+	d, reason = s.cfg.Authorizer.Authorize(ctx, user, info)
+	if run := running(info); run != nil && d == authz.Allow {
+		info = run
+		d, reason = s.cfg.Authorizer.Authorize(ctx, user, info)
+	}
+	return info, d, reason
 }
 
 // methodNotAllowed is the answer to a method that has no meaning here: it is

@@ -108,6 +108,9 @@ type Server struct {
 	pages   http.Handler // health
 	flow    *flowcontrol.Inflight
 	metrics *metrics
+	known   authn.Authenticator // as cfg.Authenticator, without counting
+
+	rechecks atomic.Uint64 // of long-running requests that have begun, to spread them
 
 	rolesDone atomic.Bool // the default roles have been looked at
 
@@ -191,7 +194,8 @@ func (s *Server) completeAccess() {
 	if s.cfg.Authenticator == nil {
 		s.cfg.Authenticator = s.cfg.Authn.authenticator(s.api)
 	}
-	s.cfg.Authenticator = newAuthnMetrics(s.cfg.Registry).counted(s.cfg.Authenticator, s.cfg.Now)
+	s.known = s.cfg.Authenticator
+	s.cfg.Authenticator = newAuthnMetrics(s.cfg.Registry).counted(s.known, s.cfg.Now)
 	if s.cfg.Authorizer == nil {
 		s.cfg.Authorizer = s.cfg.Access
 	}

@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
@@ -46,6 +47,25 @@ func FirstOf(all ...Authenticator) Authenticator {
 		}
 		return nil, utilerrors.NewAggregate(objected)
 	})
+}
+
+// ErrUnavailable is in the chain of an error that says nothing about the
+// credential: what decides on it could not be asked.
+var ErrUnavailable = errors.New("the credential could not be checked")
+
+// Undecided says whether an authenticator's error leaves open whether the
+// credential is good: nothing was objected but ErrUnavailable.
+func Undecided(err error) bool {
+	var all utilerrors.Aggregate
+	if errors.As(err, &all) {
+		for _, one := range all.Errors() {
+			if !Undecided(one) {
+				return false
+			}
+		}
+		return true
+	}
+	return errors.Is(err, ErrUnavailable)
 }
 
 // Anonymous is everybody who shows nothing at all, where that is enough: to ask

@@ -285,7 +285,7 @@ func find(ctx context.Context, objects Objects, resource, namespace, name string
 		return false, nil
 	}
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return good(obj), nil
 }

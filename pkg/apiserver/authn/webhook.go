@@ -114,11 +114,11 @@ func (w *Webhook) ask(ctx context.Context, p Presented) (*Identity, error) {
 	}
 	text, err := w.service.Post(ctx, question)
 	if err != nil {
-		return nil, fmt.Errorf("webhook: %w", err)
+		return nil, fmt.Errorf("webhook: %w: %w", ErrUnavailable, err)
 	}
 	status, err := readAnswer(text, w.cfg.Version)
 	if err != nil {
-		return nil, fmt.Errorf("webhook: %w", err)
+		return nil, fmt.Errorf("webhook: %w: %w", ErrUnavailable, err)
 	}
 	return w.identity(status, p)
 }
