@@ -32,11 +32,13 @@ type Auditor struct {
 	now     func() time.Time
 	queues  []*queue
 	metrics *metrics
+
+	strangers *strangers
 }
 
 // New makes an Auditor; Run brings its queues to life.
 func New(cfg Config) *Auditor {
-	a := &Auditor{policy: cfg.Policy, now: cfg.Now, metrics: newMetrics(cfg.Registry)}
+	a := &Auditor{policy: cfg.Policy, now: cfg.Now, metrics: newMetrics(cfg.Registry), strangers: newStrangers()}
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -49,10 +51,22 @@ func New(cfg Config) *Auditor {
 // Run writes what is queued until ctx ends, then the rest, for which it has a
 // few seconds.
 func (a *Auditor) Run(ctx context.Context) error {
+	writing, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
 	var all sync.WaitGroup
 	for _, q := range a.queues {
-		all.Go(func() { q.run(ctx) })
+		all.Go(func() { q.run(writing) })
 	}
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+		a.reportStrangers()
+	}
+	end()
 	all.Wait()
 	return ctx.Err()
 }
@@ -88,17 +102,18 @@ func (a *Auditor) Begin(r *http.Request, req *request.Request, user *request.Use
 	if d.level == LevelNone {
 		return nil, nil
 	}
+	if stranger(user) && !a.strangers.admit(began) {
+		a.metrics.suppressed.Inc()
+		return nil, nil
+	}
 	t := &Trail{a: a, decision: d, req: req, closed: !req.IsResource || confidential(&req.Info)}
 	if confidential(&req.Info) {
 		t.decision.level = LevelMetadata
 	}
 	t.event = Event{
-		Level: t.decision.level, AuditID: req.AuditID, RequestURI: r.RequestURI, User: user, Info: &req.Info,
-		UserAgent: userAgent(r.UserAgent()), Received: began, omitManagedFields: d.omitManagedFields,
-		from: from{forwarded: r.Header["X-Forwarded-For"], real: r.Header["X-Real-Ip"], remote: r.RemoteAddr},
-	}
-	if t.event.RequestURI == "" {
-		t.event.RequestURI = r.URL.RequestURI()
+		Level: t.decision.level, AuditID: req.AuditID, RequestURI: shorten(requestURI(r), maxText), User: user, Info: &req.Info,
+		UserAgent: shorten(r.UserAgent(), maxUserAgent), Received: began, omitManagedFields: d.omitManagedFields,
+		from: from{forwarded: addressHeader(r, "X-Forwarded-For"), real: addressHeader(r, "X-Real-Ip"), remote: r.RemoteAddr},
 	}
 	t.watchBodies(r)
 	if user == nil {

@@ -45,17 +45,17 @@ type Event struct {
 
 // from is where a request comes from, as far as it is known.
 type from struct {
-	forwarded, real []string // headers
+	forwarded, real string // headers
 	remote          string
 }
 
 func (f *from) addresses() []string {
 	h := http.Header{}
-	if f.forwarded != nil {
-		h["X-Forwarded-For"] = f.forwarded
+	if f.forwarded != "" {
+		h.Set("X-Forwarded-For", f.forwarded)
 	}
-	if f.real != nil {
-		h["X-Real-Ip"] = f.real
+	if f.real != "" {
+		h.Set("X-Real-Ip", f.real)
 	}
 	var out []string
 	for _, ip := range utilnet.SourceIPs(&http.Request{Header: h, RemoteAddr: f.remote}) {
@@ -66,7 +66,7 @@ func (f *from) addresses() []string {
 
 // size is about how much memory the event holds.
 func (e *Event) size() int64 {
-	n := int64(1000 + len(e.RequestURI) + len(e.UserAgent))
+	n := int64(1000 + len(e.RequestURI) + len(e.UserAgent) + len(e.Info.Path))
 	for _, b := range []*body{e.request, e.response} {
 		if b != nil {
 			n += int64(cap(b.data))
@@ -75,14 +75,50 @@ func (e *Event) size() int64 {
 	return n
 }
 
-// maxUserAgent is where upstream cuts a program's name.
-const maxUserAgent = 1024
+// How long the texts of an event may be. What anybody can send, without a
+// credential, is cut shorter.
+const (
+	maxText         = 4 << 10
+	maxUserAgent    = 1024 // where upstream cuts it
+	maxAddresses    = 1024 // bytes of a header with addresses
+	maxStrangerText = 256
+)
 
-func userAgent(name string) string {
-	if len(name) > maxUserAgent {
-		return name[:maxUserAgent] + "...TRUNCATED"
+// truncatedSuffix is upstream's mark of a text that was cut.
+const truncatedSuffix = "...TRUNCATED"
+
+// shorten cuts a text, without keeping the memory of the whole.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
 	}
-	return name
+	return text[:most] + truncatedSuffix
+}
+
+func requestURI(r *http.Request) string {
+	if r.RequestURI != "" {
+		return r.RequestURI
+	}
+	return r.URL.RequestURI()
+}
+
+// addressHeader is a header with a list of addresses, without those that make
+// it too long.
+func addressHeader(r *http.Request, name string) string {
+	list := r.Header.Get(name)
+	if len(list) <= maxAddresses {
+		return list
+	}
+	list = list[:maxAddresses]
+	return strings.Clone(list[:strings.LastIndexByte(list, ',')+1])
+}
+
+// maxText is how long the texts of this event may be.
+func (e *Event) maxText() int {
+	if stranger(e.User) {
+		return maxStrangerText
+	}
+	return maxText
 }
 
 // secretParameters are those by which people put tokens into URLs.
@@ -109,7 +145,7 @@ func withoutTokens(uri string) string {
 // done for nearly every request. Bodies are decoded with d.
 func (e *Event) AppendJSON(out []byte, d *bodies) []byte {
 	requested, sent := d.json(e.request, e.omitManagedFields), d.json(e.response, e.omitManagedFields)
-	o := object{out: append(out, '{')}
+	o := object{out: append(out, '{'), most: e.maxText()}
 	o.text("kind", "Event")
 	o.text("apiVersion", "audit.k8s.io/v1")
 	o.text("level", string(e.Level))
@@ -137,7 +173,7 @@ func (e *Event) AppendJSON(out []byte, d *bodies) []byte {
 
 func (e *Event) appendStatus(o *object) {
 	if e.Status != nil {
-		if status, err := json.Marshal(e.Status); err == nil {
+		if status, err := json.Marshal(shortStatus(e.Status, o.most)); err == nil {
 			o.raw("responseStatus", status)
 		}
 	} else if e.Code != 0 {
@@ -147,9 +183,21 @@ func (e *Event) appendStatus(o *object) {
 	}
 }
 
+// shortStatus is a status with its texts cut: they repeat what was asked for.
+func shortStatus(s *metav1.Status, most int) *metav1.Status {
+	short := *s
+	short.Message = shorten(s.Message, most)
+	if s.Details != nil {
+		details := *s.Details
+		details.Name, details.Group, details.Kind = shorten(details.Name, most), shorten(details.Group, most), shorten(details.Kind, most)
+		short.Details = &details
+	}
+	return &short
+}
+
 func (e *Event) appendReference(o *object) {
 	o.key("objectRef")
-	ref := object{out: append(o.out, '{')}
+	ref := object{out: append(o.out, '{'), most: o.most}
 	ref.optional("resource", e.Info.Resource)
 	ref.optional("namespace", e.Info.Namespace)
 	name := e.Info.Name
@@ -173,7 +221,7 @@ func (e *Event) appendAnnotations(o *object, cut bool) {
 		return
 	}
 	o.key("annotations")
-	inner := object{out: append(o.out, '{')}
+	inner := object{out: append(o.out, '{'), most: o.most}
 	if e.Decision != "" {
 		inner.text("authorization.k8s.io/decision", e.Decision)
 		inner.text("authorization.k8s.io/reason", e.Reason)
@@ -190,6 +238,7 @@ func (e *Event) appendAnnotations(o *object, cut bool) {
 // object writes the fields of a JSON object.
 type object struct {
 	out  []byte
+	most int // bytes of a text
 	some bool
 }
 
@@ -203,7 +252,7 @@ func (o *object) key(name string) {
 
 func (o *object) text(name, value string) {
 	o.key(name)
-	o.out = appendString(o.out, value)
+	o.out = appendString(o.out, shorten(value, o.most))
 }
 
 func (o *object) optional(name, value string) {
@@ -242,14 +291,14 @@ func (o *object) time(name string, t time.Time) {
 
 func (o *object) user(name string, u *request.User) {
 	o.key(name)
-	inner := object{out: append(o.out, '{')}
+	inner := object{out: append(o.out, '{'), most: o.most}
 	if u != nil {
 		inner.optional("username", u.Name)
 		inner.optional("uid", u.UID)
 		inner.list("groups", u.Groups)
 		if len(u.Extra) > 0 {
 			inner.key("extra")
-			extra := object{out: append(inner.out, '{')}
+			extra := object{out: append(inner.out, '{'), most: o.most}
 			for _, key := range slices.Sorted(maps.Keys(u.Extra)) {
 				if len(u.Extra[key]) == 0 {
 					extra.raw(key, []byte("[]"))

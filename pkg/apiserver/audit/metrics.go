@@ -7,7 +7,9 @@ type metrics struct {
 	events   prometheus.Counter
 	errors   *prometheus.CounterVec
 	rejected prometheus.Counter
-	levels   map[Level]prometheus.Counter
+
+	suppressed prometheus.Counter
+	levels     map[Level]prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -21,6 +23,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "apiserver_audit_requests_rejected_total", Help: "Requests refused because they could not be recorded.",
 		}),
+		suppressed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "podium_audit_suppressed_requests_total", Help: "Requests without a known user that were not recorded one by one, since there were too many.",
+		}),
 		levels: map[Level]prometheus.Counter{},
 	}
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -30,7 +35,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		m.levels[l] = requests.WithLabelValues(string(l))
 	}
 	if r != nil {
-		r.MustRegister(m.events, m.errors, m.rejected, requests)
+		r.MustRegister(m.events, m.errors, m.rejected, m.suppressed, requests)
 	}
 	return m
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -62,8 +63,11 @@ type queue struct {
 	writing sync.Mutex // one Write at a time, in the blocking modes
 
 	mu         sync.Mutex
-	lost       int // since the last complaint
+	lost       int // since the last complaint in the server's log
 	complained time.Time
+	owed       int       // lost, and not reported to the backend
+	owedSince  time.Time // the first of them
+	reported   time.Time
 }
 
 func newQueue(c BackendConfig, b *bodies, m *metrics, log *slog.Logger) *queue {
@@ -85,9 +89,7 @@ func (q *queue) send(e *Event) error {
 		line := e.AppendJSON(nil, q.bodies)
 		q.writing.Lock()
 		defer q.writing.Unlock()
-		err := q.Backend.Write(context.Background(), [][]byte{line})
-		q.lose(err, 1)
-		return err
+		return q.write(context.Background(), [][]byte{line})
 	}
 	size := e.size()
 	if q.bytes.Add(size) > maxQueued {
@@ -114,11 +116,64 @@ func (q *queue) lose(err error, n int) {
 	q.metrics.errors.WithLabelValues(q.Name).Add(float64(n))
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.lost += n
-	if now := time.Now(); now.Sub(q.complained) >= complainMost {
+	now := time.Now()
+	if q.owed == 0 {
+		q.owedSince = now
+	}
+	q.lost, q.owed = q.lost+n, q.owed+n
+	if now.Sub(q.complained) >= complainMost {
 		q.log.Error("audit events are lost", "events", q.lost, "err", err)
 		q.complained, q.lost = now, 0
 	}
+}
+
+// write writes lines and, when the backend has caught up with the requests, how
+// many events it never got: whoever reads the audit finds the gap.
+func (q *queue) write(ctx context.Context, lines [][]byte) error {
+	owed, since := q.takeOwed()
+	if owed > 0 {
+		e := report(annotationLost, owed, http.StatusServiceUnavailable, fmt.Sprintf("%d audit events are lost: the backend failed or fell behind", owed), since, time.Now())
+		lines = append(lines, e.AppendJSON(nil, q.bodies))
+	}
+	err := q.Backend.Write(ctx, lines)
+	if err == nil {
+		return nil
+	}
+	q.lose(fmt.Errorf("write: %w", err), len(lines)-min(owed, 1))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if owed > 0 {
+		q.owed, q.owedSince = q.owed+owed, since
+	}
+	return err
+}
+
+// takeOwed is how many lost events are to be reported now: all, when nothing
+// waits, else those of the last half minute.
+func (q *queue) takeOwed() (owed int, since time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	if q.owed == 0 || len(q.events) > 0 && now.Sub(q.reported) < complainMost {
+		return 0, now
+	}
+	owed, q.owed, q.reported = q.owed, 0, now
+	q.tellLocked()
+	return owed, q.owedSince
+}
+
+// tellLocked logs the losses that no log line has told yet.
+func (q *queue) tellLocked() {
+	if q.lost > 0 {
+		q.log.Error("audit events were lost", "events", q.lost)
+		q.lost = 0
+	}
+}
+
+func (q *queue) tell() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tellLocked()
 }
 
 // run writes what is queued until ctx ends, and then what is left.
@@ -130,6 +185,7 @@ func (q *queue) run(ctx context.Context) {
 	last, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTimeout, cancel) })()
+	defer q.tell()
 	for {
 		batch := q.batch(ctx)
 		if len(batch) == 0 {
@@ -139,9 +195,7 @@ func (q *queue) run(ctx context.Context) {
 			q.lose(err, len(batch)+len(q.events))
 			return
 		}
-		if err := q.Backend.Write(last, q.encode(batch)); err != nil {
-			q.lose(fmt.Errorf("write: %w", err), len(batch))
-		}
+		_ = q.write(last, q.encode(batch))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver/request"
 	"podium/pkg/client"
@@ -113,8 +115,135 @@ func TestQueueThatIsFullDropsAndCounts(t *testing.T) {
 		}
 		close(out.gate)
 		stop()
-		if n, _ := out.count(); n != 11 {
-			t.Errorf("%d events were written, want all 11 that found a place, also those queued at the end", n)
+		if n, _ := out.count(); n != 12 {
+			t.Errorf("%d events were written, want all 11 that found a place, also those queued at the end, and the report", n)
+		}
+		if got := out.reports(annotationLost); got != 15 {
+			t.Errorf("%d lost events are reported, want 15", got)
+		}
+	})
+}
+
+// reports sums up what the reports among the events say.
+func (c *collected) reports(annotation string) (sum int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.events {
+		annotations, _ := e["annotations"].(map[string]any)
+		text, _ := annotations[annotation].(string)
+		n, _ := strconv.Atoi(text)
+		sum += n
+	}
+	return sum
+}
+
+// Under a flood that lasts, losses are reported twice a minute and when the
+// backend has caught up; what a failing backend lost is reported when it works
+// again.
+func TestLossesAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &collected{}
+		var log bytes.Buffer
+		b := BackendConfig{Name: "test", Backend: out, Mode: ModeBatch, BufferSize: 10, BatchSize: 5, QPS: 1, Burst: 1}
+		a := New(Config{
+			Policy: &Policy{Rules: []Rule{{Level: LevelMetadata}}, OmitStages: []Stage{StageRequestReceived}},
+			Scheme: scheme.New(), Log: slog.New(slog.NewTextHandler(&log, nil)), Backends: []BackendConfig{b},
+		})
+		stop := a.start(t)
+		const asked = 600
+		for range asked { // ten a second, of which five are written
+			a.ask("")
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		written, _ := out.count()
+		lost := out.reports(annotationLost)
+		reports := written - (asked - lost)
+		if lost == 0 || lost != int(testutil.ToFloat64(a.metrics.errors.WithLabelValues("test"))) || reports < 2 || reports > 5 {
+			t.Errorf("%d of %d requests have no event, in %d reports", lost, asked, reports)
+		}
+		out.fail(errors.New("disk full"))
+		a.ask("")
+		time.Sleep(2 * time.Second)
+		out.fail(nil)
+		a.ask("")
+		time.Sleep(2 * time.Second)
+		if got := out.reports(annotationLost); got != lost+1 {
+			t.Errorf("%d lost events are reported, want one more than %d", got, lost)
+		}
+		stop()
+		if lines := strings.Count(log.String(), "\n"); lines < 2 || lines > 12 {
+			t.Errorf("%d log lines about losses in a minute: %s", lines, log.String())
+		}
+	})
+}
+
+func (c *collected) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
+// However many requests strangers send, and however long, the log grows slowly,
+// says how many there were, and keeps the records of others.
+func TestStrangersCannotFloodTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &collected{}
+		a := auditor(LevelMetadata, BackendConfig{Backend: out, Mode: ModeBatch, BufferSize: 10000, BatchSize: 400})
+		stop := a.start(t)
+		send := func(user *request.User) {
+			long := strings.Repeat("\xff", 20_000)
+			r := httptest.NewRequest("GET", "/api/v1/namespaces/n/secrets/x", nil)
+			r.URL.Path, r.RequestURI = "/api/v1/namespaces/n/secrets/"+long, "/api/v1/namespaces/n/secrets/"+long
+			r.Header.Set("User-Agent", long)
+			r.Header.Set("X-Forwarded-For", strings.Repeat("192.0.2.1,", 2000))
+			req := request.New(request.Parse(r), http.Header{})
+			trail, err := a.Begin(r, req, user, time.Now())
+			if err != nil {
+				t.Error(err)
+			}
+			trail.Failed(&metav1.Status{Message: long, Details: &metav1.StatusDetails{Name: long}})
+			trail.Started(401, http.Header{})
+			trail.Ended(401)
+		}
+		const strangers = 1000
+		for i := range strangers { // ten a second
+			if i%2 == 0 {
+				send(nil)
+			} else {
+				send(&request.User{Name: request.AnonymousUser, Groups: []string{request.Unauthenticated}})
+			}
+			if i%100 == 0 {
+				send(&request.User{Name: "ann"})
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		stop()
+		recorded, known := 0, 0
+		for _, e := range out.events {
+			line, err := json.Marshal(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch user, _ := e["user"].(map[string]any); user["username"] {
+			case "ann":
+				known++
+				if len(line) > 64<<10 {
+					t.Errorf("a record has %d bytes", len(line))
+				}
+			case nil, request.AnonymousUser:
+				recorded++
+				if len(line) > 16<<10 {
+					t.Errorf("a stranger's record has %d bytes", len(line))
+				}
+			}
+		}
+		suppressed := out.reports(annotationSuppressed)
+		if known != strangers/100 || recorded > strangersBurst+101*strangersPerSecond || recorded+suppressed != strangers {
+			t.Errorf("%d of ann, %d of strangers and %d suppressed are in the log", known, recorded, suppressed)
+		}
+		if n := testutil.ToFloat64(a.metrics.suppressed); int(n) != suppressed {
+			t.Errorf("the metric says %v, the log %d", n, suppressed)
 		}
 	})
 }
@@ -277,9 +406,9 @@ func FuzzEvent(f *testing.F) {
 	d := &bodies{scheme.New()}
 	f.Fuzz(func(t *testing.T, uri, agent, forwarded, media string, data []byte) {
 		e := Event{
-			Level: LevelRequest, Stage: StageResponseComplete, AuditID: agent, RequestURI: uri, UserAgent: userAgent(agent),
+			Level: LevelRequest, Stage: StageResponseComplete, AuditID: agent, RequestURI: uri, UserAgent: shorten(agent, maxUserAgent),
 			User: &request.User{Name: forwarded, Extra: map[string][]string{agent: {uri}, uri: nil}}, Info: &request.Info{IsResource: true, Name: uri},
-			from: from{forwarded: []string{forwarded}, remote: agent}, Annotations: map[string]string{media: uri},
+			from: from{forwarded: forwarded, remote: agent}, Annotations: map[string]string{media: uri},
 			request: &body{data: data, media: media}, omitManagedFields: true,
 		}
 		line := e.AppendJSON(nil, d)
