@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -21,7 +20,6 @@ import (
 
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/webhook"
-	"podium/pkg/client/certfile"
 	"podium/pkg/scheme"
 )
 
@@ -142,7 +140,7 @@ type authnFlags struct {
 	clientRoots, proxyRoots func() *x509.CertPool
 	revoked                 func() *authn.Revocations
 	keys                    func() *authn.KeySet
-	authorities             map[string]*certfile.Text // for others, by the key they are published under
+	trust                   func() *trust // nil: there are no authorities
 	oidcTokens              *authn.OIDC
 	webhookTokens           *authn.Webhook
 }
@@ -193,24 +191,12 @@ func (o *authnFlags) parse(log *slog.Logger) error {
 		}
 	}
 	var err error
-	o.clientRoots, err = pool(o.clientCA)
-	note("--client-ca-file", err)
-	o.proxyRoots, err = pool(o.proxyCA)
-	note("--requestheader-client-ca-file", err)
+	errs = append(errs, o.readTrust(log))
 	o.keys, err = authn.KeyFiles(o.signingKey, o.publicKeys)
 	note("service account keys", err)
-	o.authorities = map[string]*certfile.Text{}
-	for key, file := range map[string]string{"client-ca-file": o.clientCA, "requestheader-client-ca-file": o.proxyCA} {
-		if text, err := certfile.NewText(file); err == nil {
-			o.authorities[key] = text // a file that is not there has been told of
-		}
-	}
 	errs = append(errs, o.checkIssuers()...)
 	if o.proxyCA != "" && len(o.proxyUsers) == 0 {
 		errs = append(errs, errors.New("--requestheader-client-ca-file needs --requestheader-username-headers"))
-	}
-	if len(o.proxyNames) == 0 && o.sameAuthority() {
-		errs = append(errs, errors.New("--requestheader-client-ca-file and --client-ca-file are the same: without --requestheader-allowed-names every client could say it is somebody else"))
 	}
 	switch {
 	case o.clientCRL != "" && o.clientCA == "":
@@ -233,10 +219,18 @@ func (o *authnFlags) parse(log *slog.Logger) error {
 	return errors.Join(errs...)
 }
 
-// sameAuthority says whether clients and proxies have the same authorities.
-func (o *authnFlags) sameAuthority() bool {
-	clients, proxies := o.authorities["client-ca-file"], o.authorities["requestheader-client-ca-file"]
-	return clients != nil && proxies != nil && bytes.Equal(clients.Get(), proxies.Get())
+// readTrust reads the authorities of clients and of proxies.
+func (o *authnFlags) readTrust(log *slog.Logger) (err error) {
+	if o.trust, err = trustFiles(o.clientCA, o.proxyCA, o.proxyNames, log); err != nil {
+		return err
+	}
+	if o.clientCA != "" {
+		o.clientRoots = func() *x509.CertPool { return o.trust().clients }
+	}
+	if o.proxyCA != "" {
+		o.proxyRoots = func() *x509.CertPool { return o.trust().proxies }
+	}
+	return nil
 }
 
 func (o *authnFlags) checkIssuers() []error {
@@ -253,17 +247,6 @@ func (o *authnFlags) checkIssuers() []error {
 		errs = append(errs, fmt.Errorf("--service-account-max-token-expiration=%v must be between an hour and 2^32 seconds", o.maxToken))
 	}
 	return errs
-}
-
-func pool(file string) (func() *x509.CertPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	p, err := certfile.NewPool(file)
-	if err != nil {
-		return nil, err
-	}
-	return p.Get, nil
 }
 
 func (o *authnFlags) openWebhook() (*authn.Webhook, error) {
@@ -321,12 +304,13 @@ func (o *authnFlags) build() Authentication {
 // whom they speak for.
 func (o *authnFlags) published() map[string]string {
 	out := map[string]string{}
-	for key, text := range o.authorities {
-		out[key] = string(text.Get())
+	if o.clientCA != "" {
+		out["client-ca-file"] = string(o.trust().clientsPEM)
 	}
 	if o.proxyCA == "" {
 		return out
 	}
+	out["requestheader-client-ca-file"] = string(o.trust().proxiesPEM)
 	for key, names := range map[string][]string{
 		"requestheader-allowed-names": o.proxyNames, "requestheader-username-headers": o.proxyUsers, "requestheader-uid-headers": o.proxyUIDs,
 		"requestheader-group-headers": o.proxyGroups, "requestheader-extra-headers-prefix": o.proxyExtras,

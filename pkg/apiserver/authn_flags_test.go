@@ -1,11 +1,13 @@
 package apiserver
 
 import (
+	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -88,17 +90,74 @@ func TestMaxTokenExpiration(t *testing.T) {
 	}
 }
 
-// A client's certificate must not make it a proxy.
+// A client's certificate must not make it a proxy: an authority may sign for
+// both only where proxies have names.
 func TestClientsAreNoProxies(t *testing.T) {
-	ca, _ := authority(t, "both")
-	for _, tc := range []struct {
-		names []string
-		ok    bool
-	}{{nil, false}, {[]string{"front"}, true}} {
-		o := &authnFlags{clientCA: ca, proxyCA: ca, proxyUsers: []string{"X-Remote-User"}, proxyNames: tc.names}
-		if err := o.parse(slog.New(slog.DiscardHandler)); (err == nil) != tc.ok {
-			t.Errorf("with names %v: %v", tc.names, err)
+	_, clients := authority(t, "clients")
+	_, proxies := authority(t, "proxies")
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
+	}
+	clientCA, proxyCA := filepath.Join(t.TempDir(), "clients.crt"), filepath.Join(t.TempDir(), "proxies.crt")
+	for name, tc := range map[string]struct {
+		clients, proxies string
+		names            []string
+		ok               bool
+	}{
+		"apart":                          {clients, proxies, nil, true},
+		"the same":                       {clients, clients, nil, false},
+		"the same, with names":           {clients, clients, []string{"front"}, true},
+		"clients among the proxies'":     {clients, proxies + clients, nil, false},
+		"proxies among the clients'":     {clients + "\n" + proxies, proxies, nil, false},
+		"clients among them, with names": {clients, proxies + clients, []string{"front"}, true},
+	} {
+		write(clientCA, tc.clients)
+		write(proxyCA, tc.proxies)
+		o := &authnFlags{clientCA: clientCA, proxyCA: proxyCA, proxyUsers: []string{"X-Remote-User"}, proxyNames: tc.names}
+		err := o.parse(slog.New(slog.DiscardHandler))
+		if (err == nil) != tc.ok || err != nil && !strings.Contains(err.Error(), "overlapping certificates") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Bundles that begin to overlap while the server runs do not come into force:
+// those before do, and the log tells.
+func TestClientsDoNotBecomeProxies(t *testing.T) {
+	_, clients := authority(t, "clients")
+	_, proxies := authority(t, "proxies")
+	clientCA, proxyCA := filepath.Join(t.TempDir(), "clients.crt"), filepath.Join(t.TempDir(), "proxies.crt")
+	for file, text := range map[string]string{clientCA: clients, proxyCA: proxies} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, file := range map[string]string{"proxies": proxyCA, "clients": clientCA} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			get, err := trustFiles(clientCA, proxyCA, nil, slog.New(slog.NewTextHandler(&log, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := get()
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(clients+proxies), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			if get() != before || !strings.Contains(log.String(), "overlapping certificates") {
+				t.Errorf("%s: changed %v, logged %q", name, get() != before, log.String())
+			}
+			if err := os.WriteFile(file, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 
