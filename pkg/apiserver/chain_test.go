@@ -107,6 +107,27 @@ func TestEveryAnswerHasItsHeaders(t *testing.T) {
 	}
 }
 
+// A method without a meaning is answered before authorization: no rule allows
+// it, not even one of all verbs.
+func TestUnknownMethods(t *testing.T) {
+	w := start(t, withAccess(t))
+	for _, row := range []struct{ method, path, allow string }{
+		{"LIST", "/api/v1/namespaces/kube-system/secrets", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"},
+		{"DELETECOLLECTION", cms + "/x", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"},
+		{"PROPFIND", "/version", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"},
+		{"TRACE", "/nowhere", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"},
+		{"get", "/version", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"},
+		{"PUT", "/api/v1/watch/pods", "GET, HEAD"},
+	} {
+		for _, user := range []string{"", "joe"} {
+			rec := w.do(row.method, row.path, "", "", "X-User", user)
+			if rec.Code != 405 || rec.Header().Get("Allow") != row.allow || !strings.Contains(rec.Body.String(), `"reason":"MethodNotAllowed"`) {
+				t.Errorf("%s %s of %q: %d, allowed %q: %s", row.method, row.path, user, rec.Code, rec.Header().Get("Allow"), rec.Body)
+			}
+		}
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	w := start(t)
 	must[any](w, 201, "POST", cms, jsonType, configMap("x"))

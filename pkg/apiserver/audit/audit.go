@@ -33,12 +33,12 @@ type Auditor struct {
 	queues  []*queue
 	metrics *metrics
 
-	strangers *strangers
+	suppressor *suppressor
 }
 
 // New makes an Auditor; Run brings its queues to life.
 func New(cfg Config) *Auditor {
-	a := &Auditor{policy: cfg.Policy, now: cfg.Now, metrics: newMetrics(cfg.Registry), strangers: newStrangers()}
+	a := &Auditor{policy: cfg.Policy, now: cfg.Now, metrics: newMetrics(cfg.Registry), suppressor: newSuppressor()}
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -64,7 +64,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 		case <-tick.C:
 		case <-ctx.Done():
 		}
-		a.reportStrangers()
+		a.reportSuppressed()
 	}
 	end()
 	all.Wait()
@@ -102,7 +102,7 @@ func (a *Auditor) Begin(r *http.Request, req *request.Request, user *request.Use
 	if d.level == LevelNone {
 		return nil, nil
 	}
-	if stranger(user) && !a.strangers.admit(began) {
+	if unauthenticated(user) && !a.suppressor.admit(began) {
 		a.metrics.suppressed.Inc()
 		return nil, nil
 	}

@@ -75,13 +75,13 @@ func (e *Event) size() int64 {
 	return n
 }
 
-// How long the texts of an event may be. What anybody can send, without a
-// credential, is cut shorter.
+// How long the texts of an event may be. Those of unauthenticated requests are
+// cut shorter.
 const (
-	maxText         = 4 << 10
-	maxUserAgent    = 1024 // where upstream cuts it
-	maxAddresses    = 1024 // bytes of a header with addresses
-	maxStrangerText = 256
+	maxText                = 4 << 10
+	maxUserAgent           = 1024 // where upstream cuts it
+	maxAddresses           = 1024 // bytes of a header with addresses
+	maxUnauthenticatedText = 256
 )
 
 // truncatedSuffix is upstream's mark of a text that was cut.
@@ -115,8 +115,8 @@ func addressHeader(r *http.Request, name string) string {
 
 // maxText is how long the texts of this event may be.
 func (e *Event) maxText() int {
-	if stranger(e.User) {
-		return maxStrangerText
+	if unauthenticated(e.User) {
+		return maxUnauthenticatedText
 	}
 	return maxText
 }

@@ -24,7 +24,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "apiserver_audit_requests_rejected_total", Help: "Requests refused because they could not be recorded.",
 		}),
 		suppressed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "podium_audit_suppressed_requests_total", Help: "Requests without a known user that were not recorded one by one, since there were too many.",
+			Name: "podium_audit_suppressed_requests_total", Help: "Unauthenticated requests that were not recorded, since there were too many.",
 		}),
 		levels: map[Level]prometheus.Counter{},
 	}

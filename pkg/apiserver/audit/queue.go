@@ -62,12 +62,12 @@ type queue struct {
 
 	writing sync.Mutex // one Write at a time, in the blocking modes
 
-	mu         sync.Mutex
-	lost       int // since the last complaint in the server's log
-	complained time.Time
-	owed       int       // lost, and not reported to the backend
-	owedSince  time.Time // the first of them
-	reported   time.Time
+	mu              sync.Mutex
+	lost            int // since the last complaint in the server's log
+	complained      time.Time
+	unreported      int       // lost, and not reported to the backend
+	unreportedSince time.Time // the first of them
+	reported        time.Time
 }
 
 func newQueue(c BackendConfig, b *bodies, m *metrics, log *slog.Logger) *queue {
@@ -117,63 +117,66 @@ func (q *queue) lose(err error, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	if q.owed == 0 {
-		q.owedSince = now
+	if q.unreported == 0 {
+		q.unreportedSince = now
 	}
-	q.lost, q.owed = q.lost+n, q.owed+n
+	q.lost, q.unreported = q.lost+n, q.unreported+n
 	if now.Sub(q.complained) >= complainMost {
 		q.log.Error("audit events are lost", "events", q.lost, "err", err)
 		q.complained, q.lost = now, 0
 	}
 }
 
-// write writes lines and, when the backend has caught up with the requests, how
-// many events it never got: whoever reads the audit finds the gap.
+// write writes lines and, when the backend has caught up with the requests, an
+// event that says how many are missing, so that the gap shows in the audit.
 func (q *queue) write(ctx context.Context, lines [][]byte) error {
-	owed, since := q.takeOwed()
-	if owed > 0 {
-		e := report(annotationLost, owed, http.StatusServiceUnavailable, fmt.Sprintf("%d audit events are lost: the backend failed or fell behind", owed), since, time.Now())
+	events := len(lines)
+	missing, since := q.takeUnreported()
+	if missing > 0 {
+		message := fmt.Sprintf("%d audit events are lost: the backend failed or fell behind", missing)
+		e := report(annotationLost, missing, http.StatusServiceUnavailable, message, since, time.Now())
 		lines = append(lines, e.AppendJSON(nil, q.bodies))
 	}
 	err := q.Backend.Write(ctx, lines)
-	if err == nil {
-		return nil
-	}
-	q.lose(fmt.Errorf("write: %w", err), len(lines)-min(owed, 1))
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if owed > 0 {
-		q.owed, q.owedSince = q.owed+owed, since
+	if err != nil {
+		q.lose(fmt.Errorf("write: %w", err), events)
+		q.putUnreported(missing, since)
+	} else if missing > 0 {
+		q.logLost()
 	}
 	return err
 }
 
-// takeOwed is how many lost events are to be reported now: all, when nothing
-// waits, else those of the last half minute.
-func (q *queue) takeOwed() (owed int, since time.Time) {
+// takeUnreported returns how many lost events to report now: all of them if
+// nothing waits in the queue or the last report is long ago, else 0.
+func (q *queue) takeUnreported() (missing int, since time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	if q.owed == 0 || len(q.events) > 0 && now.Sub(q.reported) < complainMost {
+	if q.unreported == 0 || len(q.events) > 0 && now.Sub(q.reported) < complainMost {
 		return 0, now
 	}
-	owed, q.owed, q.reported = q.owed, 0, now
-	q.tellLocked()
-	return owed, q.owedSince
+	missing, q.unreported, q.reported = q.unreported, 0, now
+	return missing, q.unreportedSince
 }
 
-// tellLocked logs the losses that no log line has told yet.
-func (q *queue) tellLocked() {
+// putUnreported takes back what could not be reported.
+func (q *queue) putUnreported(missing int, since time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if missing > 0 {
+		q.unreported, q.unreportedSince = q.unreported+missing, since
+	}
+}
+
+// logLost logs the losses that no log line has counted yet.
+func (q *queue) logLost() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.lost > 0 {
 		q.log.Error("audit events were lost", "events", q.lost)
 		q.lost = 0
 	}
-}
-
-func (q *queue) tell() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.tellLocked()
 }
 
 // run writes what is queued until ctx ends, and then what is left.
@@ -185,7 +188,7 @@ func (q *queue) run(ctx context.Context) {
 	last, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTimeout, cancel) })()
-	defer q.tell()
+	defer q.logLost()
 	for {
 		batch := q.batch(ctx)
 		if len(batch) == 0 {

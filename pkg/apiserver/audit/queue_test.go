@@ -171,6 +171,11 @@ func TestLossesAreReported(t *testing.T) {
 		if got := out.reports(annotationLost); got != lost+1 {
 			t.Errorf("%d lost events are reported, want one more than %d", got, lost)
 		}
+		out.fail(errors.New("disk full"))
+		for range 100 {
+			a.ask("")
+			time.Sleep(100 * time.Millisecond)
+		}
 		stop()
 		if lines := strings.Count(log.String(), "\n"); lines < 2 || lines > 12 {
 			t.Errorf("%d log lines about losses in a minute: %s", lines, log.String())
@@ -184,9 +189,9 @@ func (c *collected) fail(err error) {
 	c.err = err
 }
 
-// However many requests strangers send, and however long, the log grows slowly,
-// says how many there were, and keeps the records of others.
-func TestStrangersCannotFloodTheLog(t *testing.T) {
+// However many unauthenticated requests there are, and however long, the log
+// grows slowly, says how many there were, and keeps the records of others.
+func TestUnauthenticatedRequestsCannotFloodTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &collected{}
 		a := auditor(LevelMetadata, BackendConfig{Backend: out, Mode: ModeBatch, BufferSize: 10000, BatchSize: 400})
@@ -206,8 +211,8 @@ func TestStrangersCannotFloodTheLog(t *testing.T) {
 			trail.Started(401, http.Header{})
 			trail.Ended(401)
 		}
-		const strangers = 1000
-		for i := range strangers { // ten a second
+		const flood = 1000
+		for i := range flood { // ten a second
 			if i%2 == 0 {
 				send(nil)
 			} else {
@@ -234,13 +239,13 @@ func TestStrangersCannotFloodTheLog(t *testing.T) {
 			case nil, request.AnonymousUser:
 				recorded++
 				if len(line) > 16<<10 {
-					t.Errorf("a stranger's record has %d bytes", len(line))
+					t.Errorf("an unauthenticated request's record has %d bytes", len(line))
 				}
 			}
 		}
 		suppressed := out.reports(annotationSuppressed)
-		if known != strangers/100 || recorded > strangersBurst+101*strangersPerSecond || recorded+suppressed != strangers {
-			t.Errorf("%d of ann, %d of strangers and %d suppressed are in the log", known, recorded, suppressed)
+		if known != flood/100 || recorded > unauthenticatedBurst+101*unauthenticatedPerSecond || recorded+suppressed != flood {
+			t.Errorf("%d of ann, %d unauthenticated and %d suppressed are in the log", known, recorded, suppressed)
 		}
 		if n := testutil.ToFloat64(a.metrics.suppressed); int(n) != suppressed {
 			t.Errorf("the metric says %v, the log %d", n, suppressed)

@@ -80,8 +80,8 @@ func (i *Info) Scope() string {
 }
 
 // Parse reads method and path. The query counts only where it makes a watch of
-// a list or names a single object. Whoever serves the request must serve what
-// Info says and nothing else: that is what the authorizer has seen.
+// a list or names a single object. A handler must serve what Info says and
+// nothing else: that is what the authorizer has seen.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-uris
 func Parse(r *http.Request) Info {
 	info := Info{Verb: methodVerb(r.Method), Path: r.URL.Path}

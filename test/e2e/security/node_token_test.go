@@ -9,8 +9,8 @@ import (
 	"podium/pkg/client"
 )
 
-// Who steals a kubelet's certificate gets its pods' tokens for the audiences
-// that the pods name, not for others' services.
+// A stolen kubelet certificate gets its pods' tokens for the audiences that the
+// pods' volumes name, and for no other service.
 func TestNodeTokenAudience(t *testing.T) {
 	ns, ctx := space(t), t.Context()
 	p := pod("node-a", "bank", "none")

@@ -32,8 +32,8 @@ func ask(t *testing.T, c *http.Client, method, path string) int {
 	return resp.StatusCode
 }
 
-// Strangers cannot push the records of others out of the audit log: theirs are
-// short and few, and an event says how many there were.
+// Unauthenticated requests cannot push other records out of the audit log: their
+// records are short and few, and an event says how many are missing.
 func TestAuditFloodByStrangers(t *testing.T) {
 	log := filepath.Join(filepath.Dir(pkiDir), "logs", "audit.log")
 	size := func() int64 {

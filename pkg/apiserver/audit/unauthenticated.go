@@ -13,13 +13,13 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// Requests without a known user cost their senders nothing. So that they cannot
-// push everything else out of a log that is rotated, few of them are recorded
+// An unauthenticated request costs its sender nothing. So that a flood of them
+// cannot push all other records out of a log that is rotated, few are recorded
 // one by one; the others are counted and reported in one event.
 const (
-	strangersPerSecond = 1
-	strangersBurst     = 100
-	reportEvery        = 30 * time.Second // how soon what was not recorded is reported
+	unauthenticatedPerSecond = 1
+	unauthenticatedBurst     = 100
+	reportEvery              = 30 * time.Second // between reports of requests that were not recorded
 )
 
 // Annotations of the events that report others.
@@ -28,11 +28,11 @@ const (
 	annotationLost       = "podium.dev/lost-events"
 )
 
-// stranger says whether anybody can send requests as this user.
-func stranger(u *request.User) bool { return u == nil || u.In(request.Unauthenticated) }
+// unauthenticated says whether a request of this user needs no credential.
+func unauthenticated(u *request.User) bool { return u == nil || u.In(request.Unauthenticated) }
 
-// strangers decides which requests of strangers are recorded.
-type strangers struct {
+// suppressor decides which unauthenticated requests are recorded.
+type suppressor struct {
 	limit *rate.Limiter
 
 	mu         sync.Mutex
@@ -40,12 +40,12 @@ type strangers struct {
 	since      time.Time // the first of them
 }
 
-func newStrangers() *strangers {
-	return &strangers{limit: rate.NewLimiter(strangersPerSecond, strangersBurst)}
+func newSuppressor() *suppressor {
+	return &suppressor{limit: rate.NewLimiter(unauthenticatedPerSecond, unauthenticatedBurst)}
 }
 
-// admit says whether the request of a stranger is recorded.
-func (s *strangers) admit(now time.Time) bool {
+// admit says whether an unauthenticated request is recorded.
+func (s *suppressor) admit(now time.Time) bool {
 	if s.limit.AllowN(now, 1) {
 		return true
 	}
@@ -59,20 +59,21 @@ func (s *strangers) admit(now time.Time) bool {
 }
 
 // take returns what is to be reported, and starts to count anew.
-func (s *strangers) take() (suppressed int, since time.Time) {
+func (s *suppressor) take() (suppressed int, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	suppressed, s.suppressed = s.suppressed, 0
 	return suppressed, s.since
 }
 
-// reportStrangers queues an event about the requests that were not recorded.
-func (a *Auditor) reportStrangers() {
-	n, since := a.strangers.take()
+// reportSuppressed queues an event about the requests that were not recorded, if
+// there were any.
+func (a *Auditor) reportSuppressed() {
+	n, since := a.suppressor.take()
 	if n == 0 {
 		return
 	}
-	message := fmt.Sprintf("%d requests without a known user are not recorded one by one: there were more than %d a second", n, strangersPerSecond)
+	message := fmt.Sprintf("%d unauthenticated requests were not recorded: there were more than %d per second", n, unauthenticatedPerSecond)
 	_ = a.queue(report(annotationSuppressed, n, http.StatusUnauthorized, message, since, a.now()))
 }
 
