@@ -130,6 +130,7 @@ type settings struct {
 	ports       registry.PortRange
 	disabled    registry.PluginSet
 	podSecurity podsecurity.Config
+	externalIPs []netip.Prefix
 	known       Authentication
 	tls         *tls.Config
 }
@@ -143,6 +144,9 @@ func (o *options) settings(log *slog.Logger) (s settings, err error) {
 		return s, err
 	}
 	if s.podSecurity, err = o.admission.podSecurity(); err != nil {
+		return s, err
+	}
+	if s.externalIPs, err = o.admission.externalIPRanges(); err != nil {
 		return s, err
 	}
 	if err = o.authn.parse(log); err != nil {
@@ -246,7 +250,7 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
 		Listener: listener, TLS: set.tls, Registry: metrics, Encryption: keys, Audit: record,
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
-		Authn:   set.known, Disabled: set.disabled, PodSecurity: set.podSecurity, Profiling: o.profiling, Snapshot: disk.Snapshot,
+		Authn:   set.known, Disabled: set.disabled, PodSecurity: set.podSecurity, ExternalIPRanges: set.externalIPs, Profiling: o.profiling, Snapshot: disk.Snapshot,
 		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
 		CompactEvery: o.keepPast(), EventTTL: o.eventTTL, ShutdownDelay: o.delay,
 		Advertise: advertise, ServiceCIDR: set.cidr, Identity: o.identity,
