@@ -60,6 +60,7 @@ type options struct {
 	disable      []string
 	admission    admissionOptions
 	access       accessFlags
+	upstream     upstreamFlags
 	profiling    bool
 	maxReads     int
 	maxWrites    int
@@ -77,6 +78,7 @@ func NewCommand() *cobra.Command {
 		return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
 	})
 	o.flags(cmd)
+	cmd.SetFlagErrorFunc(flagError)
 	return cmd
 }
 
@@ -116,6 +118,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&o.disable, "disable-admission-plugins", nil, "admission plugins to have off")
 	o.access.flags(f)
 	o.admission.flags(f)
+	o.upstream.flags(f)
 	f.BoolVar(&o.profiling, "profiling", true, "serve profiles of this process at /debug/pprof to those who may read them (system:masters)")
 	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many reading requests are worked on at a time; 0: no limit")
 	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many changing requests are worked on at a time; 0: no limit")
@@ -153,6 +156,9 @@ func (o *options) settings(log *slog.Logger) (s settings, err error) {
 		return s, err
 	}
 	s.known = o.authn.build()
+	if err = o.servingFiles(); err != nil {
+		return s, err
+	}
 	if s.tls, err = o.serving.TLS(); err != nil {
 		return s, err
 	}
@@ -244,6 +250,7 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		Access: access,
 		Store:  store, ServiceCIDR: set.cidr, NodePorts: set.ports, Tokens: set.known.Issuer, TokenAudiences: set.known.Audiences, Identify: set.known.Tokens, MaxTokenLife: o.authn.maxToken,
 		Now: time.Now, Streams: nodes.Streams(), Disabled: set.disabled,
+		DenyPrivileged: !o.upstream.allowPrivileged,
 	}
 	server, err := New(Config{
 		Access: access,
