@@ -60,6 +60,7 @@ type options struct {
 	disable      []string
 	admission    admissionOptions
 	access       accessFlags
+	upstream     upstreamFlags
 	profiling    bool
 	maxReads     int
 	maxWrites    int
@@ -77,6 +78,7 @@ func NewCommand() *cobra.Command {
 		return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
 	})
 	o.flags(cmd)
+	cmd.SetFlagErrorFunc(flagError)
 	return cmd
 }
 
@@ -116,6 +118,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&o.disable, "disable-admission-plugins", nil, "admission plugins to have off")
 	o.access.flags(f)
 	o.admission.flags(f)
+	o.upstream.flags(f)
 	f.BoolVar(&o.profiling, "profiling", true, "serve profiles of this process at /debug/pprof to those who may read them (system:masters)")
 	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many reading requests are worked on at a time; 0: no limit")
 	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many changing requests are worked on at a time; 0: no limit")
@@ -130,6 +133,7 @@ type settings struct {
 	ports       registry.PortRange
 	disabled    registry.PluginSet
 	podSecurity podsecurity.Config
+	externalIPs []netip.Prefix
 	known       Authentication
 	tls         *tls.Config
 }
@@ -145,10 +149,16 @@ func (o *options) settings(log *slog.Logger) (s settings, err error) {
 	if s.podSecurity, err = o.admission.podSecurity(); err != nil {
 		return s, err
 	}
+	if s.externalIPs, err = o.admission.externalIPRanges(); err != nil {
+		return s, err
+	}
 	if err = o.authn.parse(log); err != nil {
 		return s, err
 	}
 	s.known = o.authn.build()
+	if err = o.servingFiles(); err != nil {
+		return s, err
+	}
 	if s.tls, err = o.serving.TLS(); err != nil {
 		return s, err
 	}
@@ -240,13 +250,14 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		Access: access,
 		Store:  store, ServiceCIDR: set.cidr, NodePorts: set.ports, Tokens: set.known.Issuer, TokenAudiences: set.known.Audiences, Identify: set.known.Tokens, MaxTokenLife: o.authn.maxToken,
 		Now: time.Now, Streams: nodes.Streams(), Disabled: set.disabled,
+		DenyPrivileged: !o.upstream.allowPrivileged,
 	}
 	server, err := New(Config{
 		Access: access,
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
 		Listener: listener, TLS: set.tls, Registry: metrics, Encryption: keys, Audit: record,
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
-		Authn:   set.known, Disabled: set.disabled, PodSecurity: set.podSecurity, Profiling: o.profiling, Snapshot: disk.Snapshot,
+		Authn:   set.known, Disabled: set.disabled, PodSecurity: set.podSecurity, ExternalIPRanges: set.externalIPs, Profiling: o.profiling, Snapshot: disk.Snapshot,
 		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
 		CompactEvery: o.keepPast(), EventTTL: o.eventTTL, ShutdownDelay: o.delay,
 		Advertise: advertise, ServiceCIDR: set.cidr, Identity: o.identity,

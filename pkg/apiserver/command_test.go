@@ -26,6 +26,9 @@ func TestWhatTheCommandRefuses(t *testing.T) {
 			args: []string{"--advertise-address=127.0.0.1", "--service-cluster-ip-range=x", "--etcd-servers=http://127.0.0.1:1"},
 			want: []string{noAddress, "--service-cluster-ip-range", "exclude each other"},
 		},
+		"a range that is none": {
+			args: []string{"--service-external-ip-ranges=203.0.113.0/24,203.0.113.300/32"}, want: []string{"--service-external-ip-ranges: ", "203.0.113.300/32"},
+		},
 		"two families": {
 			reason: "one family is served, and it is said so",
 			args:   []string{"--service-cluster-ip-range=10.96.0.0/16,fd00::/112"}, want: []string{"dual-stack is not supported: give one range"},

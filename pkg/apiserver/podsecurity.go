@@ -2,24 +2,43 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/externalips"
 	"podium/pkg/apiserver/admission/podsecurity"
 	"podium/pkg/apiserver/registry"
 )
 
 // admissionOptions are the flags of what admission plugins read.
 type admissionOptions struct {
-	configFile string
+	configFile  string
+	externalIPs []string
 }
 
 func (o *admissionOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.configFile, "admission-control-config-file", "", "file with an AdmissionConfiguration: what admission plugins read (PodSecurity: defaults and exemptions)")
+	f.StringSliceVar(&o.externalIPs, "service-external-ip-ranges", nil, "CIDRs that new spec.externalIPs of Services may be in while the plugin DenyServiceExternalIPs is on, never addresses of nodes, pods or Services (default: none)")
+}
+
+// externalIPRanges are the ranges of --service-external-ip-ranges.
+func (o *admissionOptions) externalIPRanges() ([]netip.Prefix, error) {
+	var ranges []netip.Prefix
+	var errs []error
+	for _, text := range o.externalIPs {
+		r, err := netip.ParsePrefix(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--service-external-ip-ranges: %w", err))
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges, errors.Join(errs...)
 }
 
 // podSecurity is the plugin's configuration: that of the file, if there is one.
@@ -46,6 +65,11 @@ func (o *admissionOptions) podSecurity() (podsecurity.Config, error) {
 // admission is the chain with the rules that need this server's objects.
 func (s *Server) admission() admission.Chain {
 	chain := s.restricted(s.cfg.Admission)
+	if !s.cfg.Disabled.Has(registry.DenyServiceExternalIPs) {
+		chain.Validate = append(slices.Clone(chain.Validate), externalips.New(externalips.Config{
+			Allowed: s.cfg.ExternalIPRanges, Services: s.cfg.ServiceCIDR, Server: s.cfg.Advertise.Addr(), Objects: objects{s},
+		}))
+	}
 	if s.cfg.Disabled.Has(registry.PodSecurity) {
 		return chain
 	}

@@ -47,3 +47,7 @@ type objects struct{ s *Server }
 func (o objects) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error) {
 	return o.s.api.Get(ctx, gvr, namespace, name)
 }
+
+func (o objects) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string) ([]scheme.Object, error) {
+	return o.s.api.List(ctx, gvr, namespace)
+}

@@ -57,8 +57,13 @@ type Config struct {
 	Admission     admission.Chain
 	Disabled      registry.PluginSet // rules of admission that are off
 	PodSecurity   podsecurity.Config // what pods are held to beside their namespaces' labels
-	Audit         *audit.Auditor     // optional
-	Profiling     bool               // serve /debug/pprof
+
+	// ExternalIPRanges are where new spec.externalIPs of Services may be, unless
+	// DenyServiceExternalIPs is disabled; empty: nowhere.
+	ExternalIPRanges []netip.Prefix
+
+	Audit     *audit.Auditor // optional
+	Profiling bool           // serve /debug/pprof
 
 	// Snapshot begins a copy of all that is stored, as it is stored, with its
 	// SHA-256 behind it; optional: without it /snapshot is not served.

@@ -25,6 +25,7 @@ type clusterOptions struct {
 	local    local.Config
 
 	name            string
+	podSecurity     string
 	config          string
 	planes, workers int
 	cloud           string
@@ -78,6 +79,7 @@ left alone, what is missing or has died is started.`,
 func (o *clusterOptions) flags(fs *pflag.FlagSet) {
 	o.provider.add(fs)
 	fs.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the nodes to be Ready; with docker, 0: not at all")
+	fs.StringVar(&o.podSecurity, "pod-security", "", podSecurityUsage+" (with docker, the file of --config may say it)")
 	o.provider.of(providerDocker, fs, func(fs *pflag.FlagSet) {
 		fs.IntVar(&o.planes, "control-planes", 1, "docker: how many nodes are of the control plane: 1, or 3 for high availability")
 		fs.IntVar(&o.workers, "workers", 0, "docker: how many more nodes; with none the control plane runs the pods")
@@ -98,7 +100,7 @@ func (o *clusterOptions) flags(fs *pflag.FlagSet) {
 
 func (o *clusterOptions) localConfig() (local.Config, error) {
 	cfg := o.local
-	cfg.Name, cfg.Wait, cfg.Out = o.name, o.wait, o.Out
+	cfg.Name, cfg.Wait, cfg.Out, cfg.PodSecurity = o.name, o.wait, o.Out, o.podSecurity
 	images, err := filepath.Glob(filepath.Join(o.images, "*.tar"))
 	if err != nil {
 		return cfg, fmt.Errorf("--images %q: %w", o.images, err)
@@ -129,7 +131,7 @@ func (o *clusterOptions) cluster(fs *pflag.FlagSet) (*v1alpha1.Cluster, error) {
 	if o.planes != 1 && o.planes != 3 {
 		return nil, fmt.Errorf("--control-planes %d: use 1, or 3 for high availability", o.planes)
 	}
-	c := &v1alpha1.Cluster{Metadata: v1alpha1.Metadata{Name: o.name}, CloudProvider: o.cloud}
+	c := &v1alpha1.Cluster{Metadata: v1alpha1.Metadata{Name: o.name}, CloudProvider: o.cloud, PodSecurity: o.podSecurity}
 	for range o.planes {
 		c.Nodes = append(c.Nodes, v1alpha1.Node{Role: v1alpha1.ControlPlane})
 	}
@@ -153,10 +155,11 @@ func (o *clusterOptions) readConfig() (*v1alpha1.Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", o.config, err)
 	}
-	if o.name == "" && o.cloud == "" {
+	if o.name == "" && o.cloud == "" && o.podSecurity == "" {
 		return c, nil
 	}
 	c.Metadata.Name = cmp.Or(o.name, c.Metadata.Name)
 	c.CloudProvider = cmp.Or(o.cloud, c.CloudProvider)
+	c.PodSecurity = cmp.Or(o.podSecurity, c.PodSecurity)
 	return c, v1alpha1.AsError(c.Validate())
 }

@@ -142,7 +142,9 @@ func (o *eventsOptions) printObjects(items []rest.Object) error {
 	return p.Print(o.Out, listOf(all))
 }
 
-// toEvents reads events and puts them in the order they happened last.
+// toEvents reads events and puts them in the order they happened last, to the
+// second: some times are no more precise. The names of events that one object
+// had in one second order them, since they end in the time.
 func toEvents(items []rest.Object) ([]corev1.Event, error) {
 	var out []corev1.Event
 	for i := range items {
@@ -153,7 +155,7 @@ func toEvents(items []rest.Object) ([]corev1.Event, error) {
 		out = append(out, e)
 	}
 	slices.SortStableFunc(out, func(a, b corev1.Event) int {
-		return cmp.Or(lastSeen(&a).Compare(lastSeen(&b).Time), strings.Compare(a.Name, b.Name))
+		return cmp.Or(lastSeen(&a).Truncate(time.Second).Compare(lastSeen(&b).Truncate(time.Second)), strings.Compare(a.Name, b.Name))
 	})
 	return out, nil
 }

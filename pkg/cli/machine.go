@@ -39,10 +39,13 @@ is left alone, so that a run that failed is simply run again.`,
 	fs.StringVar(&cfg.ServiceCIDR, "service-cidr", cfg.ServiceCIDR, "range of the Services' addresses (default 10.96.0.0/16, or fd00:10:96::/112)")
 	fs.StringVar(&cfg.Cloud, "cloud-provider", "", "who provides the machines: docker (they are containers), baremetal, or none; cloud-controller-manager then runs on control planes")
 	fs.StringVar(&cfg.CloudConfig, "cloud-config", "", "file that the provider reads; kept as /etc/podium/pki/cloud.yaml, for further control planes too")
+	fs.StringVar(&cfg.PodSecurity, "pod-security", "", podSecurityUsage)
 	fs.StringVar(&cfg.DNSDomain, "service-dns-domain", cfg.DNSDomain, "DNS domain of the Services")
 	fs.BoolVar(&o.UploadCerts, "upload-certs", false, "share the keys, encrypted, for two hours, and print the command by which further control planes join")
 	return cmd
 }
+
+const podSecurityUsage = "Pod Security level of namespaces whose labels name none, kube-system exempt: privileged (default, as upstream: nothing is restricted), baseline or restricted"
 
 // nodeFlags say what this machine is as a node.
 func nodeFlags(fs *pflag.FlagSet, cfg *machine.Config) {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -24,7 +23,6 @@ func newCommand(f *Factory) *cobra.Command {
 		Short:         "Drive a cluster, and bring clusters up and down",
 		SilenceUsage:  true,
 		SilenceErrors: true, // the caller prints the error, once
-		Args:          unknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SuggestionsMinimumDistance = 2
@@ -33,9 +31,7 @@ func newCommand(f *Factory) *cobra.Command {
 	root.SetErr(f.IO.Err)
 	f.flags(root.PersistentFlags())
 	f.completeGlobals(root)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
 
 	group := func(id, title string, commands ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: id, Title: title})
@@ -59,20 +55,6 @@ func newCommand(f *Factory) *cobra.Command {
 		newCerts(f.IO, machine.CheckCertificates, machine.RenewCertificates, machine.UploadCertificates), newEtcd(f.IO, machine.ListMembers, machine.RemoveMember),
 		newUpgrade(f.IO, machine.PlanUpgrade, machine.ApplyUpgrade),
 		newBackup(f.IO, machine.Backup), newRestore(f.IO, machine.Restore))
+	refuseUnknown(root)
 	return root
-}
-
-// unknownCommand says what was probably meant.
-func unknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
-	for i, s := range cmd.SuggestionsFor(args[0]) {
-		if i == 0 {
-			text += "\n\nDid you mean this?"
-		}
-		text += "\n\t" + s
-	}
-	return fmt.Errorf("%s\n\nSee '%s --help' for all commands", text, cmd.CommandPath())
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -165,7 +166,8 @@ func servingCertificate(certFile, keyFile string) (func() *tls.Certificate, erro
 // started again before that.
 const selfSignedFor = 365 * 24 * time.Hour
 
-func selfSigned() (*tls.Certificate, error) {
+// selfSigned makes a certificate for this host's name, loopback and addresses.
+func selfSigned(addresses ...netip.Addr) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -188,6 +190,9 @@ func selfSigned() (*tls.Certificate, error) {
 		NotAfter:     now.Add(selfSignedFor),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, a := range addresses {
+		template.IPAddresses = append(template.IPAddresses, a.AsSlice())
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

@@ -108,5 +108,7 @@ func (s *scheduler) resolve(ctx context.Context, b *binding, cause error) error 
 func (s *scheduler) bound(b *binding) {
 	pod := b.attempt.Pod
 	s.metrics.scheduled(b.attempt, b.began)
-	s.events.Eventf(pod, corev1.EventTypeNormal, "Scheduled", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, b.node)
+	// The attempt began before the kubelet saw the pod: this event comes before the kubelet's.
+	s.events.Action(pod, b.began, corev1.EventTypeNormal, "Scheduled", "Binding",
+		fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, b.node))
 }

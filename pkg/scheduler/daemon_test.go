@@ -97,7 +97,14 @@ func (w *world) events() []string {
 	}
 	var out []string
 	for _, e := range list.Items {
-		out = append(out, fmt.Sprintf("%s %s %s x%d: %s", e.InvolvedObject.Name, e.Type, e.Reason, e.Count, e.Message))
+		times := int32(1)
+		if e.Series != nil {
+			times = e.Series.Count
+		}
+		if e.EventTime.IsZero() || e.Action == "" || !e.LastTimestamp.IsZero() {
+			w.t.Errorf("event %s has times %v, %v and action %q: kubectl would not show it first", e.Reason, e.EventTime, e.LastTimestamp, e.Action)
+		}
+		out = append(out, fmt.Sprintf("%s %s %s x%d: %s", e.InvolvedObject.Name, e.Type, e.Reason, times, e.Message))
 	}
 	return out
 }

@@ -40,7 +40,7 @@ func (s *scheduler) failed(ctx context.Context, a *queue.Attempt, began time.Tim
 
 // report tells the user, by an event and by the pod's condition.
 func (s *scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message string) {
-	s.events.Event(pod, corev1.EventTypeWarning, failedScheduling, message)
+	s.events.Action(pod, time.Now(), corev1.EventTypeWarning, failedScheduling, "Scheduling", message)
 	s.writes.do(func() { s.writeCondition(ctx, pod, reason, message) })
 }
 

@@ -19,7 +19,7 @@ func TestDefaults(t *testing.T) {
 	want := &Cluster{
 		Metadata: Metadata{Name: "podium"}, Nodes: []Node{{Role: ControlPlane}},
 		Networking:    Networking{IPFamily: "ipv4", PodSubnet: "10.244.0.0/16", ServiceSubnet: "10.96.0.0/16", DNSDomain: "cluster.local", PodNetwork: "routes", APIServerAddress: "127.0.0.1"},
-		CloudProvider: CloudNone,
+		CloudProvider: CloudNone, PodSecurity: PodSecurityPrivileged,
 	}
 	want.APIVersion, want.Kind = APIVersion, KindCluster
 	if d := cmp.Diff(want, got); d != "" {
@@ -73,6 +73,7 @@ func TestMistakesComeAllAtOnceWithTheirPaths(t *testing.T) {
 		"Unknown":  {head + "nodez: []\nnodes: [{role: control-plane, colour: red}]", `unknown field "nodes[0].colour"` + "\n" + `unknown field "nodez"`},
 		"NoCloud":  {head + "cloudProvider: none\nnodes: [{role: control-plane, zone: a}]", `nodes[0].zone: Forbidden: without a cloud provider nobody tells the node: set its label topology.kubernetes.io/zone`},
 		"Cloud":    {head + "cloudProvider: aws", `cloudProvider: Unsupported value: "aws": supported values: "docker", "none"`},
+		"Level":    {head + "podSecurity: strict", `podSecurity: Unsupported value: "strict": supported values: "privileged", "baseline", "restricted"`},
 		"NoRoutes": {head + "cloudProvider: none\nnetworking: {podNetwork: cloud}", `networking.podNetwork: Invalid value: "cloud": needs a cloudProvider`},
 		"NoLeader": {head + "nodes: [{role: worker}]", `nodes: Invalid value: 0: there must be 1 control plane, or 3 for high availability`},
 		"Two":      {head + "nodes: [{role: control-plane}, {role: control-plane}]", `nodes: Invalid value: 2: there must be 1 control plane, or 3 for high availability`},

@@ -13,6 +13,7 @@ func (c *Cluster) Default() {
 	fill(&c.Kind, KindCluster)
 	fill(&c.Metadata.Name, "podium")
 	fill(&c.CloudProvider, CloudNone)
+	fill(&c.PodSecurity, PodSecurityPrivileged)
 	fill(&c.Networking.IPFamily, c.Networking.familyOfSubnets())
 	pods, services := "10.244.0.0/16", "10.96.0.0/16"
 	if c.Networking.IPFamily == IPv6 {

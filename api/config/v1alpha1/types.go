@@ -19,7 +19,15 @@ type Cluster struct {
 	Nodes           []Node     `json:"nodes,omitempty"` // default: one control plane, which runs ordinary pods too
 	Networking      Networking `json:"networking,omitempty"`
 	CloudProvider   string     `json:"cloudProvider,omitempty"` // docker: cloud-controller-manager asks the engine about the nodes, and Services of type LoadBalancer get addresses; or none. Default none
+	PodSecurity     string     `json:"podSecurity,omitempty"`   // Pod Security level of namespaces whose labels name none: privileged, baseline or restricted. Default privileged
 }
+
+// The values of Cluster.PodSecurity.
+const (
+	PodSecurityPrivileged = "privileged"
+	PodSecurityBaseline   = "baseline"
+	PodSecurityRestricted = "restricted"
+)
 
 // Metadata names the cluster.
 type Metadata struct {

@@ -33,6 +33,9 @@ func (c *Cluster) Validate() field.ErrorList {
 	}
 	errs = append(errs, c.validateNodes(field.NewPath("nodes"))...)
 	errs = append(errs, c.validateCloud()...)
+	if levels := []string{PodSecurityPrivileged, PodSecurityBaseline, PodSecurityRestricted}; !slices.Contains(levels, c.PodSecurity) {
+		errs = append(errs, field.NotSupported(field.NewPath("podSecurity"), c.PodSecurity, levels))
+	}
 	return append(errs, c.Networking.validate(field.NewPath("networking"))...)
 }
 

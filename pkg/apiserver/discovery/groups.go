@@ -38,25 +38,37 @@ type subresource struct {
 
 func groupsOf(cfg Config) []*group {
 	var groups []*group
-	byName := map[string]*group{}
-	for _, k := range cfg.Kinds {
-		g := byName[k.Group]
-		if g == nil {
-			g = &group{name: k.Group}
-			byName[k.Group] = g
-			groups = append(groups, g)
+	named := func(name string) *group {
+		for _, g := range groups {
+			if g.name == name {
+				return g
+			}
 		}
+		groups = append(groups, &group{name: name})
+		return groups[len(groups)-1]
+	}
+	evicts := false
+	for _, k := range cfg.Kinds {
 		r := resource{Kind: k, verbs: cfg.Verbs(k)}
 		for _, s := range k.Subresources {
 			if verbs := cfg.SubresourceVerbs(s); len(verbs) > 0 {
 				r.subs = append(r.subs, subresource{s.Name, s.GVK, verbs})
 			}
+			evicts = evicts || s.GVK.GroupKind() == eviction
 		}
-		v := g.version(k.Version)
+		v := named(k.Group).version(k.Version)
 		v.resources = append(v.resources, r)
+	}
+	if evicts {
+		// kubectl before 1.28 evicts pods only where the group of Eviction is
+		// listed, be it without resources; else drain deletes them.
+		named(eviction.Group).version("v1")
 	}
 	return groups
 }
+
+// eviction is the kind of the subresource pods/eviction.
+var eviction = schema.GroupKind{Group: "policy", Kind: "Eviction"}
 
 func (g *group) version(name string) *version {
 	for _, v := range g.versions {
@@ -96,7 +108,7 @@ func (v *version) path(group string) string {
 
 func (v *version) plain(group string) *metav1.APIResourceList {
 	gv := schema.GroupVersion{Group: group, Version: v.name}
-	out := &metav1.APIResourceList{GroupVersion: gv.String()}
+	out := &metav1.APIResourceList{GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
 	for _, r := range v.resources {
 		out.APIResources = append(out.APIResources, metav1.APIResource{
 			Name: r.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.GroupVersionKind.Kind,
@@ -142,7 +154,7 @@ func (d *Discovery) aggregate(groups []*group) error {
 func (g *group) aggregated() apidiscoveryv2.APIGroupDiscovery {
 	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 	for _, v := range g.versions {
-		one := apidiscoveryv2.APIVersionDiscovery{Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
+		one := apidiscoveryv2.APIVersionDiscovery{Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: []apidiscoveryv2.APIResourceDiscovery{}}
 		for _, r := range v.resources {
 			one.Resources = append(one.Resources, r.aggregated())
 		}

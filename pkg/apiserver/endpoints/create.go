@@ -45,13 +45,11 @@ func (c *call) create() error {
 const generateAttempts = 8
 
 // create stores obj, which it may change. A generated name that is taken is
-// drawn anew.
+// drawn anew. Only a dry run accepts a resourceVersion, and keeps it, as
+// upstream, where the store refuses it last.
 func (r *resource) create(ctx context.Context, namespace string, obj scheme.Object, o writeOptions) (*stored, error) {
 	if err := r.matchNamespace(obj, namespace); err != nil {
 		return nil, err
-	}
-	if obj.GetResourceVersion() != "" {
-		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	if obj.GetName() != "" || obj.GetGenerateName() == "" {
 		return r.createOnce(ctx, obj, o)
@@ -93,6 +91,9 @@ func (r *resource) createOnce(ctx context.Context, obj scheme.Object, o writeOpt
 	r.addWarnings(ctx, obj, nil)
 	if err := admission.Run(ctx, r.api.Admission.Validate, a); err != nil {
 		return nil, err
+	}
+	if n, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && n != 0 && !o.dryRun {
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	undo, err := r.allocate(ctx, obj, nil, o.dryRun)
 	if err != nil {

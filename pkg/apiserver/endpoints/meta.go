@@ -39,7 +39,6 @@ func (a *API) newborn(obj scheme.Object) error {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
-	obj.SetResourceVersion("")
 	return nil
 }
 

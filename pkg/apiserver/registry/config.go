@@ -30,6 +30,8 @@ type Config struct {
 	Streams Streams
 
 	Disabled PluginSet // rules of admission that are off
+
+	DenyPrivileged bool // refuse privileged containers, in templates too
 }
 
 // PortRange is the ports from First to Last, both included.

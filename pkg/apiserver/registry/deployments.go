@@ -18,11 +18,11 @@ import (
 	"podium/pkg/scheme"
 )
 
-func deployments(k *scheme.Kind, _ Config) *Kind {
+func deployments(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*appsv1.Deployment]{
 		Default:                  defaultDeployment,
 		Prepare:                  prepareDeployment,
-		Validate:                 validateDeployment,
+		Validate:                 validatePrivileged(cfg, validateDeployment, func(d *appsv1.Deployment) (*corev1.PodSpec, *field.Path) { return templateSpec(&d.Spec.Template) }),
 		Warnings:                 func(new, _ *appsv1.Deployment) []string { return templateWarnings(new.Name, &new.Spec.Template) },
 		Columns:                  deploymentColumns(),
 		Row:                      deploymentRow,

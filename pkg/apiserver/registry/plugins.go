@@ -19,6 +19,7 @@ const (
 	Priority                 Plugin = "Priority"
 	TaintNodesByCondition    Plugin = "TaintNodesByCondition"
 	PodSecurity              Plugin = "PodSecurity"
+	DenyServiceExternalIPs   Plugin = "DenyServiceExternalIPs"
 
 	NodeRestriction               Plugin = "NodeRestriction"
 	CertificateApproval           Plugin = "CertificateApproval"
@@ -30,7 +31,7 @@ func plugins() []Plugin {
 	return []Plugin{
 		NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority,
 		TaintNodesByCondition,
-		PodSecurity,
+		PodSecurity, DenyServiceExternalIPs,
 		NodeRestriction, CertificateApproval, CertificateSigning, CertificateSubjectRestriction,
 	}
 }
@@ -41,19 +42,36 @@ type PluginSet []Plugin
 // Has says whether p is one of them.
 func (s PluginSet) Has(p Plugin) bool { return slices.Contains(s, p) }
 
-// DisabledPlugins are those that disable names. A name in either list that is
-// no plugin here is an error, and so is one in both.
+// missingPlugins are upstream's plugins that do not exist here: to disable one
+// changes nothing, to enable one is refused.
+func missingPlugins() []string {
+	return []string{
+		"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "ClusterTrustBundleAttest", "DefaultIngressClass", "DefaultStorageClass",
+		"EventRateLimit", "ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "LimitRanger",
+		"MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "NamespaceAutoProvision", "NamespaceExists", "NodeDeclaredFeatureValidator",
+		"OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "PodNodeSelector", "PodTolerationRestriction",
+		"PodTopologyLabels", "ResourceQuota", "RuntimeClass", "StorageObjectInUseProtection", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
+	}
+}
+
+// DisabledPlugins returns the plugins that disable names. A name in either list
+// that is no plugin of upstream's is an error, and so is one in both lists and
+// one in enable that does not exist here.
 func DisabledPlugins(enable, disable []string) (PluginSet, error) {
 	var errs []error
-	check := func(flag string, names []string) {
+	check := func(flag string, names, also []string) {
 		for _, name := range names {
-			if !slices.Contains(plugins(), Plugin(name)) {
+			switch {
+			case slices.Contains(plugins(), Plugin(name)) || slices.Contains(also, name):
+			case slices.Contains(missingPlugins(), name):
+				errs = append(errs, fmt.Errorf("%s plugin %q of upstream does not exist in Podium; known: %s", flag, name, knownPlugins()))
+			default:
 				errs = append(errs, fmt.Errorf("%s plugin %q is unknown; known: %s", flag, name, knownPlugins()))
 			}
 		}
 	}
-	check("enable-admission-plugins", enable)
-	check("disable-admission-plugins", disable)
+	check("enable-admission-plugins", enable, nil)
+	check("disable-admission-plugins", disable, missingPlugins())
 	var off PluginSet
 	for _, name := range disable {
 		if slices.Contains(enable, name) {

@@ -16,7 +16,9 @@ func TestDisabledPlugins(t *testing.T) {
 		want            string // the error's; "": none
 	}{
 		{enable: []string{"NamespaceLifecycle", "Priority"}, disable: []string{"ServiceAccount"}},
-		{enable: []string{"ExtendedResourceToleration"}, want: `enable-admission-plugins plugin "ExtendedResourceToleration" is unknown; known: NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority`},
+		{enable: []string{"ExtendedResourceToleration"}, want: `enable-admission-plugins plugin "ExtendedResourceToleration" of upstream does not exist in Podium; known: NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority`},
+		{enable: []string{"Nonsense"}, want: `enable-admission-plugins plugin "Nonsense" is unknown; known: NamespaceLifecycle, ServiceAccount`},
+		{disable: []string{"ServiceAccount", "MutatingAdmissionWebhook"}},
 		{disable: []string{"serviceaccount"}, want: `disable-admission-plugins plugin "serviceaccount" is unknown`},
 		{enable: []string{"Priority"}, disable: []string{"Priority"}, want: "overlapped"},
 	} {

@@ -23,7 +23,7 @@ func pods(k *scheme.Kind, cfg Config) *Kind {
 	kind := Of[*corev1.Pod]{
 		Default:                  defaultPod,
 		Prepare:                  preparePod(cfg.Disabled),
-		Validate:                 validatePod,
+		Validate:                 validatePrivileged(cfg, validatePod, func(p *corev1.Pod) (*corev1.PodSpec, *field.Path) { return &p.Spec, field.NewPath("spec") }),
 		Warnings:                 func(new, _ *corev1.Pod) []string { return podspec.Warnings(&new.Spec, field.NewPath("spec")) },
 		Columns:                  podColumns(),
 		Row:                      podRow,

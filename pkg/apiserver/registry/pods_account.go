@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +42,7 @@ func admitAccount(ctx context.Context, b Backend, pod *corev1.Pod) error {
 	if err != nil {
 		return forbidden(pod, fmt.Errorf("error looking up service account %s/%s: %w", pod.Namespace, spec.ServiceAccountName, err))
 	}
-	if account.Annotations[mountableAnnotation] == "true" {
+	if limited, _ := strconv.ParseBool(account.Annotations[mountableAnnotation]); limited {
 		if err := checkMountable(spec, account); err != nil {
 			return forbidden(pod, err)
 		}
@@ -73,38 +73,6 @@ func checkMirror(pod *corev1.Pod) error {
 			if source.ServiceAccountToken != nil {
 				return forbidden(pod, errors.New("a mirror pod may not use ServiceAccountToken volume projections"))
 			}
-		}
-	}
-	return nil
-}
-
-// mountableAnnotation says that pods of an account may use only the secrets
-// that the account lists.
-const mountableAnnotation = "kubernetes.io/enforce-mountable-secrets"
-
-func checkMountable(spec *corev1.PodSpec, account *corev1.ServiceAccount) error {
-	mountable := func(name string) bool {
-		return slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == name })
-	}
-	for _, v := range spec.Volumes {
-		if v.Secret != nil && !mountable(v.Secret.SecretName) {
-			return fmt.Errorf("volume with secret.secretName=%q is not allowed because service account %s does not reference that secret", v.Secret.SecretName, account.Name)
-		}
-	}
-	for kind, list := range map[string][]corev1.Container{"init container": spec.InitContainers, "container": spec.Containers} {
-		for _, c := range list {
-			for _, env := range c.Env {
-				if env.ValueFrom == nil || env.ValueFrom.SecretKeyRef == nil || mountable(env.ValueFrom.SecretKeyRef.Name) {
-					continue
-				}
-				return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=%q is not allowed because service account %s does not reference that secret",
-					kind, c.Name, env.Name, env.ValueFrom.SecretKeyRef.Name, account.Name)
-			}
-		}
-	}
-	for i, ref := range spec.ImagePullSecrets {
-		if !slices.Contains(account.ImagePullSecrets, ref) {
-			return fmt.Errorf("imagePullSecrets[%d].name=%q is not allowed because service account %s does not reference that imagePullSecret", i, ref.Name, account.Name)
 		}
 	}
 	return nil

@@ -17,11 +17,11 @@ import (
 	"podium/pkg/scheme"
 )
 
-func replicaSets(k *scheme.Kind, _ Config) *Kind {
+func replicaSets(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*appsv1.ReplicaSet]{
 		Default:  defaultReplicaSet,
 		Prepare:  prepareReplicaSet,
-		Validate: validateReplicaSet,
+		Validate: validatePrivileged(cfg, validateReplicaSet, func(rs *appsv1.ReplicaSet) (*corev1.PodSpec, *field.Path) { return templateSpec(&rs.Spec.Template) }),
 		Warnings: func(new, _ *appsv1.ReplicaSet) []string { return templateWarnings(new.Name, &new.Spec.Template) },
 		Columns:  replicaSetColumns(),
 		Row:      replicaSetRow,

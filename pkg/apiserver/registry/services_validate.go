@@ -275,10 +275,10 @@ func validateServiceUpdate(svc, old *corev1.Service, path *field.Path) field.Err
 // validateOutsideIP: an address that can come from elsewhere.
 func validateOutsideIP(ip string, path *field.Path) field.ErrorList {
 	addr, err := netip.ParseAddr(ip)
-	if err != nil {
+	if err != nil || addr.Zone() != "" {
 		return validation.IsValidIP(path, ip)
 	}
-	return validateEndpointIP(addr, path)
+	return validateEndpointIP(addr.Unmap(), path)
 }
 
 // validateEndpointIP refuses addresses that mean something else on each node.

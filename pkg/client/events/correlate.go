@@ -36,6 +36,40 @@ type series struct {
 	stored bool
 }
 
+// add counts e, which repeats the event of s.
+func (s *series) add(e *corev1.Event) {
+	s.event.Message = e.Message
+	if e.EventTime.IsZero() {
+		s.event.Count++
+		s.event.LastTimestamp = e.LastTimestamp
+		return
+	}
+	count := int32(2) // the first is the event itself
+	if s.event.Series != nil {
+		count = s.event.Series.Count + 1
+	}
+	s.event.Series = &corev1.EventSeries{Count: count, LastObservedTime: e.EventTime}
+}
+
+// repetition is a merge patch of what add has changed.
+func (s *series) repetition() map[string]any {
+	if s.event.Series != nil {
+		return map[string]any{"series": s.event.Series, "message": s.event.Message}
+	}
+	return map[string]any{"count": s.event.Count, "lastTimestamp": s.event.LastTimestamp, "message": s.event.Message}
+}
+
+// lastSeen is when the event happened last.
+func lastSeen(e *corev1.Event) time.Time {
+	switch {
+	case e.Series != nil:
+		return e.Series.LastObservedTime.Time
+	case !e.EventTime.IsZero():
+		return e.EventTime.Time
+	}
+	return e.LastTimestamp.Time
+}
+
 type group struct {
 	since    time.Time
 	messages map[string]bool
@@ -65,7 +99,7 @@ func newCorrelator() *correlator {
 // observe returns the series that e belongs to, brought up to date, or false
 // when e's object has had too many.
 func (c *correlator) observe(e *corev1.Event) (*series, bool) {
-	now := e.LastTimestamp.Time
+	now := lastSeen(e)
 	object := e.InvolvedObject
 	object.ResourceVersion = ""
 	if !c.allow(object, now) {
@@ -83,9 +117,7 @@ func (c *correlator) observe(e *corev1.Event) (*series, bool) {
 		c.series.put(key, s)
 		return s, true
 	}
-	s.event.Count++
-	s.event.LastTimestamp = e.LastTimestamp
-	s.event.Message = e.Message
+	s.add(e)
 	return s, true
 }
 

@@ -1,10 +1,12 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -65,34 +67,60 @@ func (r *Recorder) Event(obj scheme.Object, eventType, reason, message string) {
 
 // EventOn is Event about a part of obj: spec.containers{web}, say.
 func (r *Recorder) EventOn(obj scheme.Object, fieldPath, eventType, reason, message string) {
+	now := metav1.Now()
+	r.put(obj, now.Time, func(e *corev1.Event) {
+		e.InvolvedObject.FieldPath = fieldPath
+		e.Type, e.Reason, e.Message = eventType, reason, message
+		e.Source, e.ReportingInstance = r.source, r.source.Host
+		e.FirstTimestamp, e.LastTimestamp, e.Count = now, now, 1
+	})
+}
+
+// maxNote is the longest message of an event with an eventTime.
+const maxNote = 1024
+
+// Action records that action was taken or tried on obj at a time, in the form of
+// events.k8s.io/v1: with eventTime and series in place of first and last
+// timestamps and a count. kubectl describe shows such events before all others.
+func (r *Recorder) Action(obj scheme.Object, at time.Time, eventType, reason, action, message string) {
+	if len(message) > maxNote {
+		message = strings.ToValidUTF8(message[:maxNote], "")
+	}
+	r.put(obj, at, func(e *corev1.Event) {
+		e.Type, e.Reason, e.Message, e.Action = eventType, reason, message, action
+		e.EventTime = metav1.NewMicroTime(at)
+		e.ReportingInstance = cmp.Or(r.source.Host, r.source.Component)
+	})
+}
+
+// put queues the event that fill completes; its name tells when it happened.
+func (r *Recorder) put(obj scheme.Object, at time.Time, fill func(*corev1.Event)) {
 	if r == nil {
 		return
 	}
 	gvk, err := r.scheme.GVKOf(obj)
 	if err != nil {
-		r.drop("the object has no kind", reason, err)
+		r.drop("the object has no kind", obj.GetName(), err)
 		return
 	}
-	now := metav1.Now()
 	namespace := obj.GetNamespace()
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
 	e := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: eventName(obj.GetName(), now.Time)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: eventName(obj.GetName(), at)},
 		InvolvedObject: corev1.ObjectReference{
 			Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String(),
 			Namespace: obj.GetNamespace(), Name: obj.GetName(),
-			UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), FieldPath: fieldPath,
+			UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
 		},
-		Reason: reason, Message: message, Type: eventType,
-		Source: r.source, ReportingController: r.source.Component, ReportingInstance: r.source.Host,
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		ReportingController: r.source.Component,
 	}
+	fill(e)
 	select {
 	case r.queue <- e:
 	default:
-		r.drop("the queue is full", reason, nil)
+		r.drop("the queue is full", e.Reason, nil)
 	}
 }
 
@@ -158,9 +186,7 @@ func mayHelp(err error) bool {
 func (r *Recorder) write(ctx context.Context, s *series) error {
 	events := r.events.In(s.event.Namespace)
 	if s.stored {
-		patch, err := json.Marshal(map[string]any{
-			"count": s.event.Count, "lastTimestamp": s.event.LastTimestamp, "message": s.event.Message,
-		})
+		patch, err := json.Marshal(s.repetition())
 		if err != nil {
 			return err
 		}
@@ -170,7 +196,7 @@ func (r *Recorder) write(ctx context.Context, s *series) error {
 		}
 		// It lived out its time on the server: the series goes on in a new object.
 		s.stored = false
-		s.event.Name = eventName(s.event.InvolvedObject.Name, s.event.LastTimestamp.Time)
+		s.event.Name = eventName(s.event.InvolvedObject.Name, lastSeen(s.event))
 	}
 	_, err := events.Create(ctx, s.event)
 	if err == nil || apierrors.IsAlreadyExists(err) { // exists: an earlier try arrived after all

@@ -108,6 +108,35 @@ func TestRepetitionsAreCounted(t *testing.T) {
 	})
 }
 
+// An action has the fields of events.k8s.io/v1, and no others: by those kubectl
+// sorts it before what follows from it.
+func TestAnAction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, clienttest.New())
+		began := time.Now()
+		for range 3 {
+			time.Sleep(time.Second)
+			s.rec.Action(pod("a"), time.Now(), "Warning", "FailedScheduling", "Scheduling", strings.Repeat("é", 600))
+		}
+		time.Sleep(time.Second)
+		list := s.list()
+		if len(list) != 1 {
+			t.Fatal(s.lines())
+		}
+		e := list[0]
+		if !e.EventTime.Equal(&metav1.MicroTime{Time: began.Add(time.Second)}) || e.Series == nil || e.Series.Count != 3 || !e.Series.LastObservedTime.Equal(&metav1.MicroTime{Time: began.Add(3 * time.Second)}) {
+			t.Errorf("times %v, series %+v", e.EventTime, e.Series)
+		}
+		if e.Action != "Scheduling" || e.ReportingController != "tester" || e.ReportingInstance != "host" || len(e.Message) != 1024 {
+			t.Errorf("%+v", e)
+		}
+		if !e.FirstTimestamp.IsZero() || !e.LastTimestamp.IsZero() || e.Count != 0 || e.Source.Component != "" {
+			t.Errorf("it has fields of core/v1: %+v", e)
+		}
+		s.end()
+	})
+}
+
 func TestSimilarOnesBecomeOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, clienttest.New())

@@ -159,6 +159,7 @@ func (c *creation) initialize(ctx context.Context, waiting func(string)) error {
 		"--pod-network", net.PodNetwork,
 		"--service-cidr", net.ServiceSubnet,
 		"--service-dns-domain", net.DNSDomain,
+		"--pod-security", c.Cluster.PodSecurity,
 	}, c.controlPlaneArgs()...)
 	if c.Cluster.CloudProvider == v1alpha1.CloudDocker {
 		args = append(args, "--cloud-provider", v1alpha1.CloudDocker)

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"podium/pkg/cluster/admissionconfig"
 )
 
 // Config says what the cluster is like and where it lives.
@@ -25,6 +27,8 @@ type Config struct {
 	Port   int           // of the apiserver; default 6443
 	Wait   time.Duration // for the node to be Ready; default 60 s
 	Out    io.Writer     // progress; nil: none
+
+	PodSecurity string // Pod Security level of namespaces whose labels name none; default privileged
 }
 
 // ranges are the cluster's own addresses.
@@ -95,6 +99,9 @@ func (c *Config) complete() error {
 	}
 	if ip, err := netip.ParseAddr(c.NodeIP); err != nil || ip.Zone() != "" {
 		errs = append(errs, fmt.Errorf("node IP %q is not an address; give one with --node-ip", c.NodeIP))
+	}
+	if err := admissionconfig.Check(c.PodSecurity); err != nil {
+		errs = append(errs, fmt.Errorf("--pod-security: %w", err))
 	}
 	return errors.Join(errs...)
 }

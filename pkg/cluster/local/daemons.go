@@ -3,6 +3,8 @@ package local
 import (
 	"path/filepath"
 	"strconv"
+
+	"podium/pkg/cluster/admissionconfig"
 )
 
 // daemons lists the cluster's processes beside containerd, in the order in
@@ -14,8 +16,12 @@ func (c *Config) daemons() []process {
 		return process{name: name, args: append([]string{filepath.Join(c.Bin, name)}, flags...)}
 	}
 	own := c.ranges()
+	var admission []string
+	if admissionconfig.Restricts(c.PodSecurity) {
+		admission = []string{"--admission-control-config-file=" + c.admissionConfig()}
+	}
 	return []process{
-		daemon("kube-apiserver",
+		daemon("kube-apiserver", append(admission,
 			"--data-dir="+c.path("etcd"),
 			"--encryption-provider-config="+c.encryptionConfig(),
 			"--encryption-provider-config-automatic-reload",
@@ -38,7 +44,7 @@ func (c *Config) daemons() []process {
 			"--service-account-key-file="+pki("sa.pub"),
 			"--service-cluster-ip-range="+own.services,
 			"--profiling=false",
-		),
+		)...),
 		daemon("kube-controller-manager",
 			"--client-ca-file="+pki("ca.crt"),
 			"--kubeconfig="+conf("kube-controller-manager"),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/cluster/admissionconfig"
 	"podium/pkg/cluster/auditpolicy"
 	"podium/pkg/cluster/pki"
 )
@@ -30,6 +31,9 @@ func (c *Config) identities(context.Context) error {
 		return err
 	}
 	if err := auditpolicy.Write(c.auditPolicy()); err != nil {
+		return err
+	}
+	if err := admissionconfig.Write(c.admissionConfig(), c.PodSecurity); err != nil {
 		return err
 	}
 	servers := []string{
@@ -61,6 +65,9 @@ func (c *Config) identities(context.Context) error {
 }
 
 func (c *Config) auditPolicy() string { return c.path("audit-policy.yaml") }
+
+// admissionConfig is a file a level: with another level the apiserver is started again.
+func (c *Config) admissionConfig() string { return c.path("admission-" + c.PodSecurity + ".yaml") }
 
 func (c *Config) encryptionConfig() string { return c.path("pki", "encryption.yaml") }
 

@@ -18,6 +18,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+
+	"podium/pkg/cluster/admissionconfig"
 )
 
 // Where things are on every machine.
@@ -56,6 +58,7 @@ type Config struct {
 	Port         int       `json:"bindPort"`                // of this machine's apiserver; default 6443
 	Cloud        string    `json:"cloudProvider,omitempty"` // who provides the machines; its cloud-controller-manager then runs on control planes
 	ControlPlane Placement `json:"controlPlanePlacement"`
+	PodSecurity  string    `json:"podSecurity,omitempty"` // Pod Security level of namespaces whose labels name none; default privileged
 
 	Node           string            `json:"nodeName"`                     // name of the node; default: the host's name in lower case
 	NodeIP         string            `json:"nodeIP"`                       // its address; default: that of the default route
@@ -163,6 +166,9 @@ func (c *Config) Validate() error {
 		bad("--pod-network %q: use routes, vxlan, cloud or none", c.PodNetwork)
 	}
 	errs = append(errs, c.validateCloud()...)
+	if err := admissionconfig.Check(c.PodSecurity); err != nil {
+		bad("--pod-security: %w", err)
+	}
 	if c.ControlPlane != Dedicated && c.ControlPlane != Shared {
 		bad("--control-plane-placement %q: use %s or %s", c.ControlPlane, Dedicated, Shared)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"podium/pkg/cluster/admissionconfig"
 	"podium/pkg/daemon"
 )
 
@@ -75,7 +76,7 @@ func (m *machine) peerURL(host string) string {
 }
 
 func (m *machine) apiserver() unit {
-	return unit{name: "kube-apiserver", file: "kube-apiserver.yaml", conf: config("KubeApiserverConfiguration", settings{
+	conf := settings{
 		"etcdServers":              []string{clientURL("127.0.0.1")},
 		"etcdCafile":               pkiFile("etcd/ca.crt"),
 		"etcdCertfile":             pkiFile("apiserver-etcd-client.crt"),
@@ -102,7 +103,11 @@ func (m *machine) apiserver() unit {
 		"serviceAccountKeyFile":                   []string{pkiFile("sa.pub")},
 		"serviceClusterIpRange":                   m.ServiceCIDR,
 		"profiling":                               false,
-	})}
+	}
+	if admissionconfig.Restricts(m.PodSecurity) {
+		conf["admissionControlConfigFile"] = m.admissionConfig()
+	}
+	return unit{name: "kube-apiserver", file: "kube-apiserver.yaml", conf: config("KubeApiserverConfiguration", conf)}
 }
 
 func (m *machine) controllerManager() unit {

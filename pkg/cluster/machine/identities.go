@@ -12,6 +12,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/cluster/admissionconfig"
 	"podium/pkg/cluster/auditpolicy"
 	"podium/pkg/cluster/pki"
 	"podium/pkg/scheme"
@@ -43,6 +44,9 @@ const (
 	auditLog    = logDir + "/audit.log"
 	logDir      = "/var/log/podium" // made by its unit
 )
+
+// admissionConfig is what its admission plugins read: a file for each level.
+func (c *Config) admissionConfig() string { return configDir + "/admission-" + c.PodSecurity + ".yaml" }
 
 // controlPlaneCertificates are those that a machine with the authorities'
 // keys makes for itself.
@@ -91,6 +95,9 @@ func (m *machine) identities() error {
 		return err
 	}
 	if err := auditpolicy.Write(m.at(auditPolicy)); err != nil {
+		return err
+	}
+	if err := admissionconfig.Write(m.at(m.admissionConfig()), m.PodSecurity); err != nil {
 		return err
 	}
 	ca, err := m.authority(clusterCA)

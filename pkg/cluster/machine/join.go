@@ -163,7 +163,7 @@ func (j *joining) read(ctx context.Context, waiting func(string)) error {
 	if err := yaml.UnmarshalStrict([]byte(config.Data[setupKey]), &s); err != nil {
 		return fmt.Errorf("ConfigMap %s: %w", setupName, err)
 	}
-	j.Cluster, j.Endpoint, j.PodCIDR, j.ServiceCIDR, j.DNSDomain, j.PodNetwork, j.Cloud = s.Cluster, s.Endpoint, s.PodCIDR, s.ServiceCIDR, s.DNSDomain, s.PodNetwork, s.Cloud
+	j.Cluster, j.Endpoint, j.PodCIDR, j.ServiceCIDR, j.DNSDomain, j.PodNetwork, j.Cloud, j.PodSecurity = s.Cluster, s.Endpoint, s.PodCIDR, s.ServiceCIDR, s.DNSDomain, s.PodNetwork, s.Cloud, s.PodSecurity
 	if err := j.Validate(); err != nil || j.options.ControlPlane {
 		return err // a control plane makes kube-proxy's credentials itself
 	}

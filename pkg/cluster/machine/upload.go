@@ -41,10 +41,11 @@ type setup struct {
 	DNSDomain   string `json:"dnsDomain"`
 	PodNetwork  string `json:"podNetwork"`
 	Cloud       string `json:"cloudProvider,omitempty"`
+	PodSecurity string `json:"podSecurity,omitempty"`
 }
 
 func (c *Config) setup() setup {
-	return setup{c.Cluster, c.Endpoint, c.PodCIDR, c.ServiceCIDR, c.DNSDomain, c.PodNetwork, c.Cloud}
+	return setup{c.Cluster, c.Endpoint, c.PodCIDR, c.ServiceCIDR, c.DNSDomain, c.PodNetwork, c.Cloud, c.PodSecurity}
 }
 
 // upload puts into the cluster what others need to join it.

@@ -2,7 +2,6 @@ package deployment
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -13,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
 	"podium/pkg/controllers/kit"
@@ -96,11 +94,11 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	}
 	todo := decide(d, claims.Owned, c.oldPods, time.Now())
 	err = c.take(ctx, d, &todo)
-	if statusErr := c.writeStatus(ctx, d, todo.Status); statusErr != nil {
-		return loop.Done, errors.Join(err, statusErr)
+	if err != nil {
+		todo.Revision = "" // its replica set may not have it yet
 	}
-	if err == nil && todo.Revision != "" {
-		err = c.writeRevision(ctx, d, todo.Revision)
+	if statusErr := c.writeStatus(ctx, d, todo.Status, todo.Revision); statusErr != nil {
+		return loop.Done, errors.Join(err, statusErr)
 	}
 	return loop.Result{After: todo.Recheck}, err
 }
@@ -201,21 +199,6 @@ func (c *Controller) update(ctx context.Context, d *appsv1.Deployment, u change)
 	return nil
 }
 
-func (c *Controller) writeRevision(ctx context.Context, d *appsv1.Deployment, revision string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": d.UID, "annotations": map[string]string{revisionAnnotation: revision},
-	}})
-	if err != nil {
-		return err
-	}
-	got, err := c.deployments.In(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, patch)
-	if err != nil {
-		return fmt.Errorf("write revision: %w", err)
-	}
-	c.wrote(d, got.ResourceVersion)
-	return nil
-}
-
 func (c *Controller) delete(ctx context.Context, d *appsv1.Deployment, rs *appsv1.ReplicaSet) error {
 	err := c.sets.In(rs.Namespace).Delete(ctx, rs.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &rs.UID, ResourceVersion: &rs.ResourceVersion},
@@ -230,14 +213,19 @@ func (c *Controller) delete(ctx context.Context, d *appsv1.Deployment, rs *appsv
 	return nil
 }
 
-// writeStatus writes the status if it differs from what stands. The times of
-// conditions that stand are kept, so equal means equal.
-func (c *Controller) writeStatus(ctx context.Context, d *appsv1.Deployment, want appsv1.DeploymentStatus) error {
-	if equality.Semantic.DeepEqual(want, d.Status) {
+// writeStatus writes the status and the revision, which is "" if it stays, if
+// they differ from what stands. The times of conditions that stand are kept, so
+// equal means equal. The revision goes through /status, too: an annotation that
+// is written elsewhere raises metadata.generation.
+func (c *Controller) writeStatus(ctx context.Context, d *appsv1.Deployment, want appsv1.DeploymentStatus, revision string) error {
+	if revision == "" && equality.Semantic.DeepEqual(want, d.Status) {
 		return nil
 	}
 	next := d.DeepCopy()
 	next.Status = want
+	if revision != "" {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, revisionAnnotation, revision)
+	}
 	got, err := c.deployments.UpdateStatus(ctx, next)
 	if apierrors.IsNotFound(err) {
 		return nil

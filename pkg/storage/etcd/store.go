@@ -266,6 +266,8 @@ func explain(did string, err error) error {
 		kind = fmt.Errorf("%w (%w)", storage.ErrTooLarge, err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		kind = fmt.Errorf("etcd has reached its quota: delete objects, then compact and defragment it (%w)", err)
+	case status.Code(err) == codes.Canceled:
+		kind = fmt.Errorf("%w (%w)", context.Canceled, err)
 	case status.Code(err) == codes.DeadlineExceeded:
 		kind = fmt.Errorf("%w (%w)", context.DeadlineExceeded, err)
 	}

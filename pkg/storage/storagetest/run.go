@@ -36,6 +36,7 @@ func Run(t *testing.T, newStore func(t *testing.T) storage.Store) {
 		"a watch outlives the context it was begun with": testWatchContext,
 		"marks tell how far a watch is":                  testMarks,
 		"a revision covers what was acknowledged":        testRevision,
+		"a call whose context has ended":                 testEnded,
 		"concurrent writers: one wins":                   testWriters,
 		"watchers see what concurrent writers did":       testWritersWatched,
 	} {

@@ -131,7 +131,7 @@ func (p *Policy) controllers() {
 			rule("escalate patch", "rbac.authorization.k8s.io", "clusterroles"),
 		}},
 		{"deployment-controller", []rbacv1.PolicyRule{
-			rule("get patch", "apps", "deployments"),
+			rule("get", "apps", "deployments"),
 			rule("update", "apps", "deployments/status"),
 			rule("create delete get patch update", "apps", "replicasets"),
 			events(),

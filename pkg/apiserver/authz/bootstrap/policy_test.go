@@ -2,6 +2,7 @@ package bootstrap_test
 
 import (
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"podium/pkg/apiserver/authz"
@@ -126,6 +127,26 @@ func TestNamesAreUniqueAndRolesExist(t *testing.T) {
 		add("RoleBinding", o.Namespace, o.Name)
 		if !known["Role "+o.Namespace+"/"+o.RoleRef.Name] {
 			t.Errorf("%s binds %s, which is not there", o.Name, o.RoleRef.Name)
+		}
+	}
+}
+
+// Who may edit a namespace writes neither where its load balancers are nor
+// where its Services lead: the addresses could be anyone's (CVE-2020-8554,
+// CVE-2021-25740).
+func TestEditorsDoNotWriteServiceStatusAndEndpoints(t *testing.T) {
+	for _, role := range bootstrap.Default().ClusterRoles {
+		if role.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] != "true" && role.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] != "true" {
+			continue
+		}
+		for _, rule := range role.Rules {
+			for _, verb := range []string{"create", "update", "patch", "*"} {
+				for _, resource := range []string{"services/status", "endpoints", "endpointslices", "*", "services/*", "*/status"} {
+					if slices.Contains(rule.Verbs, verb) && slices.Contains(rule.Resources, resource) {
+						t.Errorf("%s may %s %s", role.Name, verb, resource)
+					}
+				}
+			}
 		}
 	}
 }

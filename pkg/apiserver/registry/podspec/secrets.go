@@ -21,7 +21,7 @@ func Secrets(spec *corev1.PodSpec) iter.Seq[string] {
 			}
 		}
 		for i := range spec.Volumes {
-			for _, name := range volumeSecrets(&spec.Volumes[i].VolumeSource) {
+			for _, name := range VolumeSecrets(&spec.Volumes[i].VolumeSource) {
 				if name != "" && !yield(name) {
 					return
 				}
@@ -60,8 +60,9 @@ func containerSecrets(spec *corev1.PodSpec) iter.Seq[string] {
 	}
 }
 
-// volumeSecrets may hold empty names.
-func volumeSecrets(v *corev1.VolumeSource) []string {
+// VolumeSecrets returns the names of the Secrets that a volume refers to; some
+// may be empty.
+func VolumeSecrets(v *corev1.VolumeSource) []string {
 	name := func(ref *corev1.LocalObjectReference) []string {
 		if ref == nil {
 			return nil

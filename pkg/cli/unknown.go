@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// onlyKubectl is kubectl's commands that podium does not have, by their path,
+// with what serves instead; "" if nothing does.
+var onlyKubectl = map[string]string{
+	"podium alpha":                  "",
+	"podium autoscale":              `"podium scale" sets a fixed number of replicas`,
+	"podium cluster-info":           `"podium config view" shows the server's address`,
+	"podium debug":                  `"podium exec" runs a command in a container of a pod`,
+	"podium expose":                 `"podium create service" creates a Service`,
+	"podium kustomize":              "kubectl kustomize DIR | podium apply -f -",
+	"podium options":                "podium --help lists the flags of all commands",
+	"podium plugin":                 `plugins run as "kubectl NAME"`,
+	"podium proxy":                  `"podium port-forward" reaches the ports of a pod or a Service`,
+	"podium run":                    `"podium create deployment" and "podium apply" create pods`,
+	"podium set":                    `"podium patch", "podium edit" and "podium apply" change objects`,
+	"podium taint":                  `"podium cordon" keeps new pods off a node, "podium patch" changes spec.taints`,
+	"podium top":                    "",
+	"podium config delete-cluster":  "",
+	"podium config delete-context":  "",
+	"podium config delete-user":     "",
+	"podium config get-clusters":    `"podium config view" shows the clusters`,
+	"podium config get-users":       `"podium config view" shows the users`,
+	"podium config rename-context":  "",
+	"podium config set":             "",
+	"podium config set-cluster":     "",
+	"podium config set-credentials": "",
+	"podium config unset":           "",
+}
+
+// refuseUnknown makes every command that has subcommands answer others with
+// unknownCommand.
+func refuseUnknown(cmd *cobra.Command) {
+	if cmd.HasSubCommands() {
+		cmd.Args = unknownCommand
+	}
+	for _, sub := range cmd.Commands() {
+		refuseUnknown(sub)
+	}
+}
+
+// unknownCommand returns nil without args, else an error that names what the
+// first of them probably meant.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	path := cmd.CommandPath() + " " + args[0]
+	if instead, ok := onlyKubectl[path]; ok {
+		text += fmt.Sprintf("\n\nOnly kubectl has this command, and works on this cluster: kubectl%s", strings.TrimPrefix(path, cmd.Root().Name()))
+		if instead != "" {
+			text += "\nIn podium: " + instead
+		}
+	} else {
+		text += suggestions(cmd, args[0])
+	}
+	return fmt.Errorf("%s\n\nSee '%s --help' for all commands", text, cmd.CommandPath())
+}
+
+func suggestions(cmd *cobra.Command, word string) string {
+	var text string
+	for i, s := range cmd.SuggestionsFor(word) {
+		if i == 0 {
+			text += "\n\nDid you mean this?"
+		}
+		text += "\n\t" + s
+	}
+	return text
+}
+
+// flagError is the error of a flag that could not be parsed. An unknown
+// subcommand before the flag is what is wrong, not the flag: its flags are
+// parsed as those of the command above it.
+func flagError(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() {
+		if err := unknownCommand(cmd, cmd.Flags().Args()); err != nil {
+			return err
+		}
+	}
+	if text := err.Error(); text == "unknown flag: --kustomize" || strings.HasPrefix(text, "unknown shorthand flag: 'k'") {
+		return fmt.Errorf("%w\npodium does not build kustomizations: kubectl kustomize DIR | %s -f -", err, cmd.CommandPath())
+	}
+	return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+// kubectlCommands are those of kubectl 1.36, each with flags as it is used.
+var kubectlCommands = []string{
+	"create deployment x --image=y", "expose deployment x --port=80", "run x --image=y", "run x --image y --rm -it", "set image deployment/x c=y --record",
+	"explain pods", "get pods", "edit pod x", "delete pod x", "rollout status deployment/x", "scale deployment x --replicas=1",
+	"autoscale deployment x --max=3", "certificate approve x", "cluster-info dump --output-directory=x", "top pods --containers", "top nodes", "cordon x",
+	"uncordon x", "drain x --ignore-daemonsets", "taint nodes x a=b:NoSchedule --overwrite", "describe pod x", "logs x", "attach x", "exec x -- ls",
+	"port-forward x 80", "proxy --port=8001", "cp a x:b", "auth can-i get pods", "debug x -it --image=y", "events", "diff -f x", "apply -f x", "patch pod x -p {}",
+	"replace -f x", "wait pod/x --for=delete", "kustomize x", "label pod x a=b", "annotate pod x a=b", "completion bash", "alpha", "api-resources", "api-versions",
+	"config view", "config get-users", "config delete-context x", "config set a b --set-raw-bytes", "config rename-context a b", "plugin list --name-only", "version", "options",
+	"create job x --image=y", "create cronjob x --image=y --schedule=z", "create ingress x --rule=a/=b:80", "create quota x --hard=a=1",
+	"create poddisruptionbudget x --min-available=1", "create priorityclass x --value=1",
+}
+
+// podium has a command of kubectl's, or says that it has not: never that the
+// command's flags are wrong.
+func TestCommandsOfKubectlThatAreMissing(t *testing.T) {
+	missing := map[string]string{ // what is told beside it
+		"expose": `"podium create service"`, "run": `"podium create deployment"`, "set": `"podium patch"`, "autoscale": `"podium scale"`, "cluster-info": `"podium config view"`,
+		"top": `kubectl`, "taint": `"podium cordon"`, "proxy": `"podium port-forward"`, "debug": `"podium exec"`, "kustomize": `kubectl kustomize DIR | podium apply -f -`,
+		"plugin": `plugins run as "kubectl NAME"`, "options": `podium --help`, "alpha": `kubectl`,
+		"config get-users": `"podium config view"`, "config delete-context": `kubectl`, "config set": `kubectl`, "config rename-context": `kubectl`,
+		"create job": "podium create", "create cronjob": "podium create", "create ingress": "podium create", "create quota": "podium create",
+		"create poddisruptionbudget": "podium create", "create priorityclass": "podium create",
+	}
+	for _, line := range kubectlCommands {
+		t.Run(line, func(t *testing.T) {
+			words := strings.Fields(line)
+			name, parent := words[0], "podium"
+			hint, gone := missing[name]
+			if !gone && len(words) > 1 {
+				parent, name = "podium "+words[0], words[1]
+				hint, gone = missing[words[0]+" "+name]
+			}
+			root := NewCommand(IO{})
+			root.InitDefaultCompletionCmd()
+			if found, _, _ := root.Find(words); !gone {
+				if found == root {
+					t.Error("there is no such command")
+				}
+				return
+			}
+			got := fails(t, words...)
+			if want := `unknown command "` + name + `" for "` + parent + `"`; !strings.Contains(got, want) || !strings.Contains(got, hint) {
+				t.Errorf("got %q, want %q and %q", got, want, hint)
+			}
+			if strings.Contains(got, "Did you mean") {
+				t.Errorf("another command is suggested: %q", got)
+			}
+		})
+	}
+}
+
+// fails runs podium and returns what it says on standard error.
+func fails(t *testing.T, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := Main(context.Background(), IO{In: strings.NewReader(""), Out: &out, Err: &errs}, args); code != 1 || out.Len() > 0 {
+		t.Errorf("%v: code %d, output %q", args, code, out.String())
+	}
+	return errs.String()
+}
+
+func TestUnknownCommandsAndFlags(t *testing.T) {
+	for line, want := range map[string]string{
+		"gett pods --nonsense":         "Did you mean this?\n\tget",
+		"-n x run y --image=z":         `unknown command "run" for "podium"`,
+		"rollout statsu x --nonsense":  `unknown command "statsu" for "podium rollout"`,
+		"rollout bogus":                `unknown command "bogus" for "podium rollout"`,
+		"create secret bogus x --flag": `unknown command "bogus" for "podium create secret"`,
+		"certs bogus":                  `unknown command "bogus" for "podium certs"`,
+		"--nonsense":                   "unknown flag: --nonsense",
+		"get pods --nonsense":          "unknown flag: --nonsense",
+		"create --nonsense":            "unknown flag: --nonsense",
+		"apply -k dir":                 "kubectl kustomize DIR | podium apply -f -",
+		"delete --kustomize=dir":       "kubectl kustomize DIR | podium delete -f -",
+		"diff --kustomize dir":         "kubectl kustomize DIR | podium diff -f -",
+	} {
+		if got := fails(t, strings.Fields(line)...); !strings.Contains(got, want) {
+			t.Errorf("podium %s: %q, want %q", line, got, want)
+		}
+	}
+}

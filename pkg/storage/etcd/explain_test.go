@@ -1,0 +1,25 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A request whose client has left is canceled, whoever noticed it first: it is
+// no failure of the server's, and is not logged as one.
+func TestExplainCanceled(t *testing.T) {
+	for name, err := range map[string]error{
+		"client": status.Error(codes.Canceled, "context canceled"),
+		"server": rpctypes.Error(rpctypes.ErrGRPCCanceled),
+		"wire":   rpctypes.ErrGRPCCanceled,
+	} {
+		if got := explain("update", err); !errors.Is(got, context.Canceled) {
+			t.Errorf("%s: %v (%T) is not context.Canceled", name, got, err)
+		}
+	}
+}
