@@ -29,7 +29,8 @@ type Config struct {
 	IP func() string
 	// Images are those present from the start.
 	Images []string
-	// Pull says whether an absent image can be pulled; nil: yes.
+	// Pull says whether an image can be pulled; nil: yes. An error that is no
+	// gRPC status is answered as NotFound.
 	Pull func(image string, auth *runtimeapi.AuthConfig) error
 	// NoEvents makes GetContainerEvents unimplemented, as containerd 1.6 has it.
 	NoEvents bool
