@@ -194,12 +194,21 @@ func (r *Runtime) KillSandbox(uid string) {
 // begin is what every call does first: it notes the call, takes its time, and
 // fails if it must. What is nil for calls that change nothing.
 func (r *Runtime) begin(ctx context.Context, op, what string) error {
-	if r.cfg.Latency != nil {
-		if d := r.cfg.Latency(op); d > 0 {
-			select {
-			case <-time.After(d):
-			case <-ctx.Done():
-			}
+	return r.beginAfter(ctx, r.latency(op), op, what)
+}
+
+func (r *Runtime) latency(op string) time.Duration {
+	if r.cfg.Latency == nil {
+		return 0
+	}
+	return r.cfg.Latency(op)
+}
+
+func (r *Runtime) beginAfter(ctx context.Context, d time.Duration, op, what string) error {
+	if d > 0 {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
 		}
 	}
 	if err := ctx.Err(); err != nil {
