@@ -140,9 +140,9 @@ func TestCachedImagesNeedCredentials(t *testing.T) {
 		n.expect("the image's id", ReasonErrImageNeverPull, n.outcome("b", "p8", n.id(private), corev1.PullNever))
 		n.expect("the same credentials in another secret", "cached", n.outcome("b", "p9", private, corev1.PullIfNotPresent, "copy"))
 		n.expect("Always pulls", "pulled 1", n.outcome("b", "p10", private, corev1.PullAlways, "copy"))
-		n.expect("preloaded images are everyone's", "cached", n.outcome("b", "p11", "preloaded:1", corev1.PullNever))
+		n.expect("each pod may use preloaded images", "cached", n.outcome("b", "p11", "preloaded:1", corev1.PullNever))
 		n.expect("public images are pulled once", "pulled 1", n.outcome("b", "p12", "public:1", corev1.PullIfNotPresent))
-		n.expect("and are everyone's then", "cached", n.outcome("c", "p13", "public:1", corev1.PullNever))
+		n.expect("and then usable by each pod", "cached", n.outcome("c", "p13", "public:1", corev1.PullNever))
 	})
 }
 
@@ -244,7 +244,7 @@ func TestRecordsSurviveRestarts(t *testing.T) {
 		if left, _ := filepath.Glob(n.dir + "/pulling/*"); len(left) > 0 {
 			t.Errorf("%v: the intent's outcome is known", left)
 		}
-		n.expect("no one's credentials are recorded", ReasonErrImageNeverPull, n.outcome("b", "p2", private, corev1.PullNever))
+		n.expect("no credentials are recorded", ReasonErrImageNeverPull, n.outcome("b", "p2", private, corev1.PullNever))
 		n.expect("a pod with the password pulls", "pulled 1", n.outcome("a", "p3", private, corev1.PullIfNotPresent, "s"))
 		n.expect("once", "cached", n.outcome("a", "p4", private, corev1.PullIfNotPresent, "s"))
 	})
