@@ -22,6 +22,7 @@ import (
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/images"
 	"podium/pkg/kubelet/logs"
 	"podium/pkg/kubelet/node"
 	"podium/pkg/kubelet/oom"
@@ -61,7 +62,9 @@ type options struct {
 	port, healthzPort, maxPods, parallelPulls, logMaxFiles        int
 	gcHigh, gcLow                                                 int
 	podPIDs                                                       int64
-	register, seccompDefault, serialPulls                         bool
+	register, seccompDefault, serialPulls, systemLogs             bool
+	verifyPolicy                                                  string
+	verifyAllowlist                                               []string
 	logMaxSize                                                    string
 	leaseSeconds                                                  int
 	reportPeriod, syncPeriod, drainTimeout, requestTimeout, gcAge time.Duration
@@ -113,6 +116,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.DurationVar(&o.drainTimeout, "endpoint-drain-timeout", 5*time.Second, "how long a deleted pod waits for the proxies to take it out of rotation before it is told to stop; 0: not at all")
 	fs.BoolVar(&o.serialPulls, "serialize-image-pulls", false, "pull one image at a time")
 	fs.IntVar(&o.parallelPulls, "max-parallel-image-pulls", 3, "how many images are pulled at one time")
+	fs.StringVar(&o.verifyPolicy, "image-pull-credentials-verification-policy", string(images.NeverVerifyPreloadedImages),
+		"images on the node that pods may use without credentials that have pulled them: NeverVerify, NeverVerifyPreloadedImages (those that the kubelet did not pull), NeverVerifyAllowlistedImages or AlwaysVerify")
+	fs.StringSliceVar(&o.verifyAllowlist, "preloaded-images-verification-allowlist", nil, "images of the policy NeverVerifyAllowlistedImages: full names without tag and digest, or their beginnings with /* at the end")
 	fs.StringVar(&o.logMaxSize, "container-log-max-size", "10Mi", "size at which a container's log is rotated")
 	fs.IntVar(&o.logMaxFiles, "container-log-max-files", 5, "how many log files a container keeps")
 	fs.IntVar(&o.gcHigh, "image-gc-high-threshold", 85, "percent of the disk in use at which unused images are removed; 100: never")
@@ -122,6 +128,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.bindAddress, "address", "0.0.0.0", "address of the server")
 	fs.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "the same as --address")
 	fs.IntVar(&o.port, "port", 10250, "port of the server (HTTPS): logs, exec, attach, port-forward, metrics; 0 turns it off")
+	fs.BoolVar(&o.systemLogs, "enable-system-log-handler", false, "serve the files below /var/log to those who may get nodes/log, at /logs/")
 	fs.StringVar(&o.healthzAddress, "healthz-bind-address", "127.0.0.1", "address of the plain health page")
 	fs.IntVar(&o.healthzPort, "healthz-port", 10248, "port of the plain health page; 0 turns it off")
 	o.tls.AddClientCA(fs, "authority of the server's clients' certificates; without it only tokens are known")
@@ -160,6 +167,10 @@ func (o *options) validate() error {
 	if o.logMaxFiles < 2 {
 		errs = append(errs, fmt.Errorf("--container-log-max-files is %d: at least 2 are needed", o.logMaxFiles))
 	}
+	verify := o.verification()
+	if err := verify.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--image-pull-credentials-verification-policy, --preloaded-images-verification-allowlist: %w", err))
+	}
 	if o.gcLow >= o.gcHigh {
 		errs = append(errs, fmt.Errorf("--image-gc-low-threshold %d must be below --image-gc-high-threshold %d", o.gcLow, o.gcHigh))
 	}
@@ -174,7 +185,11 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if root, err := os.OpenRoot("/var/log"); err == nil { // without it /logs/ is empty
+	if o.systemLogs {
+		root, err := os.OpenRoot("/var/log")
+		if err != nil {
+			return fmt.Errorf("--enable-system-log-handler: %w", err)
+		}
 		defer root.Close()
 		cfg.NodeLogs = logs.FS(root)
 	}
@@ -227,6 +242,10 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	return g.Wait()
 }
 
+func (o *options) verification() images.Verification {
+	return images.Verification{Policy: images.VerificationPolicy(o.verifyPolicy), Allowlist: o.verifyAllowlist}
+}
+
 // secure sees to the certificates: the client's, and the server's.
 func (o *options) secure(ctx context.Context, cfg *Config, id *identity, g *errgroup.Group) error {
 	cfg.Client = id.client
@@ -254,7 +273,7 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 		Labels: o.labels, Register: o.register, MaxPods: o.maxPods,
 		RootDir: o.rootDir, PodLogsDir: o.podLogsDir,
 		ClusterDNS: o.clusterDNS, ClusterDomain: o.clusterDomain, ResolvConf: o.resolvConf, SeccompDefault: o.seccompDefault,
-		ParallelPulls: o.parallelPulls, DrainTimeout: o.drainTimeout, RefreshPeriod: o.syncPeriod, LogMaxFiles: o.logMaxFiles,
+		ParallelPulls: o.parallelPulls, VerifyImages: o.verification(), DrainTimeout: o.drainTimeout, RefreshPeriod: o.syncPeriod, LogMaxFiles: o.logMaxFiles,
 		LeaseDuration: time.Duration(o.leaseSeconds) * time.Second, ReportPeriod: o.reportPeriod,
 		Address: net.JoinHostPort(o.bindAddress, strconv.Itoa(o.port)), Port: int32(o.port),
 	}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/daemon"
+	"podium/pkg/kubelet/images"
 )
 
 func TestTaints(t *testing.T) {
@@ -48,12 +49,12 @@ func TestReserved(t *testing.T) {
 
 func TestBadFlagsAreAllToldAtOnce(t *testing.T) {
 	cmd := NewCommand()
-	cmd.SetArgs([]string{"--cgroup-driver=x", "--cluster-dns=y", "--max-pods=0"})
+	cmd.SetArgs([]string{"--cgroup-driver=x", "--cluster-dns=y", "--max-pods=0", "--image-pull-credentials-verification-policy=z"})
 	var out bytes.Buffer
 	if code := daemon.Execute(t.Context(), cmd, &out); code == 0 {
 		t.Error("taken")
 	}
-	for _, want := range []string{"--kubeconfig is needed", "--cgroup-driver", "--cluster-dns", "--max-pods"} {
+	for _, want := range []string{"--kubeconfig is needed", "--cgroup-driver", "--cluster-dns", "--max-pods", "--image-pull-credentials-verification-policy"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q says nothing of %s", out.String(), want)
 		}
@@ -64,7 +65,8 @@ func TestConfigFileSetsFlags(t *testing.T) {
 	dir := t.TempDir()
 	file, kubeconfig := filepath.Join(dir, "kubelet.yaml"), filepath.Join(dir, "kubeconfig")
 	for path, text := range map[string]string{
-		file: "apiVersion: config.podium.dev/v1alpha1\nkind: KubeletConfiguration\nmaxPods: 7\nclusterDNS: [10.96.0.10]\nnodeLabels: {a: b}\n",
+		file: "apiVersion: config.podium.dev/v1alpha1\nkind: KubeletConfiguration\nmaxPods: 7\nclusterDNS: [10.96.0.10]\n" +
+			"imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [registry.example.org/base/*]\nenableSystemLogHandler: true\nnodeLabels: {a: b}\n",
 		kubeconfig: "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n" +
 			"users: [{name: u, user: {token: t}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n",
 	} {
@@ -85,6 +87,9 @@ func TestConfigFileSetsFlags(t *testing.T) {
 	cfg, err := o.config(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if v := cfg.VerifyImages; v.Policy != images.NeverVerifyAllowlistedImages || v.Allowlist[0] != "registry.example.org/base/*" || v.Validate() != nil || !o.systemLogs {
+		t.Errorf("%+v, log handler %t", v, o.systemLogs)
 	}
 	if cfg.MaxPods != 7 || cfg.ClusterDNS[0] != "10.96.0.10" || cfg.Labels["a"] != "b" || cfg.NodeName != "me" || cfg.TLS != nil || len(cfg.Taints) != 1 || cfg.LogMaxSize != 10<<20 {
 		t.Errorf("%+v", cfg)

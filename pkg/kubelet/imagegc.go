@@ -13,13 +13,13 @@ import (
 const imageGCPeriod = 5 * time.Minute
 
 // collectImages removes unused images when they take too much disk, until ctx ends.
-func collectImages(ctx context.Context, cfg *Config, pods func() []*corev1.Pod) error {
+func collectImages(ctx context.Context, cfg *Config, pods func() []*corev1.Pod, records *images.Records) error {
 	if cfg.ImageGC.Usage == nil || cfg.ImageGC.High <= 0 {
 		return nil
 	}
 	c := images.NewCollector(images.CollectorConfig{
 		Images: cfg.Images, Runtime: cfg.Runtime, Pods: pods, Usage: cfg.ImageGC.Usage,
-		High: cfg.ImageGC.High, Low: cfg.ImageGC.Low, MinAge: cfg.ImageGC.MinAge, Keep: cfg.ImageGC.Keep, Log: cfg.Log,
+		High: cfg.ImageGC.High, Low: cfg.ImageGC.Low, MinAge: cfg.ImageGC.MinAge, Keep: cfg.ImageGC.Keep, Records: records, Log: cfg.Log,
 	})
 	t := time.NewTicker(imageGCPeriod)
 	defer t.Stop()

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ import (
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/env"
+	"podium/pkg/kubelet/images"
 	"podium/pkg/kubelet/node"
 	"podium/pkg/kubelet/pods"
 	"podium/pkg/kubelet/probes"
@@ -65,7 +67,8 @@ type Config struct {
 	HostsFile      string // "": /etc/hosts
 	SeccompDefault bool
 
-	ParallelPulls int           // 0: 1
+	ParallelPulls int // 0: 1
+	VerifyImages  images.Verification
 	DrainTimeout  time.Duration // how long proxies may take to let go of a pod; 0: they are not waited for
 	RefreshPeriod time.Duration // of volumes' contents; 0: 1 minute
 	LogMaxSize    int64         // of a container's log; 0: it grows
@@ -82,7 +85,7 @@ type Config struct {
 	Access   server.Access  // who may use it; nil: nobody
 	Settings map[string]any // what /configz shows; nil: nothing
 	Port     int32          // what the node says; that of Address
-	NodeLogs fs.FS          // what /logs/ shows; nil: nothing
+	NodeLogs fs.FS          // what /logs/ shows; nil: it is disabled
 }
 
 // Machine is what the kubelet knows of its machine.
@@ -143,7 +146,8 @@ func Run(ctx context.Context, cfg Config) error {
 	recorder := events.New(cfg.Client, "kubelet", cfg.NodeName, cfg.Log)
 	agent := newAgent(&cfg, recorder)
 	services := informer.New(client.For[*corev1.Service](cfg.Client), informer.Options{Log: cfg.Log})
-	manager := newManager(&cfg, api, recorder, agent, services)
+	pulls := images.NewRecords(filepath.Join(cfg.RootDir, "image_manager"), cfg.Log)
+	manager := newManager(&cfg, api, recorder, agent, services, pulls)
 
 	bound := informer.New(client.For[*corev1.Pod](cfg.Client), informer.Options{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName).String(), Log: cfg.Log, Transform: strip,
@@ -179,7 +183,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return nil
 	})
-	g.Go(func() error { return collectImages(ctx, &cfg, manager.Pods) })
+	g.Go(func() error { return collectImages(ctx, &cfg, manager.Pods, pulls) })
 	if cfg.TLS != nil {
 		g.Go(func() error { return serve(ctx, &cfg, manager) })
 	}
@@ -195,7 +199,7 @@ func newAgent(cfg *Config, recorder *events.Recorder) *node.Agent {
 	})
 }
 
-func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent, services *informer.Informer[*corev1.Service]) *pods.Manager {
+func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent, services *informer.Informer[*corev1.Service], pulls *images.Records) *pods.Manager {
 	vols := volumes.New(volumes.Config{Root: cfg.RootDir, Sources: api, Mounter: cfg.Mounter, Node: agent.Node, Log: cfg.Log})
 	c := pods.Config{
 		RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir,
@@ -203,7 +207,8 @@ func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Ag
 		Environment: func(ctx context.Context, req env.Request) ([]*runtimeapi.KeyValue, error) {
 			return env.Make(ctx, req, api)
 		},
-		Secret:   api.Secret,
+		Secret:       api.Secret,
+		ImageRecords: pulls, VerifyImages: cfg.VerifyImages,
 		Services: func() ([]*corev1.Service, bool) { return services.List(), services.Synced() },
 		Node:     agent.Node,
 		HostIPs:  cfg.hostIPs,

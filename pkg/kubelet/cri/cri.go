@@ -43,6 +43,15 @@ func NotFound(err error) bool { return status.Code(err) == codes.NotFound }
 // Unimplemented says that the runtime does not have the call.
 func Unimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }
 
+// Uncertain says that the runtime may still do what it was asked for.
+func Uncertain(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+		return true
+	}
+	return false
+}
+
 // Message is the error's text without gRPC's wrapping, as upstream shows it in
 // statuses and events.
 func Message(err error) string {

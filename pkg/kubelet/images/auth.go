@@ -1,32 +1,49 @@
 package images
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"net"
+	"net/url"
 	"path"
-	"sort"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Where Docker Hub's credentials and images are, under the names in use.
+// The names of Docker Hub: in images, and in the keys that docker login writes.
 const (
 	hub    = "docker.io"
 	hubAPI = "index.docker.io"
 )
 
-// keyring holds the credentials of pull secrets by what they are for.
-type keyring []key
-
-type key struct {
-	host, path string // path: "" or a prefix of the repository
-	auth       *runtimeapi.AuthConfig
+// keyring holds the credentials of pull secrets by the registries and paths
+// that they are for, as upstream's credentialprovider does.
+type keyring struct {
+	entries map[string]*entry // by key without scheme
 }
 
-// dockerConfig is the file docker login writes; the older form is its auths alone.
+type entry struct {
+	labels     []string // of the host, each may be a pattern of path.Match
+	port, path string
+	found      []credential // in the order of the secrets
+}
+
+// credential is one way to log in at a registry, and the secret it comes from.
+type credential struct {
+	auth   *runtimeapi.AuthConfig
+	secret SecretRecord
+}
+
+// dockerConfig is the file that docker login writes; the older form is its
+// auths alone.
 type dockerConfig struct {
 	Auths map[string]dockerAuth `json:"auths"`
 }
@@ -39,125 +56,191 @@ type dockerAuth struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
-// newKeyring reads pull secrets. Secrets of other types are passed over.
-func newKeyring(secrets []*corev1.Secret) (keyring, error) {
-	var ring keyring
-	for _, s := range secrets {
-		var cfg dockerConfig
-		var err error
-		switch s.Type {
-		case corev1.SecretTypeDockerConfigJson:
-			err = json.Unmarshal(s.Data[corev1.DockerConfigJsonKey], &cfg)
-		case corev1.SecretTypeDockercfg:
-			err = json.Unmarshal(s.Data[corev1.DockerConfigKey], &cfg.Auths)
-		default:
+func newKeyring() *keyring { return &keyring{entries: map[string]*entry{}} }
+
+// add takes the credentials of a pull secret. Secrets of other types and
+// entries whose key is not an address are ignored. Its errors quote nothing of
+// the secret's content.
+func (r *keyring) add(s *corev1.Secret) error {
+	auths, err := parseSecret(s)
+	if err != nil {
+		return err
+	}
+	found := map[string]*runtimeapi.AuthConfig{}
+	for server, a := range auths {
+		if found[server], err = a.config(); err != nil {
+			return err
+		}
+	}
+	for _, server := range slices.Sorted(maps.Keys(found)) {
+		key, parsed, ok := parseServer(server)
+		if !ok {
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("pull secret %s/%s: %w", s.Namespace, s.Name, err)
+		if r.entries[key] == nil {
+			r.entries[key] = parsed
 		}
-		for server, a := range cfg.Auths {
-			auth, err := a.config(server)
-			if err != nil {
-				return nil, fmt.Errorf("pull secret %s/%s: %s: %w", s.Namespace, s.Name, server, err)
-			}
-			host, p := splitServer(server)
-			ring = append(ring, key{host: host, path: p, auth: auth})
-		}
+		auth := found[server]
+		r.entries[key].found = append(r.entries[key].found, credential{auth: auth, secret: SecretRecord{
+			UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, CredentialHash: hashOf(auth),
+		}})
 	}
-	// The more precise a key, the earlier it is tried.
-	sort.SliceStable(ring, func(i, j int) bool {
-		if len(ring[i].path) != len(ring[j].path) {
-			return len(ring[i].path) > len(ring[j].path)
-		}
-		return ring[i].host > ring[j].host
-	})
-	return ring, nil
+	return nil
 }
 
-func (a dockerAuth) config(server string) (*runtimeapi.AuthConfig, error) {
-	out := &runtimeapi.AuthConfig{
-		Username: a.Username, Password: a.Password, ServerAddress: server,
-		IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken,
+func parseSecret(s *corev1.Secret) (map[string]dockerAuth, error) {
+	var cfg dockerConfig
+	var key string
+	var into any
+	switch s.Type {
+	case corev1.SecretTypeDockerConfigJson:
+		key, into = corev1.DockerConfigJsonKey, &cfg
+	case corev1.SecretTypeDockercfg:
+		key, into = corev1.DockerConfigKey, &cfg.Auths
 	}
-	if a.Auth == "" {
-		return out, nil
+	if len(s.Data[key]) == 0 {
+		return nil, nil
 	}
-	text, err := base64.StdEncoding.DecodeString(a.Auth)
-	if err != nil {
-		if text, err = base64.RawStdEncoding.DecodeString(a.Auth); err != nil {
-			return nil, fmt.Errorf("auth is not base64: %w", err)
+	if json.Unmarshal(s.Data[key], into) != nil { // its error may quote the content
+		return nil, fmt.Errorf("parse %s: not a Docker configuration", key)
+	}
+	return cfg.Auths, nil
+}
+
+var errAuthField = errors.New("parse auth field: not base64 of username:password")
+
+// config is what the runtime gets. It has no server address: the keyring has
+// matched the registry already, and containerd drops credentials whose address
+// is not a URL with exactly the registry's host.
+func (a dockerAuth) config() (*runtimeapi.AuthConfig, error) {
+	out := &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken}
+	if a.Auth != "" {
+		text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(a.Auth, "="))
+		if err != nil {
+			return nil, errAuthField
 		}
+		user, password, ok := strings.Cut(string(text), ":")
+		if !ok {
+			return nil, errAuthField
+		}
+		out.Username, out.Password = user, strings.TrimRight(password, "\x00")
 	}
-	user, password, ok := strings.Cut(string(text), ":")
-	if !ok {
-		return nil, fmt.Errorf("auth is not user:password in base64")
+	if out.IdentityToken != "" && out.Password == "" {
+		out.Username = "" // docker login writes a placeholder, and containerd prefers a user name to a token
 	}
-	out.Username, out.Password = user, strings.TrimRight(password, "\x00")
 	return out, nil
 }
 
-// splitServer takes https://host/v1/ and host/prefix apart.
-func splitServer(server string) (host, prefix string) {
-	server = strings.TrimPrefix(strings.TrimPrefix(server, "https://"), "http://")
-	host, prefix, _ = strings.Cut(server, "/")
-	prefix = strings.Trim(prefix, "/")
-	if prefix == "v1" || prefix == "v2" {
-		prefix = ""
-	}
-	if host == hubAPI {
-		host = hub
-	}
-	return host, prefix
+func hashOf(a *runtimeapi.AuthConfig) string {
+	text, _ := json.Marshal([]string{a.Username, a.Password, a.IdentityToken, a.RegistryToken}) // strings do not fail
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
-// find lists the credentials to try for an image, in order.
-func (r keyring) find(image string) []*runtimeapi.AuthConfig {
+// parseServer reads a key of auths: host, host:port, either with a path, with
+// or without a scheme. The API versions of registries are no paths.
+func parseServer(server string) (key string, e *entry, ok bool) {
+	if !strings.HasPrefix(server, "https://") && !strings.HasPrefix(server, "http://") {
+		server = "https://" + server
+	}
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" {
+		return "", nil, false
+	}
+	p := u.Path
+	if strings.HasPrefix(p, "/v1/") || strings.HasPrefix(p, "/v2/") {
+		p = p[len("/v1"):]
+	}
+	if p == "/" {
+		p = ""
+	}
+	labels, port := splitHost(u.Host)
+	return u.Host + p, &entry{labels: labels, port: port, path: p}, true
+}
+
+func splitHost(host string) (labels []string, port string) {
+	if h, p, err := net.SplitHostPort(host); err == nil {
+		host, port = h, p
+	}
+	return strings.Split(host, "."), port
+}
+
+// find lists the credentials to try for an image: those of the most specific
+// key first, those of one key in the order of the pod's secrets. The key that
+// docker login writes for Docker Hub is the last resort of its images.
+func (r *keyring) find(image string) []credential {
 	host, repo := splitImage(image)
-	var out []*runtimeapi.AuthConfig
-	for _, k := range r {
-		if matchHost(k.host, host) && (k.path == "" || repo == k.path || strings.HasPrefix(repo, k.path+"/")) {
-			out = append(out, k.auth)
+	labels, port := splitHost(host)
+	var out []credential
+	for _, key := range slices.Backward(slices.Sorted(maps.Keys(r.entries))) {
+		if e := r.entries[key]; e.matches(labels, port, "/"+repo) {
+			out = append(out, e.found...)
 		}
+	}
+	if e := r.entries[hubAPI]; len(out) == 0 && host == hub && e != nil {
+		return e.found
 	}
 	return out
 }
 
-// matchHost allows a * within each label, as *.example.org.
-func matchHost(pattern, host string) bool {
-	p, h := strings.Split(pattern, "."), strings.Split(host, ".")
-	if len(p) != len(h) {
+// matches says that the host, label by label, and the port are the entry's, and
+// that its path is a prefix of the image's.
+func (e *entry) matches(labels []string, port, repo string) bool {
+	if port != e.port || len(labels) != len(e.labels) || !strings.HasPrefix(repo, e.path) {
 		return false
 	}
-	for i := range p {
-		if ok, err := path.Match(p[i], h[i]); err != nil || !ok {
+	for i := range labels {
+		if ok, err := path.Match(e.labels[i], labels[i]); err != nil || !ok {
 			return false
 		}
 	}
 	return true
 }
 
-// splitImage gives the registry's host and the repository of an image's name.
+// splitImage gives the registry's host and the repository of an image's name,
+// short names of Docker Hub in full.
 func splitImage(image string) (host, repo string) {
-	image, _, _ = strings.Cut(image, "@")
-	first, rest, ok := strings.Cut(image, "/")
-	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
-		host, repo = first, rest
-	} else {
-		host, repo = hub, image
-		if !ok {
-			repo = "library/" + image
-		}
+	name, _, _ := strings.Cut(image, "@")
+	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
+		name = name[:i]
 	}
-	if i := strings.LastIndex(repo, ":"); i > strings.LastIndex(repo, "/") {
-		repo = repo[:i]
+	host, repo, ok := strings.Cut(name, "/")
+	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" && host == strings.ToLower(host) {
+		host, repo = hub, name
+	}
+	if host == hubAPI {
+		host = hub
+	}
+	if host == hub && !strings.Contains(repo, "/") {
+		repo = "library/" + repo
 	}
 	return host, repo
 }
 
+// repository is an image's full name without tag and digest.
+func repository(image string) string {
+	host, repo := splitImage(image)
+	return host + "/" + repo
+}
+
+// canonical is an image's full name with its tag and digest.
+func canonical(image string) string {
+	image = withTag(image)
+	return repository(image) + suffix(image)
+}
+
+// suffix is the tag and digest of an image's name, with : and @.
+func suffix(image string) string {
+	name, _, _ := strings.Cut(image, "@")
+	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
+		return image[i:]
+	}
+	return image[len(name):]
+}
+
 // withTag adds :latest to a name that has neither tag nor digest.
 func withTag(image string) string {
-	if strings.Contains(image, "@") || strings.LastIndex(image, ":") > strings.LastIndex(image, "/") {
+	if suffix(image) != "" {
 		return image
 	}
 	return image + ":latest"

@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sort"
 	"time"
 
@@ -22,6 +23,7 @@ type CollectorConfig struct {
 	Low     int                                       // percent at which it is enough
 	MinAge  time.Duration                             // younger images stay
 	Keep    string                                    // a name that never goes
+	Records *Records                                  // those of images that are gone go too
 	Log     *slog.Logger
 }
 
@@ -40,23 +42,31 @@ func NewCollector(cfg CollectorConfig) *Collector {
 
 // Collect looks once, and removes what must go.
 func (c *Collector) Collect(ctx context.Context) {
-	candidates, err := c.candidates(ctx, time.Now())
+	began := time.Now()
+	candidates, ids, err := c.candidates(ctx, began)
 	if err != nil {
 		c.cfg.Log.Warn("images not listed", "error", err)
 		return
 	}
+	removed := c.remove(ctx, candidates)
+	c.cfg.Records.Prune(slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(removed, id) }), began)
+}
+
+// remove removes images until the file system has room enough, and lists the
+// ids of those that are gone.
+func (c *Collector) remove(ctx context.Context, candidates []*runtimeapi.Image) (removed []string) {
 	used, capacity, err := c.cfg.Usage()
 	if err != nil || capacity == 0 {
 		c.cfg.Log.Warn("image file system not measured", "error", err)
-		return
+		return nil
 	}
 	if used*100 < capacity*uint64(c.cfg.High) {
-		return
+		return nil
 	}
 	target := capacity * uint64(c.cfg.Low) / 100
 	for _, image := range candidates {
 		if used <= target {
-			return
+			break
 		}
 		if _, err := c.cfg.Images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image.Id}}); err != nil {
 			c.cfg.Log.Warn("image not removed", "image", image.Id, "error", err)
@@ -66,21 +76,24 @@ func (c *Collector) Collect(ctx context.Context) {
 		used -= min(used, image.Size)
 		delete(c.seen, image.Id)
 		delete(c.used, image.Id)
+		removed = append(removed, image.Id)
 	}
+	return removed
 }
 
-// candidates are the images that may go, the longest unused first.
-func (c *Collector) candidates(ctx context.Context, now time.Time) ([]*runtimeapi.Image, error) {
+// candidates are the images that may go, the longest unused first, and the ids
+// of all images.
+func (c *Collector) candidates(ctx context.Context, now time.Time) (out []*runtimeapi.Image, ids []string, err error) {
 	list, err := c.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	inUse, err := c.inUse(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []*runtimeapi.Image
 	for _, image := range list.Images {
+		ids = append(ids, image.Id)
 		if _, known := c.seen[image.Id]; !known {
 			c.seen[image.Id] = now
 		}
@@ -96,7 +109,7 @@ func (c *Collector) candidates(ctx context.Context, now time.Time) ([]*runtimeap
 		}
 	}
 	sort.SliceStable(out, func(i, j int) bool { return c.last(out[i]).Before(c.last(out[j])) })
-	return out, nil
+	return out, ids, nil
 }
 
 func (c *Collector) last(i *runtimeapi.Image) time.Time {
@@ -121,21 +134,10 @@ func (c *Collector) inUse(ctx context.Context) (map[string]bool, error) {
 	for _, pod := range c.cfg.Pods() {
 		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 			for i := range containers {
-				host, repo := splitImage(withTag(containers[i].Image))
 				out[withTag(containers[i].Image)] = true
-				out[host+"/"+repo+tagOf(withTag(containers[i].Image))] = true
+				out[canonical(containers[i].Image)] = true
 			}
 		}
 	}
 	return out, nil
-}
-
-// tagOf is the tag with its colon.
-func tagOf(image string) string {
-	for i := len(image) - 1; i >= 0 && image[i] != '/'; i-- {
-		if image[i] == ':' {
-			return image[i:]
-		}
-	}
-	return ""
 }

@@ -20,53 +20,6 @@ import (
 	"podium/pkg/scheme"
 )
 
-func dockerSecret(text string) *corev1.Secret {
-	return &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(text)}}
-}
-
-func TestKeyring(t *testing.T) {
-	ring, err := newKeyring([]*corev1.Secret{
-		dockerSecret(`{"auths":{"https://index.docker.io/v1/":{"auth":"aHViOnB3"},"registry.example.org":{"username":"any","password":"pw"},
-			"registry.example.org/team":{"username":"team","password":"pw"},"*.example.com":{"username":"star","password":"pw"}}}`),
-		{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: []byte(`{"old.example.net:5000":{"auth":"b2xkOnB3"}}`)}},
-		{Type: corev1.SecretTypeOpaque},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for image, want := range map[string][]string{
-		"busybox":                                             {"hub"},
-		"user/app:1":                                          {"hub"},
-		"docker.io/user/app@sha256:abc":                       {"hub"},
-		"registry.example.org/team/app:2":                     {"team", "any"},
-		"registry.example.org/teamwork/app":                   {"any"},
-		"a.example.com/app":                                   {"star"},
-		"a.b.example.com/app":                                 nil,
-		"old.example.net:5000/app:1":                          {"old"},
-		"old.example.net/app:1":                               nil,
-		"elsewhere.example.net/registry.example.org/team/app": nil,
-	} {
-		var got []string
-		for _, a := range ring.find(image) {
-			got = append(got, a.Username)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", image, diff)
-		}
-	}
-}
-
-func FuzzKeyring(f *testing.F) {
-	f.Add(`{"auths":{"x":{"auth":"aHViOnB3"}}}`, "x/y:1")
-	f.Add(`{"auths":{"[":{"auth":"!"}}}`, "[")
-	f.Fuzz(func(t *testing.T, text, image string) {
-		ring, err := newKeyring([]*corev1.Secret{dockerSecret(text)})
-		if err == nil {
-			ring.find(image)
-		}
-	})
-}
-
 func TestImageNames(t *testing.T) {
 	for name, good := range map[string]bool{
 		"busybox": true, "localhost/podium/web:v1": true, "registry.example.org:5000/a/b_c/d:1.2": true, "[::1]:5000/a": true,
@@ -109,6 +62,7 @@ func TestPullSecretsAreTriedInOrder(t *testing.T) {
 		e, woken := &told{}, make(chan types.UID, 1)
 		p := New(Config{
 			Images: runtime.ImageService(), Events: e, Log: slog.New(slog.DiscardHandler), Wake: func(uid types.UID) { woken <- uid },
+			Records: NewRecords(t.TempDir(), slog.New(slog.DiscardHandler)),
 			Secret: func(_ context.Context, _, name string) (*corev1.Secret, error) {
 				if name != "s" {
 					return nil, fmt.Errorf("no %s", name)
@@ -153,6 +107,7 @@ func TestCollectorRemovesTheLongestUnused(t *testing.T) {
 		used := uint64(95 << 20)
 		c := NewCollector(CollectorConfig{
 			Images: runtime.ImageService(), Runtime: runtime, Log: slog.New(slog.DiscardHandler), Keep: "pause:1",
+			Records: NewRecords(t.TempDir(), slog.New(slog.DiscardHandler)),
 			Pods: func() []*corev1.Pod {
 				return []*corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "used:1"}}}}}
 			},

@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -44,6 +45,10 @@ type Config struct {
 	Images cri.Images
 	// Secret reads a pull secret.
 	Secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// Records are of earlier pulls. Verify says for which images on the node a
+	// pod must have credentials that are in them.
+	Records *Records
+	Verify  Verification
 	// Wake is called when there is news for a pod.
 	Wake     func(types.UID)
 	Events   Recorder
@@ -64,6 +69,7 @@ type Puller struct {
 // state is how a pod stands with an image.
 type state struct {
 	pulling bool
+	mayUse  string            // the image id that the pod has shown credentials for
 	done    map[string]string // finished pulls: image id by the caller's key
 	err     error             // of the last pull, nil if it succeeded
 	delay   time.Duration
@@ -84,6 +90,10 @@ func (w *Waiting) Error() string { return strings.TrimPrefix(w.Reason+": "+w.Mes
 func New(cfg Config) *Puller {
 	return &Puller{cfg: cfg, slots: make(chan struct{}, max(cfg.Parallel, 1)), pods: map[types.UID]map[string]*state{}}
 }
+
+// Recover finds out what became of the pulls of an earlier kubelet. It must be
+// called before Ensure, when the runtime answers.
+func (p *Puller) Recover(ctx context.Context) { p.cfg.Records.recover(ctx, p.present) }
 
 // Wait returns when no pull is under way; their contexts must have ended.
 func (p *Puller) Wait() { p.pulls.Wait() }
@@ -108,17 +118,34 @@ func (p *Puller) Ensure(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	if id, w := p.known(pod.UID, image, start); w != nil || id != "" {
 		return id, orNil(w)
 	}
+	if c.ImagePullPolicy != corev1.PullAlways {
+		id, w := p.cached(ctx, pod, c, image)
+		if w != nil {
+			return "", w
+		}
+		if id != "" {
+			p.use(pod.UID, image, start, id)
+			return id, nil
+		}
+	}
+	if w := p.backingOff(pod, c, image); w != nil {
+		return "", w
+	}
+	p.begin(ctx, pod, c, image, start)
+	return "", &Waiting{}
+}
+
+// cached gives the id of an image that is there and that the pod may use. It
+// gives neither id nor Waiting if the image must be pulled.
+func (p *Puller) cached(ctx context.Context, pod *corev1.Pod, c *corev1.Container, image string) (string, *Waiting) {
 	id, err := p.present(ctx, image)
 	if err != nil {
 		message := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
 		p.tell(pod, c, corev1.EventTypeWarning, "InspectFailed", message)
 		return "", &Waiting{Reason: ReasonImageInspectError, Message: message, Until: time.Now().Add(firstDelay)}
 	}
-	if id != "" && c.ImagePullPolicy != corev1.PullAlways {
+	if id != "" && p.mayUse(ctx, pod, image, id) {
 		p.tell(pod, c, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
-		p.mu.Lock()
-		p.stateLocked(pod.UID, image).done[start] = id
-		p.mu.Unlock()
 		return id, nil
 	}
 	if c.ImagePullPolicy == corev1.PullNever {
@@ -126,11 +153,45 @@ func (p *Puller) Ensure(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		p.tell(pod, c, corev1.EventTypeWarning, ReasonErrImageNeverPull, message)
 		return "", &Waiting{Reason: ReasonErrImageNeverPull, Message: message, Until: time.Now().Add(firstDelay)}
 	}
-	if w := p.backingOff(pod, c, image); w != nil {
-		return "", w
+	return "", nil
+}
+
+// mayUse says that a pod may use an image that is there without pulling it: the
+// policy asks for no credentials, or the image has been pulled with none, or with
+// those of one of the pod's secrets. What a pod has shown once holds for its
+// later containers, so that they start without the apiserver too.
+func (p *Puller) mayUse(ctx context.Context, pod *corev1.Pod, image, id string) bool {
+	pulled, creds := p.cfg.Records.lookup(image, id)
+	if !p.cfg.Verify.required(image, pulled) || creds.NodePodsAccessible {
+		return true
 	}
-	p.begin(ctx, pod, c, image, start)
-	return "", &Waiting{}
+	p.mu.Lock()
+	shown := p.stateLocked(pod.UID, image).mayUse == id
+	p.mu.Unlock()
+	if shown {
+		return true
+	}
+	if len(creds.Secrets) == 0 {
+		return false
+	}
+	var secrets []SecretRecord
+	for _, found := range p.credentials(ctx, pod, image) {
+		secrets = append(secrets, found.secret)
+	}
+	if !p.cfg.Records.known(image, id, creds, secrets) {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stateLocked(pod.UID, image).mayUse = id
+	return true
+}
+
+// use keeps an image for a start of a container.
+func (p *Puller) use(uid types.UID, image, start, id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stateLocked(uid, image).done[start] = id
 }
 
 func orNil(w *Waiting) error {
@@ -227,7 +288,7 @@ func (p *Puller) begin(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 		s.pulling, s.err, s.told = false, err, false
 		if err == nil {
 			s.delay = 0
-			s.done[start] = id
+			s.done[start], s.mayUse = id, id
 		} else {
 			s.delay = min(max(2*s.delay, firstDelay), maxDelay)
 			s.failed = time.Now()
@@ -238,7 +299,7 @@ func (p *Puller) begin(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	})
 }
 
-// pull tries each credential that fits, or none.
+// pull waits for its turn, and pulls.
 func (p *Puller) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container, image string) (string, error) {
 	asked := time.Now()
 	select {
@@ -248,24 +309,15 @@ func (p *Puller) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
 		return "", ctx.Err()
 	}
 	p.tell(pod, c, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
-	auths := p.credentials(ctx, pod, image)
-	if len(auths) == 0 {
-		auths = []*runtimeapi.AuthConfig{nil}
-	}
+	creds := p.credentials(ctx, pod, image)
 	began := time.Now()
-	var err error
-	for _, auth := range auths {
-		var res *runtimeapi.PullImageResponse
-		res, err = p.cfg.Images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: c.Image}, Auth: auth})
-		if err != nil {
-			continue
-		}
+	got, err := p.recorded(ctx, c, image, creds)
+	if err == nil {
 		now := time.Now()
 		p.tell(pod, c, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
-			c.Image, now.Sub(began).Truncate(time.Millisecond), now.Sub(asked).Truncate(time.Millisecond), p.size(ctx, image)))
-		return res.ImageRef, nil
+			c.Image, now.Sub(began).Truncate(time.Millisecond), now.Sub(asked).Truncate(time.Millisecond), got.Size))
+		return got.Id, nil
 	}
-	err = fmt.Errorf("%s", cri.Message(err))
 	if ctx.Err() == nil {
 		p.tell(pod, c, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", c.Image, err))
 		p.tell(pod, c, corev1.EventTypeWarning, "Failed", "Error: "+ReasonErrImagePull)
@@ -273,38 +325,66 @@ func (p *Puller) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
 	return "", err
 }
 
-func (p *Puller) size(ctx context.Context, image string) uint64 {
-	res, err := p.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
-	if err != nil {
-		return 0
+// recorded keeps record of a pull, so that the image is known as pulled from
+// the moment it is there, whenever the kubelet ends.
+func (p *Puller) recorded(ctx context.Context, c *corev1.Container, image string, creds []credential) (*runtimeapi.Image, error) {
+	if err := p.cfg.Records.begin(image); err != nil {
+		return nil, fmt.Errorf("record image pull intent for container image %q: %w", c.Image, err)
 	}
-	return res.Image.GetSize()
+	ref, used, err := p.try(ctx, c, image, creds)
+	if err != nil {
+		p.cfg.Records.failed(image, ctx.Err() == nil && !cri.Uncertain(err))
+		return nil, errors.New(cri.Message(err))
+	}
+	got := &runtimeapi.Image{Id: ref}
+	status, err := p.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	if err == nil && status.Image.GetId() != "" {
+		got = status.Image
+	}
+	p.cfg.Records.pulled(image, got.Id, used)
+	return got, nil
 }
 
-// credentials reads the pod's pull secrets. What cannot be read is told and
-// passed over: the image may be public.
-func (p *Puller) credentials(ctx context.Context, pod *corev1.Pod, image string) []*runtimeapi.AuthConfig {
-	var secrets []*corev1.Secret
-	var missing []string
+// try pulls with each credential that fits until one succeeds, or without any
+// if there are none. It says which secret succeeded.
+func (p *Puller) try(ctx context.Context, c *corev1.Container, image string, creds []credential) (ref string, used *SecretRecord, err error) {
+	if len(creds) == 0 {
+		creds = []credential{{}}
+	}
+	for i := range creds {
+		var res *runtimeapi.PullImageResponse
+		res, err = p.cfg.Images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: c.Image}, Auth: creds[i].auth})
+		if err == nil && creds[i].auth != nil {
+			return res.ImageRef, &creds[i].secret, nil
+		}
+		if err == nil {
+			return res.ImageRef, nil, nil
+		}
+	}
+	return "", nil, err
+}
+
+// credentials reads the pod's pull secrets for those that fit an image. A secret
+// that cannot be used is reported and ignored: the image may not need it.
+func (p *Puller) credentials(ctx context.Context, pod *corev1.Pod, image string) []credential {
+	ring := newKeyring()
+	var unusable []string
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		if ref.Name == "" {
 			continue
 		}
 		s, err := p.cfg.Secret(ctx, pod.Namespace, ref.Name)
-		if err != nil {
-			missing = append(missing, ref.Name)
-			continue
+		if err == nil {
+			err = ring.add(s)
 		}
-		secrets = append(secrets, s)
+		if err != nil {
+			p.cfg.Log.Warn("image pull secret not usable", "pod", pod.Namespace+"/"+pod.Name, "secret", ref.Name, "error", err)
+			unusable = append(unusable, ref.Name)
+		}
 	}
-	if len(missing) > 0 {
+	if len(unusable) > 0 && ctx.Err() == nil {
 		p.cfg.Events.EventOn(pod, "", corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
-			fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
-	}
-	ring, err := newKeyring(secrets)
-	if err != nil {
-		p.cfg.Log.Warn("pull secret not usable", "pod", pod.Namespace+"/"+pod.Name, "error", err)
-		return nil
+			fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(unusable, ", ")))
 	}
 	return ring.find(image)
 }

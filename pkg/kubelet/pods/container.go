@@ -66,9 +66,14 @@ func (w *worker) startContainer(ctx context.Context, s start) (goOn bool) {
 	return w.runContainer(ctx, s, res.ContainerId)
 }
 
-// runContainer starts a container that has been made.
+// runContainer starts a container that has been made, unless the pod is to end.
+// A start under way is waited for even then: the runtime does not remove a
+// container in that state.
 func (w *worker) runContainer(ctx context.Context, s start, id string) bool {
-	_, err := w.m.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+	if ctx.Err() != nil {
+		return true
+	}
+	_, err := w.m.cfg.Runtime.StartContainer(w.upstream, &runtimeapi.StartContainerRequest{ContainerId: id})
 	if err == nil {
 		w.containerEvent(s.spec, corev1.EventTypeNormal, "Started", "Container started")
 	}

@@ -54,13 +54,17 @@ type Config struct {
 	Cgroups     resources.Cgroups
 	Environment func(context.Context, env.Request) ([]*runtimeapi.KeyValue, error)
 	Secret      func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	Services    func() (all []*corev1.Service, synced bool)
-	Node        func() *corev1.Node // nil while it is not registered
-	HostIPs     func() []string
-	Probes      probes.Config
-	Events      Recorder
-	Metrics     *Metrics // nil: not counted
-	Log         *slog.Logger
+
+	ImageRecords *images.Records // of image pulls
+	VerifyImages images.Verification
+
+	Services func() (all []*corev1.Service, synced bool)
+	Node     func() *corev1.Node // nil while it is not registered
+	HostIPs  func() []string
+	Probes   probes.Config
+	Events   Recorder
+	Metrics  *Metrics // nil: not counted
+	Log      *slog.Logger
 
 	ClusterDNS     []string
 	ClusterDomain  string
@@ -105,6 +109,7 @@ func New(cfg Config) *Manager {
 	m.writer = newWriter(cfg.API, cfg.Log, statusWrites, m.wake)
 	m.puller = images.New(images.Config{
 		Images: cfg.Images, Secret: cfg.Secret, Wake: m.wake, Events: cfg.Events, Log: cfg.Log, Parallel: cfg.ParallelPulls,
+		Records: cfg.ImageRecords, Verify: cfg.VerifyImages,
 	})
 	m.observer = newObserver(cfg.Runtime, cfg.Log, m.changed, cfg.Metrics)
 	return m
@@ -116,6 +121,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if prior == nil {
 		return nil // ctx ended before the runtime answered
 	}
+	m.puller.Recover(ctx)
 	m.mu.Lock()
 	m.ctx, m.prior = ctx, prior
 	for _, pod := range byAge(m.wanted) {

@@ -901,6 +901,29 @@ func TestPodDeletedWhileItsSandboxIsMade(t *testing.T) {
 	})
 }
 
+// A container whose start is under way cannot be removed: the start is waited for.
+func TestPodDeletedWhileItsContainerIsStarted(t *testing.T) {
+	cfg := crifake.Config{Latency: func(op string) time.Duration {
+		if op == "StartContainer" {
+			return time.Second
+		}
+		return 0
+	}}
+	bubble(t, cfg, func(r *rig) {
+		r.api.create(newPod("p"))
+		r.pass(500 * time.Millisecond)
+		r.api.deleteGracefully("p", 30)
+		r.pass(2 * time.Second)
+		if !r.gone("p") {
+			t.Errorf("still there: %+v", r.pod("p").Status)
+		}
+		want := []string{"StartContainer p/app", "StopContainer p/app", "StopPodSandbox p", "RemoveContainer p/app", "RemovePodSandbox p"}
+		if diff := cmp.Diff(want, r.calls("StartContainer", "Stop", "Remove")); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestANewPodWithAnOldName(t *testing.T) {
 	bubble(t, crifake.Config{Behave: func(crifake.Start) crifake.Behaviour { return crifake.Behaviour{TermDelay: 5 * time.Second} }}, func(r *rig) {
 		r.api.create(newPod("a"))

@@ -27,6 +27,7 @@ import (
 
 	"podium/pkg/kubelet/cri/crifake"
 	"podium/pkg/kubelet/env"
+	"podium/pkg/kubelet/images"
 	"podium/pkg/kubelet/probes"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/volumes"
@@ -67,7 +68,7 @@ func (r *rig) start() {
 		Environment: func(ctx context.Context, req env.Request) ([]*runtimeapi.KeyValue, error) {
 			return env.Make(ctx, req, r.api)
 		},
-		Secret:   r.api.Secret,
+		Secret: r.api.Secret, ImageRecords: images.NewRecords(r.dir+"/image_manager", slog.New(slog.DiscardHandler)),
 		Services: func() ([]*corev1.Service, bool) { return nil, true },
 		Node:     testNode,
 		HostIPs:  func() []string { return []string{"192.0.2.1"} },

@@ -58,6 +58,8 @@ func TestWhatAPageNeeds(t *testing.T) {
 		{"POST", "/portForward/ns/p", "get proxy", 403, "create nodes/proxy n"},
 		{"GET", "/configz", "get configz", 200, "get nodes/configz n"},
 		{"GET", "/configz", "get pods", 403, "get nodes/configz n, get nodes/proxy n"},
+		{"GET", "/logs/", "get proxy", 403, "get nodes/log n"},
+		{"GET", "/logs/syslog", "get log", 405, "get nodes/log n"}, // disabled
 		{"GET", "/no/such/page", "get proxy", 404, "get nodes/proxy n"},
 		{"DELETE", "/pods", "get proxy", 403, "delete nodes/proxy n"},
 	} {

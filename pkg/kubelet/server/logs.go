@@ -53,6 +53,12 @@ func (s *server) containerLogs(w http.ResponseWriter, r *http.Request) error {
 	return nil // the client has what there was
 }
 
+// logsDisabled answers for the node's log files where they are not served, as
+// upstream does.
+func logsDisabled(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)
+}
+
 // logWriter remembers whether the answer has begun.
 type logWriter struct {
 	w     http.ResponseWriter

@@ -46,7 +46,7 @@ type Config struct {
 
 	Health   http.Handler         // /healthz, /livez, /readyz, for everyone; nil: plain "ok"
 	Registry *prometheus.Registry // for /metrics; nil: 404
-	NodeLogs fs.FS                // for /logs/, e.g. logs.FS of /var/log; nil: 404
+	NodeLogs fs.FS                // for /logs/, e.g. logs.FS of /var/log; nil: 405
 	LogsDir  string               // --pod-logs-dir: containers' logs are below it
 	RootDir  string               // --root-dir: whose file system the statistics tell of
 	ProcDir  string               // "": /proc
@@ -126,9 +126,11 @@ func (s *server) routes() http.Handler {
 	if s.Registry != nil {
 		handle("GET /metrics", need{"metrics"}, page(daemon.MetricsHandler(s.Registry)))
 	}
+	nodeLogs := http.Handler(http.HandlerFunc(logsDisabled))
 	if s.NodeLogs != nil {
-		handle("GET /logs/", need{"log"}, page(http.StripPrefix("/logs/", http.FileServerFS(s.NodeLogs))))
+		nodeLogs = http.StripPrefix("/logs/", http.FileServerFS(s.NodeLogs))
 	}
+	handle("GET /logs/", need{"log"}, page(nodeLogs))
 	mux.Handle("/", s.guard(need{"proxy"}, page(http.NotFoundHandler()))) // strangers do not learn what there is
 	return mux
 }

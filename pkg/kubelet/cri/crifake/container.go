@@ -19,6 +19,7 @@ type container struct {
 	config                   *runtimeapi.ContainerConfig
 	state                    runtimeapi.ContainerState
 	created, started, exited time.Time
+	starting                 time.Time // until then it cannot be removed
 	exitCode                 int32
 	reason, message          string
 	script                   Behaviour
@@ -89,7 +90,9 @@ func (r *Runtime) CreateContainer(ctx context.Context, in *runtimeapi.CreateCont
 
 // StartContainer is CRI's.
 func (r *Runtime) StartContainer(ctx context.Context, in *runtimeapi.StartContainerRequest, _ ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
-	if err := r.begin(ctx, "StartContainer", r.nameOf(in.ContainerId)); err != nil {
+	d := r.latency("StartContainer")
+	r.noteStarting(in.ContainerId, d)
+	if err := r.beginAfter(ctx, d, "StartContainer", r.nameOf(in.ContainerId)); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -120,6 +123,16 @@ func (r *Runtime) StartContainer(ctx context.Context, in *runtimeapi.StartContai
 		})
 	}
 	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+// noteStarting keeps a container from being removed while it is started: also,
+// as in containerd, when the caller no longer waits for that.
+func (r *Runtime) noteStarting(id string, d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.containers[id]; c != nil {
+		c.starting = time.Now().Add(d)
+	}
 }
 
 func (c *container) start() Start {
@@ -193,6 +206,9 @@ func (r *Runtime) RemoveContainer(ctx context.Context, in *runtimeapi.RemoveCont
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.containers[in.ContainerId]; c != nil {
+		if time.Now().Before(c.starting) {
+			return nil, status.Errorf(codes.Unknown, "failed to set removing state for container %q: container is in starting state, can't be removed", c.id)
+		}
 		r.exitLocked(c, 137)
 		delete(r.containers, c.id)
 		r.emitLocked(c.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, c.sandbox)

@@ -61,6 +61,9 @@ func (s ImageService) PullImage(ctx context.Context, in *runtimeapi.PullImageReq
 	}
 	if s.r.cfg.Pull != nil {
 		if err := s.r.cfg.Pull(name, in.Auth); err != nil {
+			if _, ok := status.FromError(err); ok {
+				return nil, err
+			}
 			return nil, status.Error(codes.NotFound, err.Error())
 		}
 	}

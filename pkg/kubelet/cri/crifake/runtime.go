@@ -29,7 +29,8 @@ type Config struct {
 	IP func() string
 	// Images are those present from the start.
 	Images []string
-	// Pull says whether an absent image can be pulled; nil: yes.
+	// Pull says whether an image can be pulled; nil: yes. An error that is no
+	// gRPC status is answered as NotFound.
 	Pull func(image string, auth *runtimeapi.AuthConfig) error
 	// NoEvents makes GetContainerEvents unimplemented, as containerd 1.6 has it.
 	NoEvents bool
@@ -193,12 +194,21 @@ func (r *Runtime) KillSandbox(uid string) {
 // begin is what every call does first: it notes the call, takes its time, and
 // fails if it must. What is nil for calls that change nothing.
 func (r *Runtime) begin(ctx context.Context, op, what string) error {
-	if r.cfg.Latency != nil {
-		if d := r.cfg.Latency(op); d > 0 {
-			select {
-			case <-time.After(d):
-			case <-ctx.Done():
-			}
+	return r.beginAfter(ctx, r.latency(op), op, what)
+}
+
+func (r *Runtime) latency(op string) time.Duration {
+	if r.cfg.Latency == nil {
+		return 0
+	}
+	return r.cfg.Latency(op)
+}
+
+func (r *Runtime) beginAfter(ctx context.Context, d time.Duration, op, what string) error {
+	if d > 0 {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
 		}
 	}
 	if err := ctx.Err(); err != nil {
