@@ -22,6 +22,7 @@ import (
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/env"
 	"podium/pkg/kubelet/node"
+	"podium/pkg/kubelet/pids"
 	"podium/pkg/kubelet/pods"
 	"podium/pkg/kubelet/probes"
 	"podium/pkg/kubelet/resources"
@@ -90,8 +91,19 @@ type Machine struct {
 	Addresses []corev1.NodeAddress
 	Info      corev1.NodeSystemInfo
 	Capacity  corev1.ResourceList  // CPU, memory, storage; pods are Config's
-	Pressure  func() node.Pressure // nil: none
+	Pressure  func() node.Pressure // of memory and disk; nil: none
+	PIDs      *pids.Monitor        // nil: never too few
 	Host      pods.Host            // what it can enforce
+}
+
+// pressure is what the node's conditions say that the machine is short of.
+func (m *Machine) pressure() node.Pressure {
+	var p node.Pressure
+	if m.Pressure != nil {
+		p = m.Pressure()
+	}
+	p.PIDs = p.PIDs || m.PIDs != nil && m.PIDs.Pressure()
+	return p
 }
 
 // ImageGC bounds the disk that images take; zero values turn it off.
@@ -191,7 +203,7 @@ func newAgent(cfg *Config, recorder *events.Recorder) *node.Agent {
 		Client: cfg.Client, Runtime: cfg.Runtime, Images: cfg.Images, Events: recorder, Log: cfg.Log,
 		Name: cfg.NodeName, Labels: cfg.Labels, Taints: cfg.Taints, Register: cfg.Register, Cloud: cfg.Cloud,
 		Addresses: cfg.Machine.Addresses, Port: cfg.Port, Info: cfg.Machine.Info, Capacity: cfg.capacity, Reserved: cfg.Reserved,
-		Pressure: cfg.Machine.Pressure, LeaseDuration: cfg.LeaseDuration, ReportPeriod: cfg.ReportPeriod,
+		Pressure: cfg.Machine.pressure, LeaseDuration: cfg.LeaseDuration, ReportPeriod: cfg.ReportPeriod,
 	})
 }
 
@@ -215,6 +227,9 @@ func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Ag
 	}
 	if cfg.DrainTimeout > 0 {
 		c.Endpoints = api
+	}
+	if cfg.Machine.PIDs != nil {
+		c.PIDs = cfg.Machine.PIDs
 	}
 	if cfg.Registry != nil {
 		c.Metrics, c.Probes.Metrics = pods.NewMetrics(cfg.Registry), probes.NewMetrics(cfg.Registry)

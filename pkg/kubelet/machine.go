@@ -27,7 +27,6 @@ const (
 	minMemoryAvailable = 100 << 20
 	minDiskPercent     = 10
 	minInodePercent    = 5
-	maxPIDPercent      = 95
 )
 
 // thisMachine finds out what the node consists of. nodeIPs may be empty: then
@@ -157,12 +156,6 @@ func pressure(rootDir string) node.Pressure {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(rootDir, &fs); err == nil {
 		p.Disk = fs.Blocks > 0 && fs.Bavail*100 < fs.Blocks*minDiskPercent || fs.Files > 0 && fs.Ffree*100 < fs.Files*minInodePercent
-	}
-	limit, errLimit := strconv.ParseInt(firstLine("/proc/sys/kernel/pid_max"), 10, 64)
-	if load := strings.Fields(firstLine("/proc/loadavg")); len(load) > 3 && errLimit == nil {
-		_, tasks, _ := strings.Cut(load[3], "/")
-		count, err := strconv.ParseInt(tasks, 10, 64)
-		p.PIDs = err == nil && count*100 > limit*maxPIDPercent
 	}
 	return p
 }

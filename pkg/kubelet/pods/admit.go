@@ -22,9 +22,15 @@ func (w *worker) admit(context.Context) {
 		w.enter(terminating)
 		return
 	}
-	if r := w.m.cfg.Host.refuse(w.pod); r != nil && w.observed.empty() && w.pod.Status.StartTime == nil {
-		w.reject(r)
-		return
+	if w.observed.empty() && w.pod.Status.StartTime == nil {
+		r := w.m.cfg.Host.refuse(w.pod)
+		if r == nil {
+			r = w.m.refusePIDs(w.pod)
+		}
+		if r != nil {
+			w.reject(r)
+			return
+		}
 	}
 	refusal, known := w.m.admit(w.pod, !w.observed.empty())
 	if !known {

@@ -115,6 +115,9 @@ func (w *worker) stopContainers(active []*container) {
 	if w.isRemoved && w.pod.DeletionGracePeriodSeconds == nil && w.pod.Spec.TerminationGracePeriodSeconds == nil {
 		grace = minGrace
 	}
+	if w.verdict != nil && w.verdict.evicted {
+		grace = min(grace, evictionGrace)
+	}
 	for _, c := range active {
 		if cancel := w.jobs[stopKey(c.id)]; cancel != nil {
 			if grace < w.stops[c.id].grace {

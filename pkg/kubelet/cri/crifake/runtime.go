@@ -179,6 +179,15 @@ func (r *Runtime) Kill(id string, exitCode int32) {
 	}
 }
 
+// Write sets the size of a container's writable layer.
+func (r *Runtime) Write(id string, bytes uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.containers[id]; c != nil {
+		c.written = bytes
+	}
+}
+
 // KillSandbox ends a sandbox and all in it, as a reboot would.
 func (r *Runtime) KillSandbox(uid string) {
 	r.mu.Lock()
