@@ -71,7 +71,7 @@ type options struct {
 	podPIDs                                                       int64
 	enforce, evictionHard                                         []string
 	pressureTransition                                            time.Duration
-	register, seccompDefault, serialPulls                         bool
+	register, seccompDefault, serialPulls, allowNetRaw            bool
 	logMaxSize                                                    string
 	leaseSeconds                                                  int
 	reportPeriod, syncPeriod, drainTimeout, requestTimeout, gcAge time.Duration
@@ -121,6 +121,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.clusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
 	fs.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "the host's resolver configuration, for pods that use it; empty: none")
 	fs.BoolVar(&o.seccompDefault, "seccomp-default", true, "use the runtime's seccomp profile where a pod says nothing")
+	fs.BoolVar(&o.allowNetRaw, "allow-net-raw", false, "leave containers the capability NET_RAW, as upstream does; otherwise only those that add it have it, and ping works without")
 	fs.StringSliceVar(&o.unsafeSysctls, "allowed-unsafe-sysctls", nil, "sysctls that pods may set beside the safe ones, which must be namespaced: names, or patterns like kernel.msg*")
 	fs.DurationVar(&o.syncPeriod, "sync-frequency", time.Minute, "how often the contents of configMap, secret and other volumes are refreshed")
 	fs.DurationVar(&o.drainTimeout, "endpoint-drain-timeout", 5*time.Second, "how long a deleted pod waits for the proxies to take it out of rotation before it is told to stop; 0: not at all")
@@ -276,7 +277,7 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 		Log: log, Registry: daemon.Metrics(), Health: &daemon.Health{},
 		Labels: o.labels, Register: o.register, MaxPods: o.maxPods,
 		RootDir: o.rootDir, PodLogsDir: o.podLogsDir,
-		ClusterDNS: o.clusterDNS, ClusterDomain: o.clusterDomain, ResolvConf: o.resolvConf, SeccompDefault: o.seccompDefault,
+		ClusterDNS: o.clusterDNS, ClusterDomain: o.clusterDomain, ResolvConf: o.resolvConf, SeccompDefault: o.seccompDefault, AllowNetRaw: o.allowNetRaw,
 		ParallelPulls: o.parallelPulls, DrainTimeout: o.drainTimeout, RefreshPeriod: o.syncPeriod, LogMaxFiles: o.logMaxFiles,
 		LeaseDuration: time.Duration(o.leaseSeconds) * time.Second, ReportPeriod: o.reportPeriod,
 		Address: net.JoinHostPort(o.bindAddress, strconv.Itoa(o.port)), Port: int32(o.port),

@@ -65,6 +65,7 @@ type Config struct {
 	ResolvConf     string // the host's resolv.conf; "": none
 	HostsFile      string // "": /etc/hosts
 	SeccompDefault bool
+	AllowNetRaw    bool // containers have the capability NET_RAW without adding it
 
 	ParallelPulls int           // 0: 1
 	DrainTimeout  time.Duration // how long proxies may take to let go of a pod; 0: they are not waited for
@@ -222,7 +223,7 @@ func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Ag
 		Probes:   probes.Config{Check: probes.Checker{Runtime: cfg.Runtime, Dial: cfg.Dial}, Events: recorder, Log: cfg.Log},
 		Events:   recorder, Log: cfg.Log,
 		ClusterDNS: cfg.ClusterDNS, ClusterDomain: cfg.ClusterDomain, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
-		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), SeccompDefault: cfg.SeccompDefault, Host: cfg.Machine.Host, ParallelPulls: cfg.ParallelPulls,
+		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), SeccompDefault: cfg.SeccompDefault, AllowNetRaw: cfg.AllowNetRaw, Host: cfg.Machine.Host, ParallelPulls: cfg.ParallelPulls,
 		DrainTimeout: cfg.DrainTimeout, RefreshPeriod: cfg.RefreshPeriod, LogMaxSize: cfg.LogMaxSize, LogMaxFiles: cfg.LogMaxFiles,
 	}
 	if cfg.DrainTimeout > 0 {

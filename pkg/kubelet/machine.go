@@ -53,7 +53,10 @@ func thisMachine(name string, nodeIPs []string, rootDir, runtimeVersion string) 
 		return Machine{}, fmt.Errorf("--root-dir %s: %w", rootDir, err)
 	}
 	m.Capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(fs.Blocks)*fs.Bsize, resource.BinarySI)
-	m.Host = pods.Host{AppArmor: firstLine("/sys/module/apparmor/parameters/enabled") == "Y", SELinux: exists("/sys/fs/selinux/enforce")}
+	m.Host = pods.Host{
+		AppArmor: firstLine("/sys/module/apparmor/parameters/enabled") == "Y", SELinux: exists("/sys/fs/selinux/enforce"),
+		PingGroups: exists("/proc/sys/net/ipv4/ping_group_range"),
+	}
 	hugePages(m.Capacity, "/sys/kernel/mm/hugepages")
 	m.Pressure = func() node.Pressure { return pressure(rootDir) }
 	return m, nil

@@ -69,6 +69,7 @@ type Config struct {
 	HostsFile      string        // the host's /etc/hosts
 	MemoryCapacity int64         // of the node, for OOM scores
 	SeccompDefault bool          // RuntimeDefault where a pod says nothing
+	AllowNetRaw    bool          // containers have the capability NET_RAW without adding it
 	Host           Host          // what the machine can enforce
 	ParallelPulls  int           // 0: 1
 	DrainTimeout   time.Duration // how long proxies may take to let go of a pod

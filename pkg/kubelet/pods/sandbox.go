@@ -53,12 +53,7 @@ func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent st
 			}
 		}
 	}
-	if s := pod.Spec.SecurityContext; s != nil && len(s.Sysctls) > 0 {
-		c.Linux.Sysctls = map[string]string{}
-		for _, ctl := range s.Sysctls {
-			c.Linux.Sysctls[sysctls.Name(ctl.Name)] = ctl.Value
-		}
-	}
+	c.Linux.Sysctls = m.sysctls(pod)
 	if len(pod.Spec.Overhead) > 0 {
 		c.Linux.Overhead = &runtimeapi.LinuxContainerResources{
 			CpuShares: resources.Shares(pod.Spec.Overhead.Cpu().MilliValue()), MemoryLimitInBytes: pod.Spec.Overhead.Memory().Value(),
@@ -69,6 +64,28 @@ func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent st
 		CpuShares: g.Shares, CpuQuota: g.Quota, CpuPeriod: resources.QuotaPeriod, MemoryLimitInBytes: g.Memory,
 	}
 	return c, nil
+}
+
+// pingGroups is the sysctl that names the groups whose processes may send ICMP
+// echo requests without NET_RAW.
+const pingGroups = "net.ipv4.ping_group_range"
+
+// sysctls are those of the pod's namespaces. Without NET_RAW ping works for
+// every group, unless the pod sets the range itself.
+func (m *Manager) sysctls(pod *corev1.Pod) map[string]string {
+	out := map[string]string{}
+	if m.cfg.Host.PingGroups && !m.cfg.AllowNetRaw && !pod.Spec.HostNetwork {
+		out[pingGroups] = "0 2147483647"
+	}
+	if s := pod.Spec.SecurityContext; s != nil {
+		for _, ctl := range s.Sysctls {
+			out[sysctls.Name(ctl.Name)] = ctl.Value
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
 }
 
 // podLabels are the pod's and those by which we find it again.
