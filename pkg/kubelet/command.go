@@ -29,6 +29,7 @@ import (
 	"podium/pkg/kubelet/pids"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/sysctls"
+	"podium/pkg/kubelet/userns"
 )
 
 // The values of --cgroup-driver.
@@ -228,6 +229,9 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	}
 	if cfg.Machine.Host.Sysctls, err = sysctls.New(cfg.Machine.Info.KernelVersion, o.unsafeSysctls); err != nil {
 		return fmt.Errorf("--allowed-unsafe-sysctls: %w", err)
+	}
+	if cfg.Machine.UserIDs, err = userns.NodeRange(ctx, o.maxPods); err != nil {
+		return err
 	}
 	bounds, err := o.processIDs(cfg)
 	if err != nil {

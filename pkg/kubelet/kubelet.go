@@ -27,6 +27,7 @@ import (
 	"podium/pkg/kubelet/probes"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/server"
+	"podium/pkg/kubelet/userns"
 	"podium/pkg/kubelet/volumes"
 )
 
@@ -94,6 +95,7 @@ type Machine struct {
 	Capacity  corev1.ResourceList  // CPU, memory, storage; pods are Config's
 	Pressure  func() node.Pressure // of memory and disk; nil: none
 	PIDs      *pids.Monitor        // nil: never too few
+	UserIDs   userns.Range         // of pods' user namespaces; zero: upstream's default
 	Host      pods.Host            // what it can enforce
 }
 
@@ -128,6 +130,9 @@ func (c *Config) setDefaults() {
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{}).DialContext
 	}
+	if c.Machine.UserIDs == (userns.Range{}) {
+		c.Machine.UserIDs = userns.DefaultRange(c.MaxPods)
+	}
 	if c.PodLogsDir == "" {
 		c.PodLogsDir = c.RootDir + "/logs"
 	}
@@ -156,7 +161,10 @@ func Run(ctx context.Context, cfg Config) error {
 	recorder := events.New(cfg.Client, "kubelet", cfg.NodeName, cfg.Log)
 	agent := newAgent(&cfg, recorder)
 	services := informer.New(client.For[*corev1.Service](cfg.Client), informer.Options{Log: cfg.Log})
-	manager := newManager(&cfg, api, recorder, agent, services)
+	manager, err := newManager(&cfg, api, recorder, agent, services)
+	if err != nil {
+		return err
+	}
 
 	bound := informer.New(client.For[*corev1.Pod](cfg.Client), informer.Options{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName).String(), Log: cfg.Log, Transform: strip,
@@ -208,11 +216,15 @@ func newAgent(cfg *Config, recorder *events.Recorder) *node.Agent {
 	})
 }
 
-func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent, services *informer.Informer[*corev1.Service]) *pods.Manager {
+func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent, services *informer.Informer[*corev1.Service]) (*pods.Manager, error) {
+	namespaces, err := userns.New(cfg.RootDir, cfg.Machine.UserIDs)
+	if err != nil {
+		return nil, err
+	}
 	vols := volumes.New(volumes.Config{Root: cfg.RootDir, Sources: api, Mounter: cfg.Mounter, Node: agent.Node, Log: cfg.Log})
 	c := pods.Config{
 		RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir,
-		API: api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: vols, Cgroups: cfg.Cgroups,
+		API: api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: vols, Cgroups: cfg.Cgroups, UserNS: namespaces,
 		Environment: func(ctx context.Context, req env.Request) ([]*runtimeapi.KeyValue, error) {
 			return env.Make(ctx, req, api)
 		},
@@ -235,7 +247,7 @@ func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Ag
 	if cfg.Registry != nil {
 		c.Metrics, c.Probes.Metrics = pods.NewMetrics(cfg.Registry), probes.NewMetrics(cfg.Registry)
 	}
-	return pods.New(c)
+	return pods.New(c), nil
 }
 
 func (c *Config) hostIPs() []string {

@@ -56,6 +56,7 @@ func thisMachine(name string, nodeIPs []string, rootDir, runtimeVersion string) 
 	m.Host = pods.Host{
 		AppArmor: firstLine("/sys/module/apparmor/parameters/enabled") == "Y", SELinux: exists("/sys/fs/selinux/enforce"),
 		PingGroups: exists("/proc/sys/net/ipv4/ping_group_range"),
+		UserNS:     exists("/proc/self/ns/user") && firstLine("/proc/sys/user/max_user_namespaces") != "0",
 	}
 	hugePages(m.Capacity, "/sys/kernel/mm/hugepages")
 	m.Pressure = func() node.Pressure { return pressure(rootDir) }

@@ -13,6 +13,7 @@ type Host struct {
 	AppArmor   bool
 	SELinux    bool
 	PingGroups bool             // network namespaces have net.ipv4.ping_group_range
+	UserNS     bool             // the kernel makes user namespaces
 	Sysctls    *sysctls.Allowed // nil: none may be set
 }
 

@@ -53,6 +53,7 @@ type Config struct {
 	Volumes     Volumes
 	Cgroups     resources.Cgroups
 	PIDs        PIDs // nil: the node never has too few process ids
+	UserNS      UserNS
 	Environment func(context.Context, env.Request) ([]*runtimeapi.KeyValue, error)
 	Secret      func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	Services    func() (all []*corev1.Service, synced bool)

@@ -24,9 +24,13 @@ func readonlyPaths() []string {
 
 // security is the container's security context over the pod's.
 func (m *Manager) security(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, image string) (*runtimeapi.LinuxContainerSecurityContext, error) {
+	shared, err := m.namespaces(pod)
+	if err != nil {
+		return nil, err
+	}
 	c := effectiveSecurity(pod, spec)
 	s := &runtimeapi.LinuxContainerSecurityContext{
-		NamespaceOptions: namespaces(pod),
+		NamespaceOptions: shared,
 		Privileged:       isTrue(c.Privileged),
 		ReadonlyRootfs:   isTrue(c.ReadOnlyRootFilesystem),
 		NoNewPrivs:       c.AllowPrivilegeEscalation != nil && !*c.AllowPrivilegeEscalation,

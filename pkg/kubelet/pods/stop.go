@@ -306,6 +306,9 @@ func (w *worker) releaseNode(ctx context.Context, now time.Time) bool {
 	if err == nil {
 		err = w.m.cfg.Cgroups.Remove(ctx, w.uid)
 	}
+	if err == nil && w.m.cfg.UserNS != nil {
+		err = w.m.cfg.UserNS.Release(w.uid)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			w.log.Warn("pod not cleaned up", "error", err)
