@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,8 +27,10 @@ import (
 	"podium/pkg/kubelet/logs"
 	"podium/pkg/kubelet/node"
 	"podium/pkg/kubelet/oom"
+	"podium/pkg/kubelet/pids"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/sysctls"
+	"podium/pkg/kubelet/userns"
 )
 
 // The values of --cgroup-driver.
@@ -36,6 +39,12 @@ const (
 	driverCgroupfs = "cgroupfs"
 	driverSystemd  = "systemd"
 	driverNone     = "none"
+)
+
+// The values of --enforce-node-allocatable.
+const (
+	enforcePods = "pods"
+	enforceNone = "none"
 )
 
 // runtimeWait is how long the kubelet waits for a runtime that is not up yet.
@@ -62,7 +71,10 @@ type options struct {
 	port, healthzPort, maxPods, parallelPulls, logMaxFiles        int
 	gcHigh, gcLow                                                 int
 	podPIDs                                                       int64
+	enforce, evictionHard                                         []string
+	pressureTransition                                            time.Duration
 	register, seccompDefault, serialPulls, systemLogs             bool
+	allowNetRaw                                                   bool
 	verifyPolicy                                                  string
 	verifyAllowlist                                               []string
 	logMaxSize                                                    string
@@ -93,7 +105,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints of the node when it is registered first, as key=value:effect")
 	fs.BoolVar(&o.register, "register-node", true, "make the Node object if there is none")
 	fs.IntVar(&o.maxPods, "max-pods", 110, "how many pods the node takes")
-	fs.StringToStringVar(&o.kubeReserved, "kube-reserved", nil, "what the cluster's daemons need, as cpu=200m,memory=150Mi")
+	fs.StringToStringVar(&o.kubeReserved, "kube-reserved", nil, "what the cluster's daemons need, as cpu=200m,memory=150Mi,pid=1000; without pid here and in --system-reserved a twentieth of the node's process ids is reserved")
 	fs.StringToStringVar(&o.systemReserved, "system-reserved", nil, "what the rest of the system needs")
 	fs.IntVar(&o.leaseSeconds, "node-lease-duration-seconds", 40, "how long the node is believed to live after its last sign of life")
 	fs.DurationVar(&o.reportPeriod, "node-status-report-frequency", 5*time.Minute, "how often the node's status is written when nothing changes")
@@ -105,12 +117,16 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.infraImage, "pod-infra-container-image", "", "image of the pods' sandboxes, as the runtime's configuration has it: it is never removed")
 	fs.StringVar(&o.cgroupDriver, "cgroup-driver", driverAuto, "who owns the cgroup tree: cgroupfs or systemd, as the runtime's configuration has it; none: pods get no cgroups of their own; default: ask the runtime, else cgroupfs")
 	fs.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; default: the top")
-	fs.Int64Var(&o.podPIDs, "pod-max-pids", -1, "how many processes a pod may have; -1: no bound")
+	fs.Int64Var(&o.podPIDs, "pod-max-pids", 0, "maximum number of process ids (processes and threads) of a pod; 0: 4096, but at most a quarter of what all pods may have; -1: as many as all pods may have")
+	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", []string{enforcePods}, "pods: limit all pods together to the node's allocatable CPU, memory and process ids; none: do not")
+	fs.StringSliceVar(&o.evictionHard, "eviction-hard", []string{pids.Signal + "<10%"}, "thresholds below which pods are evicted, as signal<quantity or signal<percentage; the only signal is "+pids.Signal)
+	fs.DurationVar(&o.pressureTransition, "eviction-pressure-transition-period", 5*time.Minute, "how long the node reports PIDPressure after it has ended")
 
 	fs.StringSliceVar(&o.clusterDNS, "cluster-dns", nil, "addresses of the cluster's name servers")
 	fs.StringVar(&o.clusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
 	fs.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "the host's resolver configuration, for pods that use it; empty: none")
 	fs.BoolVar(&o.seccompDefault, "seccomp-default", true, "use the runtime's seccomp profile where a pod says nothing")
+	fs.BoolVar(&o.allowNetRaw, "allow-net-raw", false, "leave containers the capability NET_RAW, as upstream does; otherwise only those that add it have it, and ping works without")
 	fs.StringSliceVar(&o.unsafeSysctls, "allowed-unsafe-sysctls", nil, "sysctls that pods may set beside the safe ones, which must be namespaced: names, or patterns like kernel.msg*")
 	fs.DurationVar(&o.syncPeriod, "sync-frequency", time.Minute, "how often the contents of configMap, secret and other volumes are refreshed")
 	fs.DurationVar(&o.drainTimeout, "endpoint-drain-timeout", 5*time.Second, "how long a deleted pod waits for the proxies to take it out of rotation before it is told to stop; 0: not at all")
@@ -157,6 +173,12 @@ func (o *options) validate() error {
 		if net.ParseIP(ip) == nil {
 			errs = append(errs, fmt.Errorf("--cluster-dns %q is not an address", ip))
 		}
+	}
+	if !slices.Equal(o.enforce, []string{enforcePods}) && !slices.Equal(o.enforce, []string{enforceNone}) {
+		errs = append(errs, fmt.Errorf("--enforce-node-allocatable %q: want %s or %s; the cgroups of the system's and the cluster's daemons are systemd's", o.enforce, enforcePods, enforceNone))
+	}
+	if _, err := pids.ParseThreshold(o.evictionHard); err != nil {
+		errs = append(errs, fmt.Errorf("--eviction-hard %w", err))
 	}
 	if o.maxPods < 1 {
 		errs = append(errs, fmt.Errorf("--max-pods is %d: at least 1 is needed", o.maxPods))
@@ -224,7 +246,14 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	if cfg.Machine.Host.Sysctls, err = sysctls.New(cfg.Machine.Info.KernelVersion, o.unsafeSysctls); err != nil {
 		return fmt.Errorf("--allowed-unsafe-sysctls: %w", err)
 	}
-	if cfg.Cgroups, err = o.cgroups(ctx, conn.Runtime, log); err != nil {
+	if cfg.Machine.UserIDs, err = userns.NodeRange(ctx, o.maxPods); err != nil {
+		return err
+	}
+	bounds, err := o.processIDs(cfg)
+	if err != nil {
+		return err
+	}
+	if cfg.Cgroups, err = o.cgroups(ctx, conn.Runtime, bounds, log); err != nil {
 		return err
 	}
 	g.Go(func() error { return Run(ctx, *cfg) })
@@ -272,7 +301,7 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 		Log: log, Registry: daemon.Metrics(), Health: &daemon.Health{},
 		Labels: o.labels, Register: o.register, MaxPods: o.maxPods,
 		RootDir: o.rootDir, PodLogsDir: o.podLogsDir,
-		ClusterDNS: o.clusterDNS, ClusterDomain: o.clusterDomain, ResolvConf: o.resolvConf, SeccompDefault: o.seccompDefault,
+		ClusterDNS: o.clusterDNS, ClusterDomain: o.clusterDomain, ResolvConf: o.resolvConf, SeccompDefault: o.seccompDefault, AllowNetRaw: o.allowNetRaw,
 		ParallelPulls: o.parallelPulls, VerifyImages: o.verification(), DrainTimeout: o.drainTimeout, RefreshPeriod: o.syncPeriod, LogMaxFiles: o.logMaxFiles,
 		LeaseDuration: time.Duration(o.leaseSeconds) * time.Second, ReportPeriod: o.reportPeriod,
 		Address: net.JoinHostPort(o.bindAddress, strconv.Itoa(o.port)), Port: int32(o.port),
@@ -354,8 +383,36 @@ func (o *options) nodeName() (string, error) {
 	return name, nil
 }
 
+// pidBounds are the numbers of process ids that all pods and one pod may have.
+type pidBounds struct{ all, pod int64 }
+
+// processIDs divides the node's process ids and sets up the watch over them.
+func (o *options) processIDs(cfg *Config) (pidBounds, error) {
+	machine := pids.Machine{Proc: "/proc", Cgroup: "/sys/fs/cgroup"}
+	most, err := machine.Max()
+	if err != nil {
+		return pidBounds{}, err
+	}
+	threshold, err := pids.ParseThreshold(o.evictionHard)
+	if err != nil {
+		return pidBounds{}, err
+	}
+	cfg.Machine.PIDs = &pids.Monitor{Read: machine.Usage, Threshold: threshold, Transition: o.pressureTransition, Now: time.Now}
+	var reserved *resource.Quantity
+	if q, ok := cfg.Reserved[pids.Resource]; ok {
+		reserved = &q
+	}
+	b := pidBounds{all: pids.Allocatable(most, reserved)}
+	if b.all == 0 {
+		return b, fmt.Errorf("--kube-reserved and --system-reserved leave no process ids for pods: the node has %d", most)
+	}
+	b.pod = pids.PodLimit(o.podPIDs, b.all)
+	cfg.Log.Info("process ids", "node", most, "pods", b.all, "pod", b.pod)
+	return b, nil
+}
+
 // cgroups finds who owns the tree.
-func (o *options) cgroups(ctx context.Context, r cri.Runtime, log *slog.Logger) (resources.Cgroups, error) {
+func (o *options) cgroups(ctx context.Context, r cri.Runtime, bounds pidBounds, log *slog.Logger) (resources.Cgroups, error) {
 	driver := o.cgroupDriver
 	if driver == driverAuto {
 		driver = driverCgroupfs
@@ -371,7 +428,7 @@ func (o *options) cgroups(ctx context.Context, r cri.Runtime, log *slog.Logger) 
 	if driver == driverNone {
 		return resources.None{}, nil
 	}
-	options := resources.Options{Root: o.cgroupRoot, PodPIDs: max(o.podPIDs, 0), Log: log}
+	options := resources.Options{Root: o.cgroupRoot, PIDs: bounds.all, PodPIDs: bounds.pod, Unbound: slices.Contains(o.enforce, enforceNone), Log: log}
 	if driver == driverSystemd {
 		bus, err := resources.ConnectSystemd(ctx)
 		if err != nil {

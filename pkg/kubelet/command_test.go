@@ -10,9 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/images"
+	"podium/pkg/kubelet/pids"
 )
 
 func TestTaints(t *testing.T) {
@@ -47,14 +49,46 @@ func TestReserved(t *testing.T) {
 	}
 }
 
+func TestProcessIDsAreDivided(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		podPIDs  int64
+		reserved string
+		ok       func(b pidBounds, most int64) bool
+	}{
+		{"a twentieth is reserved", 0, "", func(b pidBounds, most int64) bool {
+			return b.all == pids.Allocatable(most, nil) && b.pod > 0 && b.pod <= 4096 && b.pod < b.all
+		}},
+		{"--kube-reserved=pid=200", -1, "200", func(b pidBounds, most int64) bool { return b.all == most-200 && b.pod == b.all }},
+		{"--pod-max-pids=64", 64, "", func(b pidBounds, _ int64) bool { return b.pod == 64 }},
+	} {
+		o := &options{podPIDs: c.podPIDs, evictionHard: []string{"pid.available<1"}}
+		cfg := &Config{Log: slog.New(slog.DiscardHandler), Reserved: corev1.ResourceList{}}
+		if c.reserved != "" {
+			cfg.Reserved[pids.Resource] = resource.MustParse(c.reserved)
+		}
+		b, err := o.processIDs(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u, threshold, met := cfg.Machine.PIDs.Measure(); !c.ok(b, u.Max) || threshold != 1 || met {
+			t.Errorf("%s: %+v of %+v, threshold %d, met %t", c.name, b, u, threshold, met)
+		}
+	}
+	all := &Config{Log: slog.New(slog.DiscardHandler), Reserved: corev1.ResourceList{pids.Resource: resource.MustParse("1G")}}
+	if _, err := new(options).processIDs(all); err == nil {
+		t.Error("a node whose process ids are all reserved takes pods")
+	}
+}
+
 func TestBadFlagsAreAllToldAtOnce(t *testing.T) {
 	cmd := NewCommand()
-	cmd.SetArgs([]string{"--cgroup-driver=x", "--cluster-dns=y", "--max-pods=0", "--image-pull-credentials-verification-policy=z"})
+	cmd.SetArgs([]string{"--cgroup-driver=x", "--cluster-dns=y", "--max-pods=0", "--image-pull-credentials-verification-policy=z", "--enforce-node-allocatable=system-reserved", "--eviction-hard=memory.available<1Gi"})
 	var out bytes.Buffer
 	if code := daemon.Execute(t.Context(), cmd, &out); code == 0 {
 		t.Error("taken")
 	}
-	for _, want := range []string{"--kubeconfig is needed", "--cgroup-driver", "--cluster-dns", "--max-pods", "--image-pull-credentials-verification-policy"} {
+	for _, want := range []string{"--kubeconfig is needed", "--cgroup-driver", "--cluster-dns", "--max-pods", "--image-pull-credentials-verification-policy", "--enforce-node-allocatable", `--eviction-hard "memory.available<1Gi": the kubelet evicts by pid.available only`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q says nothing of %s", out.String(), want)
 		}

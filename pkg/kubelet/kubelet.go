@@ -24,10 +24,12 @@ import (
 	"podium/pkg/kubelet/env"
 	"podium/pkg/kubelet/images"
 	"podium/pkg/kubelet/node"
+	"podium/pkg/kubelet/pids"
 	"podium/pkg/kubelet/pods"
 	"podium/pkg/kubelet/probes"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/server"
+	"podium/pkg/kubelet/userns"
 	"podium/pkg/kubelet/volumes"
 )
 
@@ -66,6 +68,7 @@ type Config struct {
 	ResolvConf     string // the host's resolv.conf; "": none
 	HostsFile      string // "": /etc/hosts
 	SeccompDefault bool
+	AllowNetRaw    bool // containers have the capability NET_RAW without adding it
 
 	ParallelPulls int // 0: 1
 	VerifyImages  images.Verification
@@ -93,8 +96,20 @@ type Machine struct {
 	Addresses []corev1.NodeAddress
 	Info      corev1.NodeSystemInfo
 	Capacity  corev1.ResourceList  // CPU, memory, storage; pods are Config's
-	Pressure  func() node.Pressure // nil: none
+	Pressure  func() node.Pressure // of memory and disk; nil: none
+	PIDs      *pids.Monitor        // nil: never too few
+	UserIDs   userns.Range         // of pods' user namespaces; zero: upstream's default
 	Host      pods.Host            // what it can enforce
+}
+
+// pressure is what the node's conditions say that the machine is short of.
+func (m *Machine) pressure() node.Pressure {
+	var p node.Pressure
+	if m.Pressure != nil {
+		p = m.Pressure()
+	}
+	p.PIDs = p.PIDs || m.PIDs != nil && m.PIDs.Pressure()
+	return p
 }
 
 // ImageGC bounds the disk that images take; zero values turn it off.
@@ -117,6 +132,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{}).DialContext
+	}
+	if c.Machine.UserIDs == (userns.Range{}) {
+		c.Machine.UserIDs = userns.DefaultRange(c.MaxPods)
 	}
 	if c.PodLogsDir == "" {
 		c.PodLogsDir = c.RootDir + "/logs"
@@ -147,7 +165,10 @@ func Run(ctx context.Context, cfg Config) error {
 	agent := newAgent(&cfg, recorder)
 	services := informer.New(client.For[*corev1.Service](cfg.Client), informer.Options{Log: cfg.Log})
 	pulls := images.NewRecords(filepath.Join(cfg.RootDir, "image_manager"), cfg.Log)
-	manager := newManager(&cfg, api, recorder, agent, services, pulls)
+	manager, err := newManager(&cfg, api, recorder, agent, services, pulls)
+	if err != nil {
+		return err
+	}
 
 	bound := informer.New(client.For[*corev1.Pod](cfg.Client), informer.Options{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName).String(), Log: cfg.Log, Transform: strip,
@@ -195,15 +216,19 @@ func newAgent(cfg *Config, recorder *events.Recorder) *node.Agent {
 		Client: cfg.Client, Runtime: cfg.Runtime, Images: cfg.Images, Events: recorder, Log: cfg.Log,
 		Name: cfg.NodeName, Labels: cfg.Labels, Taints: cfg.Taints, Register: cfg.Register, Cloud: cfg.Cloud,
 		Addresses: cfg.Machine.Addresses, Port: cfg.Port, Info: cfg.Machine.Info, Capacity: cfg.capacity, Reserved: cfg.Reserved,
-		Pressure: cfg.Machine.Pressure, LeaseDuration: cfg.LeaseDuration, ReportPeriod: cfg.ReportPeriod,
+		Pressure: cfg.Machine.pressure, LeaseDuration: cfg.LeaseDuration, ReportPeriod: cfg.ReportPeriod,
 	})
 }
 
-func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent, services *informer.Informer[*corev1.Service], pulls *images.Records) *pods.Manager {
+func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent, services *informer.Informer[*corev1.Service], pulls *images.Records) (*pods.Manager, error) {
+	namespaces, err := userns.New(cfg.RootDir, cfg.Machine.UserIDs)
+	if err != nil {
+		return nil, err
+	}
 	vols := volumes.New(volumes.Config{Root: cfg.RootDir, Sources: api, Mounter: cfg.Mounter, Node: agent.Node, Log: cfg.Log})
 	c := pods.Config{
 		RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir,
-		API: api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: vols, Cgroups: cfg.Cgroups,
+		API: api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: vols, Cgroups: cfg.Cgroups, UserNS: namespaces,
 		Environment: func(ctx context.Context, req env.Request) ([]*runtimeapi.KeyValue, error) {
 			return env.Make(ctx, req, api)
 		},
@@ -215,16 +240,19 @@ func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Ag
 		Probes:   probes.Config{Check: probes.Checker{Runtime: cfg.Runtime, Dial: cfg.Dial}, Events: recorder, Log: cfg.Log},
 		Events:   recorder, Log: cfg.Log,
 		ClusterDNS: cfg.ClusterDNS, ClusterDomain: cfg.ClusterDomain, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
-		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), SeccompDefault: cfg.SeccompDefault, Host: cfg.Machine.Host, ParallelPulls: cfg.ParallelPulls,
+		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), SeccompDefault: cfg.SeccompDefault, AllowNetRaw: cfg.AllowNetRaw, Host: cfg.Machine.Host, ParallelPulls: cfg.ParallelPulls,
 		DrainTimeout: cfg.DrainTimeout, RefreshPeriod: cfg.RefreshPeriod, LogMaxSize: cfg.LogMaxSize, LogMaxFiles: cfg.LogMaxFiles,
 	}
 	if cfg.DrainTimeout > 0 {
 		c.Endpoints = api
 	}
+	if cfg.Machine.PIDs != nil {
+		c.PIDs = cfg.Machine.PIDs
+	}
 	if cfg.Registry != nil {
 		c.Metrics, c.Probes.Metrics = pods.NewMetrics(cfg.Registry), probes.NewMetrics(cfg.Registry)
 	}
-	return pods.New(c)
+	return pods.New(c), nil
 }
 
 func (c *Config) hostIPs() []string {

@@ -27,7 +27,6 @@ const (
 	minMemoryAvailable = 100 << 20
 	minDiskPercent     = 10
 	minInodePercent    = 5
-	maxPIDPercent      = 95
 )
 
 // thisMachine finds out what the node consists of. nodeIPs may be empty: then
@@ -54,7 +53,11 @@ func thisMachine(name string, nodeIPs []string, rootDir, runtimeVersion string) 
 		return Machine{}, fmt.Errorf("--root-dir %s: %w", rootDir, err)
 	}
 	m.Capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(fs.Blocks)*fs.Bsize, resource.BinarySI)
-	m.Host = pods.Host{AppArmor: firstLine("/sys/module/apparmor/parameters/enabled") == "Y", SELinux: exists("/sys/fs/selinux/enforce")}
+	m.Host = pods.Host{
+		AppArmor: firstLine("/sys/module/apparmor/parameters/enabled") == "Y", SELinux: exists("/sys/fs/selinux/enforce"),
+		PingGroups: exists("/proc/sys/net/ipv4/ping_group_range"),
+		UserNS:     exists("/proc/self/ns/user") && firstLine("/proc/sys/user/max_user_namespaces") != "0",
+	}
 	hugePages(m.Capacity, "/sys/kernel/mm/hugepages")
 	m.Pressure = func() node.Pressure { return pressure(rootDir) }
 	return m, nil
@@ -157,12 +160,6 @@ func pressure(rootDir string) node.Pressure {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(rootDir, &fs); err == nil {
 		p.Disk = fs.Blocks > 0 && fs.Bavail*100 < fs.Blocks*minDiskPercent || fs.Files > 0 && fs.Ffree*100 < fs.Files*minInodePercent
-	}
-	limit, errLimit := strconv.ParseInt(firstLine("/proc/sys/kernel/pid_max"), 10, 64)
-	if load := strings.Fields(firstLine("/proc/loadavg")); len(load) > 3 && errLimit == nil {
-		_, tasks, _ := strings.Cut(load[3], "/")
-		count, err := strconv.ParseInt(tasks, 10, 64)
-		p.PIDs = err == nil && count*100 > limit*maxPIDPercent
 	}
 	return p
 }

@@ -17,14 +17,28 @@ import (
 
 // admit lets the pod in, or refuses it for good. A pod that is already here is
 // not asked again, so that a restarted kubelet keeps what runs.
-func (w *worker) admit(context.Context) {
+func (w *worker) admit(ctx context.Context) {
 	if w.isRemoved || w.pod.DeletionTimestamp != nil || finalPhase(w.pod.Status.Phase) {
 		w.enter(terminating)
 		return
 	}
-	if r := w.m.cfg.Host.refuse(w.pod); r != nil && w.observed.empty() && w.pod.Status.StartTime == nil {
-		w.reject(r)
-		return
+	if w.observed.empty() && w.pod.Status.StartTime == nil {
+		r := w.m.cfg.Host.refuse(w.pod)
+		if r == nil {
+			r = w.m.refusePIDs(w.pod)
+		}
+		if r == nil {
+			var err error
+			if r, err = w.m.refuseUserNS(ctx, w.pod); err != nil {
+				w.log.Warn("container runtime does not say what it supports", "error", err)
+				w.again(time.Now().Add(time.Second))
+				return
+			}
+		}
+		if r != nil {
+			w.reject(r)
+			return
+		}
 	}
 	refusal, known := w.m.admit(w.pod, !w.observed.empty())
 	if !known {

@@ -49,6 +49,7 @@ func (w *worker) containerConfig(ctx context.Context, s start, image string) (co
 	if err != nil {
 		return configs{}, err
 	}
+	mapIDs(mounts, security.NamespaceOptions.UsernsOptions)
 	c := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: spec.Name, Attempt: uint32(s.attempt)},
 		Image:       &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: spec.Image},

@@ -1,43 +1,46 @@
 package pods
 
 import (
-	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"podium/pkg/kubelet/volumes"
 )
 
-// measurePeriod is upstream's: how long a volume may outgrow its limit unseen.
+// reasonEvicted is the reason of evicted pods and of their events; clients
+// match it.
+const reasonEvicted = "Evicted"
+
+// measurePeriod is how often pods and the node are measured: upstream's
+// housekeeping interval.
 const measurePeriod = 10 * time.Second
 
-// measureMounts evicts a pod one of whose volumes has outgrown its limit. The
-// measuring goes on beside the worker.
-func (w *worker) measureMounts(now time.Time) {
-	if w.state != running || !volumes.Limited(w.pod) {
+// evictionGrace is how long the containers of an evicted pod get between
+// SIGTERM and SIGKILL; upstream's, for what must be relieved at once.
+const evictionGrace = time.Second
+
+// criticalPriority is the least priority of system-cluster-critical and
+// system-node-critical pods.
+const criticalPriority = 2000000000
+
+// An eviction says why a pod is evicted.
+type eviction struct {
+	signal    string // the label of the metric kubelet_evictions
+	message   string
+	condition *corev1.PodCondition // for the pod's status; nil: none
+}
+
+// evict ends the pod. Upstream never evicts a critical pod, and neither does
+// this.
+func (w *worker) evict(e eviction) {
+	if w.verdict != nil || critical(w.pod) || w.state != starting && w.state != running {
 		return
 	}
-	if due := w.measured.Add(measurePeriod); now.Before(due) {
-		w.again(due)
-		return
-	}
-	w.measured = now
-	pod := w.pod
-	w.job(w.startCtx, "measure", func(ctx context.Context) func() {
-		message, err := w.m.cfg.Volumes.Overfull(ctx, pod)
-		if err != nil && ctx.Err() == nil {
-			w.log.Warn("volumes not measured", "error", err)
-		}
-		if message == "" {
-			return nil
-		}
-		return func() {
-			if w.verdict == nil {
-				w.verdict = &verdict{phase: corev1.PodFailed, reason: "Evicted", message: message}
-				w.event(corev1.EventTypeWarning, "Evicted", message)
-			}
-		}
-	})
-	w.again(now.Add(measurePeriod))
+	w.verdict = &verdict{phase: corev1.PodFailed, reason: reasonEvicted, message: e.message, evicted: true, condition: e.condition}
+	w.log.Warn("pod evicted", "signal", e.signal, "message", e.message)
+	w.event(corev1.EventTypeWarning, reasonEvicted, e.message)
+	w.m.cfg.Metrics.evicted(e.signal)
+}
+
+func critical(pod *corev1.Pod) bool {
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
 }

@@ -3,13 +3,19 @@ package pods
 import (
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/kubelet/cri/crifake"
+	"podium/pkg/kubelet/pids"
+	"podium/pkg/kubelet/resources"
 )
 
 func TestAVolumeThatOutgrowsItsLimitEvicts(t *testing.T) {
@@ -27,10 +33,176 @@ func TestAVolumeThatOutgrowsItsLimitEvicts(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.pass(2 * measurePeriod)
+		r.wantEvicted("a", `Usage of EmptyDir volume "v" exceeds the limit "1Mi". `)
+	})
+}
+
+// wantEvicted checks the pod's status and that an event says the same.
+func (r *rig) wantEvicted(name, message string) {
+	r.t.Helper()
+	s := r.pod(name).Status
+	if s.Phase != corev1.PodFailed || s.Reason != "Evicted" || s.Message != message {
+		r.t.Errorf("pod %s is %s, reason %q, message %q; want message %q", name, s.Phase, s.Reason, s.Message, message)
+	}
+	if events := r.api.eventsOf("Evicted"); len(events) != 1 || events[0] != message {
+		r.t.Errorf("events of pod %s: %q", name, events)
+	}
+}
+
+func storageLimit(text string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse(text)}}
+}
+
+func TestEphemeralStorageLimitEvicts(t *testing.T) {
+	const grown = 60 << 20
+	for name, c := range map[string]struct {
+		grow func(*testing.T, *rig, *corev1.Pod)
+		want string
+	}{
+		"the writable layer of the only container": {
+			grow: func(_ *testing.T, r *rig, p *corev1.Pod) { r.runtime.Write(r.container(p.Name, "app").ID, grown) },
+			want: "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. ",
+		},
+		"its logs": {
+			grow: func(t *testing.T, r *rig, p *corev1.Pod) {
+				if err := os.WriteFile(filepath.Join(r.dir, "logs", "default_a_"+string(p.UID), "app", "0.log"), make([]byte, 11<<20), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. ",
+		},
+		"an emptyDir without a limit": {
+			grow: func(t *testing.T, r *rig, p *corev1.Pod) {
+				if err := os.WriteFile(filepath.Join(r.dir, "pods", string(p.UID), "volumes/kubernetes.io~empty-dir/v/big"), make([]byte, 11<<20), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, crifake.Config{Behave: func(crifake.Start) crifake.Behaviour { return crifake.Behaviour{Deaf: true} }}, func(r *rig) {
+				p := newPod("a")
+				p.Spec.Containers[0].Resources = storageLimit("10Mi")
+				p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+				p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+				r.api.create(p)
+				r.pass(time.Minute)
+				if p := r.pod("a"); p.Status.Phase != corev1.PodRunning {
+					t.Fatalf("too early: %+v", p.Status)
+				}
+				c.grow(t, r, p)
+				r.pass(measurePeriod + 2*time.Second) // of 30 s grace only one is given
+				r.wantEvicted("a", c.want)
+			})
+		})
+	}
+}
+
+func TestOneContainerOverItsOwnStorageLimitEvicts(t *testing.T) {
+	bubble(t, crifake.Config{}, func(r *rig) {
+		p := newPod("a", func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, newContainer("side")) })
+		p.Spec.Containers[0].Resources, p.Spec.Containers[1].Resources = storageLimit("10Mi"), storageLimit("50Mi")
+		r.api.create(p)
 		r.pass(time.Minute)
-		s := r.pod("a").Status
-		if s.Phase != corev1.PodFailed || s.Reason != "Evicted" || s.Message != `Usage of EmptyDir volume "v" exceeds the limit "1Mi". ` {
-			t.Errorf("status is %+v", s)
+		r.runtime.Write(r.container("a", "side").ID, 30<<20)
+		r.pass(time.Minute)
+		if p := r.pod("a"); p.Status.Phase != corev1.PodRunning {
+			t.Fatalf("evicted below its limits: %+v", p.Status)
+		}
+		r.runtime.Write(r.container("a", "app").ID, 11<<20)
+		r.pass(2 * measurePeriod)
+		r.wantEvicted("a", `Container app exceeded its local ephemeral storage limit "10Mi". `)
+	})
+}
+
+func TestCriticalPodsAreNotEvicted(t *testing.T) {
+	bubble(t, crifake.Config{}, func(r *rig) {
+		p := newPod("a", func(p *corev1.Pod) { p.Spec.Priority = ptr(int32(criticalPriority)) })
+		p.Spec.Containers[0].Resources = storageLimit("10Mi")
+		r.api.create(p)
+		r.pass(time.Second)
+		r.runtime.Write(r.container("a", "app").ID, 30<<20)
+		r.pass(time.Minute)
+		if p := r.pod("a"); p.Status.Phase != corev1.PodRunning {
+			t.Errorf("%+v", p.Status)
+		}
+	})
+}
+
+// counts is a hierarchy that knows how many processes each pod has.
+type counts struct {
+	resources.None
+	mu sync.Mutex
+	of map[types.UID]int64
+}
+
+func (c *counts) Processes(pod *corev1.Pod) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.of[pod.UID]
+}
+
+func (c *counts) set(uid types.UID, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[uid] = n
+}
+
+// usage is a node with 1000 process ids, of which those of pods are taken.
+func (c *counts) usage() (pids.Usage, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := pids.Usage{Max: 1000}
+	for _, n := range c.of {
+		u.Running += n
+	}
+	return u, nil
+}
+
+func TestTooFewProcessIDsEvictTheWorstPodAndRefuseNewOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, crifake.Config{})
+		groups := &counts{of: map[types.UID]int64{}}
+		r.tweak = func(c *Config) {
+			c.Cgroups = groups
+			c.PIDs = &pids.Monitor{Read: groups.usage, Threshold: pids.Threshold{Fraction: .1}, Transition: 5 * time.Minute, Now: time.Now}
+		}
+		r.start()
+		defer func() { r.stop() }()
+		for name, priority := range map[string]int32{"small": 0, "bomb": 0, "important": 100, "critical": criticalPriority} {
+			r.api.create(newPod(name, func(p *corev1.Pod) { p.Spec.Priority = &priority }))
+		}
+		r.pass(time.Second)
+		groups.set("uid-small", 10)
+		groups.set("uid-important", 400)
+		groups.set("uid-critical", 400)
+		groups.set("uid-bomb", 150)
+		r.pass(measurePeriod + 2*time.Second)
+		const want = "The node was low on resource: pids. Threshold quantity: 100, available: 40. "
+		r.wantEvicted("bomb", want)
+		c := condition(&r.pod("bomb").Status, corev1.DisruptionTarget)
+		if c == nil || c.Status != corev1.ConditionTrue || c.Reason != corev1.PodReasonTerminationByKubelet || c.Message != want {
+			t.Errorf("condition is %+v", c)
+		}
+		groups.set("uid-bomb", 0)
+
+		r.api.create(newPod("late"))
+		r.api.create(newPod("late-critical", func(p *corev1.Pod) { p.Spec.Priority = ptr(int32(criticalPriority)) }))
+		r.pass(time.Minute)
+		if s := r.pod("late").Status; s.Phase != corev1.PodFailed || s.Reason != "Evicted" || s.Message != "Pod was rejected: The node had condition: [PIDPressure]. " {
+			t.Errorf("a pod that is new to a node under pressure is %+v", s)
+		}
+		for _, name := range strings.Fields("small important critical late-critical") {
+			if s := r.pod(name).Status; s.Phase != corev1.PodRunning {
+				t.Errorf("pod %s is %+v", name, s)
+			}
+		}
+		r.pass(5 * time.Minute)
+		r.api.create(newPod("later"))
+		r.pass(time.Second)
+		if s := r.pod("later").Status; s.Phase != corev1.PodRunning {
+			t.Errorf("after the transition period a new pod is %+v", s)
 		}
 	})
 }

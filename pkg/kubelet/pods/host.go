@@ -10,9 +10,11 @@ import (
 
 // Host is what the machine can enforce of a pod's security context.
 type Host struct {
-	AppArmor bool
-	SELinux  bool
-	Sysctls  *sysctls.Allowed // nil: none may be set
+	AppArmor   bool
+	SELinux    bool
+	PingGroups bool             // network namespaces have net.ipv4.ping_group_range
+	UserNS     bool             // the kernel makes user namespaces
+	Sysctls    *sysctls.Allowed // nil: none may be set
 }
 
 // refuse says what the pod asks for that this machine cannot give; upstream's

@@ -124,7 +124,7 @@ func TestSELinuxOptions(t *testing.T) {
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "t"}}
 	})
 	s, err := New(Config{Images: userImage{}}).security(t.Context(), p, &p.Spec.Containers[0], "app:1")
-	if err != nil || s.SelinuxOptions.GetType() != "t" || sandboxSecurity(p).SelinuxOptions.GetLevel() != "s0:c1" {
+	if err != nil || s.SelinuxOptions.GetType() != "t" || sandboxSecurity(p, nil).SelinuxOptions.GetLevel() != "s0:c1" {
 		t.Errorf("%v, %v", s.GetSelinuxOptions(), err)
 	}
 }

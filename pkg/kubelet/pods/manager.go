@@ -36,7 +36,7 @@ type Volumes interface {
 	TearDown(ctx context.Context, uid types.UID) error
 	Orphans() ([]types.UID, error)
 	SubPath(ctx context.Context, mount volumes.Mount, subPath string) (hostPath string, err error)
-	Overfull(ctx context.Context, pod *corev1.Pod) (message string, err error)
+	Usage(ctx context.Context, pod *corev1.Pod) (map[string]int64, error)
 }
 
 // Config is what a Manager works with. Everything outside Go's memory that it
@@ -52,6 +52,8 @@ type Config struct {
 	Images      cri.Images
 	Volumes     Volumes
 	Cgroups     resources.Cgroups
+	PIDs        PIDs // nil: the node never has too few process ids
+	UserNS      UserNS
 	Environment func(context.Context, env.Request) ([]*runtimeapi.KeyValue, error)
 	Secret      func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 
@@ -72,6 +74,7 @@ type Config struct {
 	HostsFile      string        // the host's /etc/hosts
 	MemoryCapacity int64         // of the node, for OOM scores
 	SeccompDefault bool          // RuntimeDefault where a pod says nothing
+	AllowNetRaw    bool          // containers have the capability NET_RAW without adding it
 	Host           Host          // what the machine can enforce
 	ParallelPulls  int           // 0: 1
 	DrainTimeout   time.Duration // how long proxies may take to let go of a pod
@@ -135,6 +138,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	g.Go(func() error { m.observer.run(ctx); return nil })
 	g.Go(func() error { m.keepHouse(ctx); return nil })
 	g.Go(func() error { m.rotateLogs(ctx); return nil })
+	g.Go(func() error { m.relievePIDs(ctx); return nil })
 	err := g.Wait()
 	m.running.Wait()
 	m.puller.Wait()

@@ -16,6 +16,7 @@ type Metrics struct {
 	runningPods       prometheus.Gauge
 	runningContainers *prometheus.GaugeVec
 	relistDuration    prometheus.Histogram
+	evictions         *prometheus.CounterVec
 }
 
 // NewMetrics registers the series.
@@ -44,8 +45,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		relistDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kubelet_pleg_relist_duration_seconds", Help: "Duration in seconds of listing the runtime's pods and containers.", Buckets: prometheus.DefBuckets,
 		}),
+		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_evictions", Help: "Cumulative number of pod evictions by eviction signal.",
+		}, []string{"eviction_signal"}),
 	}
-	r.MustRegister(m.startDuration, m.runDuration, m.startedPods, m.startedContainers, m.runningPods, m.runningContainers, m.relistDuration)
+	r.MustRegister(m.evictions, m.startDuration, m.runDuration, m.startedPods, m.startedContainers, m.runningPods, m.runningContainers, m.relistDuration)
 	return m
 }
 
@@ -67,6 +71,12 @@ func (m *Metrics) containerStarted(init bool) {
 		kind = "init_container"
 	}
 	m.startedContainers.WithLabelValues(kind).Inc()
+}
+
+func (m *Metrics) evicted(signal string) {
+	if m != nil {
+		m.evictions.WithLabelValues(signal).Inc()
+	}
 }
 
 func (m *Metrics) relisted(took time.Duration) {

@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/sysctls"
+	"podium/pkg/kubelet/userns"
 )
 
 // maxHostname is what the kernel takes as a host's name, without the final NUL.
@@ -26,6 +28,10 @@ func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent st
 	if err != nil {
 		return nil, err
 	}
+	shared, err := m.namespaces(pod)
+	if err != nil {
+		return nil, err
+	}
 	c := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
 		LogDirectory: m.logDir(pod),
@@ -34,7 +40,7 @@ func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent st
 		Annotations:  maps.Clone(pod.Annotations),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent:    cgroupParent,
-			SecurityContext: sandboxSecurity(pod),
+			SecurityContext: sandboxSecurity(pod, shared),
 		},
 	}
 	if c.Annotations == nil {
@@ -53,12 +59,7 @@ func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent st
 			}
 		}
 	}
-	if s := pod.Spec.SecurityContext; s != nil && len(s.Sysctls) > 0 {
-		c.Linux.Sysctls = map[string]string{}
-		for _, ctl := range s.Sysctls {
-			c.Linux.Sysctls[sysctls.Name(ctl.Name)] = ctl.Value
-		}
-	}
+	c.Linux.Sysctls = m.sysctls(pod)
 	if len(pod.Spec.Overhead) > 0 {
 		c.Linux.Overhead = &runtimeapi.LinuxContainerResources{
 			CpuShares: resources.Shares(pod.Spec.Overhead.Cpu().MilliValue()), MemoryLimitInBytes: pod.Spec.Overhead.Memory().Value(),
@@ -69,6 +70,31 @@ func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent st
 		CpuShares: g.Shares, CpuQuota: g.Quota, CpuPeriod: resources.QuotaPeriod, MemoryLimitInBytes: g.Memory,
 	}
 	return c, nil
+}
+
+// pingGroups is the sysctl that names the groups whose processes may send ICMP
+// echo requests without NET_RAW.
+const pingGroups = "net.ipv4.ping_group_range"
+
+// sysctls are those of the pod's namespaces. Without NET_RAW ping works for
+// every group, unless the pod sets the range itself.
+func (m *Manager) sysctls(pod *corev1.Pod) map[string]string {
+	out := map[string]string{}
+	if m.cfg.Host.PingGroups && !m.cfg.AllowNetRaw && !pod.Spec.HostNetwork {
+		out[pingGroups] = "0 2147483647"
+		if wantsUserNS(pod) {
+			out[pingGroups] = fmt.Sprintf("0 %d", userns.Length-1) // the kernel takes no group that the namespace lacks
+		}
+	}
+	if s := pod.Spec.SecurityContext; s != nil {
+		for _, ctl := range s.Sysctls {
+			out[sysctls.Name(ctl.Name)] = ctl.Value
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
 }
 
 // podLabels are the pod's and those by which we find it again.
@@ -118,8 +144,14 @@ func protocol(p corev1.Protocol) runtimeapi.Protocol {
 }
 
 // namespaces says which of the kernel's namespaces the pod shares with whom.
-func namespaces(pod *corev1.Pod) *runtimeapi.NamespaceOption {
+func (m *Manager) namespaces(pod *corev1.Pod) (*runtimeapi.NamespaceOption, error) {
 	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
+	if wantsUserNS(pod) {
+		var err error
+		if n.UsernsOptions, err = m.cfg.UserNS.Of(pod.UID); err != nil {
+			return nil, err
+		}
+	}
 	if pod.Spec.HostNetwork {
 		n.Network = runtimeapi.NamespaceMode_NODE
 	}
@@ -132,12 +164,12 @@ func namespaces(pod *corev1.Pod) *runtimeapi.NamespaceOption {
 	case pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace:
 		n.Pid = runtimeapi.NamespaceMode_POD
 	}
-	return n
+	return n, nil
 }
 
-func sandboxSecurity(pod *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
+func sandboxSecurity(pod *corev1.Pod, shared *runtimeapi.NamespaceOption) *runtimeapi.LinuxSandboxSecurityContext {
 	s := &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(pod),
+		NamespaceOptions: shared,
 		Privileged:       anyPrivileged(pod),
 		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -23,9 +24,13 @@ func readonlyPaths() []string {
 
 // security is the container's security context over the pod's.
 func (m *Manager) security(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, image string) (*runtimeapi.LinuxContainerSecurityContext, error) {
+	shared, err := m.namespaces(pod)
+	if err != nil {
+		return nil, err
+	}
 	c := effectiveSecurity(pod, spec)
 	s := &runtimeapi.LinuxContainerSecurityContext{
-		NamespaceOptions: namespaces(pod),
+		NamespaceOptions: shared,
 		Privileged:       isTrue(c.Privileged),
 		ReadonlyRootfs:   isTrue(c.ReadOnlyRootFilesystem),
 		NoNewPrivs:       c.AllowPrivilegeEscalation != nil && !*c.AllowPrivilegeEscalation,
@@ -34,15 +39,7 @@ func (m *Manager) security(ctx context.Context, pod *corev1.Pod, spec *corev1.Co
 		SelinuxOptions:   selinux(c.SELinuxOptions),
 		Seccomp:          m.seccomp(c.SeccompProfile, isTrue(c.Privileged)),
 		Apparmor:         apparmor(c.AppArmorProfile),
-	}
-	if c.Capabilities != nil {
-		s.Capabilities = &runtimeapi.Capability{}
-		for _, name := range c.Capabilities.Add {
-			s.Capabilities.AddCapabilities = append(s.Capabilities.AddCapabilities, string(name))
-		}
-		for _, name := range c.Capabilities.Drop {
-			s.Capabilities.DropCapabilities = append(s.Capabilities.DropCapabilities, string(name))
-		}
+		Capabilities:     m.capabilities(c),
 	}
 	if p := pod.Spec.SecurityContext; p != nil {
 		s.SupplementalGroups = groups(p)
@@ -54,6 +51,41 @@ func (m *Manager) security(ctx context.Context, pod *corev1.Pod, spec *corev1.Co
 		s.MaskedPaths, s.ReadonlyPaths = maskedPaths(), readonlyPaths()
 	}
 	return s, m.finishUser(ctx, pod, spec, image, c, s)
+}
+
+// netRaw is the capability to send packets that the kernel has not made. With
+// it a container can forge those of other pods and answer for their addresses.
+const netRaw = "NET_RAW"
+
+// capabilities are those that the container adds to the runtime's and drops
+// from them. NET_RAW is dropped from a container that neither adds it nor is
+// privileged, unless Config.AllowNetRaw says otherwise.
+func (m *Manager) capabilities(c *corev1.SecurityContext) *runtimeapi.Capability {
+	out := &runtimeapi.Capability{}
+	keep := m.cfg.AllowNetRaw || isTrue(c.Privileged)
+	if c.Capabilities != nil {
+		for _, name := range c.Capabilities.Add {
+			out.AddCapabilities = append(out.AddCapabilities, string(name))
+			keep = keep || isNetRaw(name)
+		}
+		for _, name := range c.Capabilities.Drop {
+			out.DropCapabilities = append(out.DropCapabilities, string(name))
+			keep = keep || isNetRaw(name) // it is dropped as it is
+		}
+	}
+	if !keep {
+		out.DropCapabilities = append(out.DropCapabilities, netRaw)
+	}
+	if len(out.AddCapabilities)+len(out.DropCapabilities) == 0 {
+		return nil
+	}
+	return out
+}
+
+// isNetRaw reports whether a capability is NET_RAW or all of them. The runtime
+// ignores case.
+func isNetRaw(name corev1.Capability) bool {
+	return strings.EqualFold(string(name), netRaw) || strings.EqualFold(string(name), "ALL")
 }
 
 // finishUser asks the image for its user where the pod does not say one, and

@@ -48,7 +48,7 @@ func (w *worker) sync(ctx context.Context) {
 	w.publish(false)
 	w.again(w.plan.wake())
 	w.refreshMounts(now)
-	w.measureMounts(now)
+	w.measureStorage(now)
 	w.removeOld()
 	w.expectChange()
 }

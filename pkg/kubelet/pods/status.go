@@ -23,11 +23,14 @@ const (
 	exitCodeUnknown         = 137
 )
 
-// verdict ends a pod from outside its containers: it was refused, or ran too long.
+// verdict ends a pod from outside its containers: it was refused, ran too long
+// or was evicted.
 type verdict struct {
 	phase           corev1.PodPhase
 	reason, message string
-	refused         bool // it never ran here: its containers have no status
+	refused         bool                 // it never ran here: its containers have no status
+	evicted         bool                 // its containers get evictionGrace at most
+	condition       *corev1.PodCondition // goes into the status; nil: none
 }
 
 // view is all that a pod's status is made from.
@@ -75,6 +78,9 @@ func podStatus(v *view) corev1.PodStatus {
 		s.Phase = phase(v.pod, s.InitContainerStatuses, s.ContainerStatuses, v.ended)
 	}
 	setConditions(v, &s)
+	if v.verdict != nil && v.verdict.condition != nil {
+		setCondition(&s, *v.verdict.condition, v.now)
+	}
 	return s
 }
 

@@ -115,6 +115,9 @@ func (w *worker) stopContainers(active []*container) {
 	if w.isRemoved && w.pod.DeletionGracePeriodSeconds == nil && w.pod.Spec.TerminationGracePeriodSeconds == nil {
 		grace = minGrace
 	}
+	if w.verdict != nil && w.verdict.evicted {
+		grace = min(grace, evictionGrace)
+	}
 	for _, c := range active {
 		if cancel := w.jobs[stopKey(c.id)]; cancel != nil {
 			if grace < w.stops[c.id].grace {
@@ -302,6 +305,9 @@ func (w *worker) releaseNode(ctx context.Context, now time.Time) bool {
 	}
 	if err == nil {
 		err = w.m.cfg.Cgroups.Remove(ctx, w.uid)
+	}
+	if err == nil && w.m.cfg.UserNS != nil {
+		err = w.m.cfg.UserNS.Release(w.uid)
 	}
 	if err != nil {
 		if ctx.Err() == nil {

@@ -71,7 +71,7 @@ type worker struct {
 	told        string      // the sandbox whose death is in the events
 	refreshed   time.Time   // when volumes' contents were last brought up to date
 	shown       *corev1.Pod // as it was then
-	measured    time.Time   // when the sizes of volumes were last looked at
+	measured    time.Time   // when its storage was last measured
 	firstSeen   time.Time
 	ranAt       time.Time       // when it was first Running
 	stops       map[string]stop // by container id

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -301,15 +302,15 @@ func merged(base *corev1.Pod, want *corev1.PodStatus) corev1.PodStatus {
 	out.EphemeralContainerStatuses = base.Status.EphemeralContainerStatuses
 	out.Conditions = nil
 	for _, c := range base.Status.Conditions {
-		if mine := condition(want, c.Type); mine != nil && isOurs(c.Type) {
+		if mine := condition(want, c.Type); mine != nil && isOurs(mine) {
 			c = keepTransition(*mine, c)
-		} else if isOurs(c.Type) && c.Type != corev1.PodScheduled {
+		} else if isOurs(&c) && c.Type != corev1.PodScheduled {
 			continue
 		}
 		out.Conditions = append(out.Conditions, c)
 	}
 	for _, c := range want.Conditions {
-		if isOurs(c.Type) && condition(&out, c.Type) == nil {
+		if isOurs(&c) && condition(&out, c.Type) == nil {
 			out.Conditions = append(out.Conditions, c)
 		}
 	}
@@ -333,13 +334,13 @@ func keepTransition(c, has corev1.PodCondition) corev1.PodCondition {
 	return c
 }
 
-func isOurs(t corev1.PodConditionType) bool {
-	for _, o := range ours {
-		if o == t {
-			return true
-		}
+// isOurs reports whether the kubelet writes the condition. DisruptionTarget is
+// the writer's that its reason names.
+func isOurs(c *corev1.PodCondition) bool {
+	if c.Type == corev1.DisruptionTarget {
+		return c.Reason == corev1.PodReasonTerminationByKubelet
 	}
-	return false
+	return slices.Contains(ours, c.Type)
 }
 
 // normalize cuts times to what the wire carries, so that a status equals itself

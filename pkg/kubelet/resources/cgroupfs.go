@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,7 +24,9 @@ type Options struct {
 	Mount   string       // where cgroups are mounted; "": /sys/fs/cgroup
 	Root    string       // the cgroup below which kubepods stands; "": the top
 	Systemd Units        // systemd, when it owns the tree: cgroups are slices; nil: they are directories
-	PodPIDs int64        // processes a pod may have; 0: no bound
+	PIDs    int64        // process ids all pods together may have; 0: no bound
+	PodPIDs int64        // process ids one pod may have; 0: no bound
+	Unbound bool         // kubepods is made but gets no limits: upstream's --enforce-node-allocatable=none
 	Log     *slog.Logger // required
 }
 
@@ -56,7 +59,13 @@ func (f *FS) Unified() bool { return f.unified }
 
 // Prepare makes kubepods and its QoS classes.
 func (f *FS) Prepare(ctx context.Context, allocatable corev1.ResourceList) error {
-	top := Group{Memory: allocatable.Memory().Value()}
+	top := Group{Memory: allocatable.Memory().Value(), PIDs: f.PIDs}
+	if f.Unbound {
+		top = Group{}
+	}
+	if err := f.lookForPIDs(); err != nil {
+		f.warn("pids", "the host has no pids cgroup controller: the number of processes of pods is not bounded", err)
+	}
 	if milli := allocatable.Cpu().MilliValue(); milli > 0 {
 		top.Shares = Shares(milli)
 	}
@@ -82,6 +91,40 @@ func (f *FS) Ensure(ctx context.Context, pod *corev1.Pod) (string, error) {
 // Weigh sets the burstable class's weight.
 func (f *FS) Weigh(ctx context.Context, pods []*corev1.Pod) error {
 	return f.set(ctx, place{rootName, burstable}, Burstable(pods))
+}
+
+// Processes counts the process ids in the pod's cgroup, threads included. It is 0
+// for a pod without one and on a host without the pids controller.
+func (f *FS) Processes(pod *corev1.Pod) int64 {
+	data, err := os.ReadFile(filepath.Join(f.pidsMount(), f.dir(placeOf(pod)), "pids.current"))
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (f *FS) pidsMount() string {
+	if f.unified {
+		return f.Mount
+	}
+	return filepath.Join(f.Mount, "pids")
+}
+
+// lookForPIDs returns an error if the host does not have the pids controller.
+func (f *FS) lookForPIDs() error {
+	if !f.unified {
+		_, err := os.Stat(f.pidsMount())
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(f.Mount, "cgroup.controllers"))
+	if err == nil && !slices.Contains(strings.Fields(string(data)), "pids") {
+		err = errors.New("cgroup.controllers does not name pids")
+	}
+	return err
 }
 
 // Remove ends the pod's cgroup in every hierarchy. Processes still in it are

@@ -18,6 +18,8 @@ type Cgroups interface {
 	Ensure(ctx context.Context, pod *corev1.Pod) (parent string, err error)
 	// Weigh sets the weight of the burstable class by the pods on the node.
 	Weigh(ctx context.Context, pods []*corev1.Pod) error
+	// Processes counts the process ids that a pod has; 0 if that is not known.
+	Processes(pod *corev1.Pod) int64
 	// Remove ends a pod's cgroup, wherever it is. An absent one is fine.
 	Remove(ctx context.Context, uid types.UID) error
 	// Abandoned lists the pods that have a cgroup without any process in it.
@@ -35,6 +37,7 @@ var _ Cgroups = None{}
 func (None) Prepare(context.Context, corev1.ResourceList) error  { return nil }
 func (None) Ensure(context.Context, *corev1.Pod) (string, error) { return "", nil }
 func (None) Weigh(context.Context, []*corev1.Pod) error          { return nil }
+func (None) Processes(*corev1.Pod) int64                         { return 0 }
 func (None) Remove(context.Context, types.UID) error             { return nil }
 func (None) Abandoned() ([]types.UID, error)                     { return nil, nil }
 func (None) Unified() bool                                       { return false }

@@ -85,6 +85,14 @@ func Limits(pod *corev1.Pod) corev1.ResourceList {
 	return out
 }
 
+// StorageLimit is what the pod may take of the node's disk: its containers'
+// limits of ephemeral-storage together, or the largest of its init containers'.
+// A container without a limit adds nothing, as upstream has it. 0: no limit.
+func StorageLimit(pod *corev1.Pod) resource.Quantity {
+	all := total(pod, func(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Limits })
+	return all[corev1.ResourceEphemeralStorage]
+}
+
 func total(pod *corev1.Pod, of func(*corev1.ResourceRequirements) corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i := range pod.Spec.Containers {

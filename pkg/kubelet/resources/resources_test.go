@@ -1,11 +1,13 @@
 package resources
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	systemd "github.com/coreos/go-systemd/v22/dbus"
@@ -289,4 +291,103 @@ func FuzzUID(f *testing.F) {
 			t.Errorf("%q is its own uid", name)
 		}
 	})
+}
+
+func TestPIDsOfKubepodsAndPodsAreBounded(t *testing.T) {
+	full := list("cpu", "1", "memory", "1Gi")
+	for _, c := range []struct {
+		name  string
+		files map[string]string // of the host's hierarchy
+		pids  string            // the directory of the hierarchy with the pids controller
+	}{
+		{"v1", map[string]string{"pids/pids.max": "max", "cpu/cpu.shares": "1024", "memory/tasks": ""}, "pids"},
+		{"v2", map[string]string{"cgroup.controllers": "cpu memory pids", "cgroup.subtree_control": "cpu memory pids"}, ""},
+	} {
+		mount := t.TempDir()
+		for name, text := range c.files {
+			path := filepath.Join(mount, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var log bytes.Buffer
+		f := NewFS(Options{Mount: mount, PIDs: 31129, PodPIDs: 4096, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		p := pod(container(full, full))
+		if err := f.Prepare(t.Context(), list("memory", "1Gi")); err != nil {
+			t.Fatal(err)
+		}
+		parent, err := f.Ensure(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, one := read(t, mount, c.pids, "kubepods/pids.max"), read(t, mount, c.pids, parent, "pids.max"); all != "31129" || one != "4096" {
+			t.Errorf("%s: kubepods may have %s processes, a pod %s", c.name, all, one)
+		}
+		if n := f.Processes(p); n != 0 {
+			t.Errorf("%s: %d processes in a cgroup that does not say", c.name, n)
+		}
+		if err := os.WriteFile(filepath.Join(mount, c.pids, parent, "pids.current"), []byte("17\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if n := f.Processes(p); n != 17 {
+			t.Errorf("%s: %d processes, want 17", c.name, n)
+		}
+		if log.Len() > 0 {
+			t.Errorf("%s: %s", c.name, log.String())
+		}
+	}
+}
+
+func TestAHostWithoutThePIDsControllerIsWarnedAbout(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"v1":      {"cpu/cpu.shares": "1024", "memory/tasks": ""},
+		"v2":      {"cgroup.controllers": "cpu memory", "cgroup.subtree_control": "cpu memory"},
+		"systemd": {"cgroup.controllers": "cpu memory", "cgroup.subtree_control": "cpu memory"},
+	} {
+		mount := t.TempDir()
+		for file, text := range files {
+			path := filepath.Join(mount, file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var log bytes.Buffer
+		o := Options{Mount: mount, PIDs: 1000, PodPIDs: 100, Log: slog.New(slog.NewTextHandler(&log, nil))}
+		if name == "systemd" {
+			o.Systemd = &bus{units: map[string]map[string]any{}}
+		}
+		f := NewFS(o)
+		for range 2 {
+			if err := f.Prepare(t.Context(), nil); err != nil {
+				t.Errorf("%s: %v: such a host still runs pods", name, err)
+			}
+		}
+		if n := strings.Count(log.String(), "the host has no pids cgroup controller"); n != 1 {
+			t.Errorf("%s: warned %d times:\n%s", name, n, log.String())
+		}
+	}
+}
+
+func TestUnenforcedAllocatableLeavesKubepodsUnlimited(t *testing.T) {
+	b := &bus{units: map[string]map[string]any{}}
+	f := NewFS(Options{Mount: t.TempDir(), Systemd: b, PIDs: 1000, PodPIDs: 100, Unbound: true, Log: slog.New(slog.DiscardHandler)})
+	if err := f.Prepare(t.Context(), list("cpu", "2", "memory", "1Gi")); err != nil {
+		t.Fatal(err)
+	}
+	if u := b.units["kubepods.slice"]; u["TasksMax"] != nil || u["MemoryLimit"] != nil {
+		t.Errorf("kubepods has %v", u)
+	}
+	f.Unbound = false
+	if err := f.Prepare(t.Context(), list("cpu", "2", "memory", "1Gi")); err != nil {
+		t.Fatal(err)
+	}
+	if u := b.units["kubepods.slice"]; u["TasksMax"] != uint64(1000) || u["MemoryLimit"] != uint64(1<<30) {
+		t.Errorf("kubepods has %v", u)
+	}
+	if _, err := f.Ensure(t.Context(), pod(container(nil, nil))); err != nil {
+		t.Fatal(err)
+	}
+	if u := b.units["kubepods-besteffort-podu_1.slice"]; u["TasksMax"] != uint64(100) {
+		t.Errorf("the pod has %v", u)
+	}
 }

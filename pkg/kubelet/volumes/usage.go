@@ -9,46 +9,45 @@ import (
 	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Limited tells whether the pod has volumes whose size must be watched: empty
-// directories on disk with a limit. One in memory cannot outgrow its own.
-func Limited(pod *corev1.Pod) bool {
-	for i := range pod.Spec.Volumes {
-		if limitedOnDisk(&pod.Spec.Volumes[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-func limitedOnDisk(v *corev1.Volume) bool {
+// SizeLimit is the size that the kubelet must hold the volume to: that of an
+// emptyDir on disk. The kernel holds one in memory to its own. nil: no limit.
+func SizeLimit(v *corev1.Volume) *resource.Quantity {
 	e := v.EmptyDir
-	return e != nil && e.Medium == corev1.StorageMediumDefault && e.SizeLimit != nil && e.SizeLimit.Sign() > 0
+	if e == nil || e.Medium != corev1.StorageMediumDefault || e.SizeLimit == nil || e.SizeLimit.Sign() <= 0 {
+		return nil
+	}
+	return e.SizeLimit
 }
 
-// Overfull measures the pod's limited volumes. If one has outgrown its limit,
-// the pod is to be evicted with this message; "" means that all is well.
-func (m *Manager) Overfull(ctx context.Context, pod *corev1.Pod) (message string, err error) {
+// Usage measures the bytes that the pod's emptyDir and configMap volumes take
+// on the node's disk, by the volume's name. A volume in memory is left out.
+func (m *Manager) Usage(ctx context.Context, pod *corev1.Pod) (map[string]int64, error) {
+	out := map[string]int64{}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if !limitedOnDisk(v) {
+		plugin := pluginConfigMap
+		switch {
+		case v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault:
+			plugin = pluginEmptyDir
+		case v.ConfigMap == nil:
 			continue
 		}
-		used, err := usage(ctx, m.volumeDir(pod.UID, pluginEmptyDir, v.Name))
+		used, err := DiskUsage(ctx, m.volumeDir(pod.UID, plugin, v.Name))
 		if err != nil {
-			return "", fmt.Errorf("measure volume %q: %w", v.Name, err)
+			return nil, fmt.Errorf("measure volume %q: %w", v.Name, err)
 		}
-		if limit := v.EmptyDir.SizeLimit; used > limit.Value() {
-			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String()), nil
-		}
+		out[v.Name] = used
 	}
-	return "", nil
+	return out, nil
 }
 
-// usage is the space a directory takes on its disk. What other links share is
-// counted once. It cannot be led out of the directory.
-func usage(ctx context.Context, dir string) (int64, error) {
+// DiskUsage is the number of bytes that a directory takes on its disk; 0 if it
+// does not exist. What several links share counts once. The walk cannot be led
+// out of the directory.
+func DiskUsage(ctx context.Context, dir string) (int64, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil // not set up

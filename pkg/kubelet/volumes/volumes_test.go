@@ -657,17 +657,17 @@ func describe(t *testing.T, path string) string {
 	return fmt.Sprintf("%v %d:%d", info.Mode(), uid, gid)
 }
 
-func TestOverfullVolumes(t *testing.T) {
+func TestUsageOfVolumesOnDisk(t *testing.T) {
 	n := newNode(t)
-	limit := func(medium corev1.StorageMedium) corev1.VolumeSource {
+	empty := func(medium corev1.StorageMedium) corev1.VolumeSource {
 		return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium, SizeLimit: ptr(resource.MustParse("1Mi"))}}
 	}
-	if volumes.Limited(pod(limit(corev1.StorageMediumMemory), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})) {
-		t.Error("the kernel holds the limit of a volume in memory")
+	p := pod(empty(""), empty(corev1.StorageMediumMemory))
+	if volumes.SizeLimit(&p.Spec.Volumes[1]) != nil {
+		t.Error("the kernel holds a volume in memory to its limit")
 	}
-	p := pod(limit(""))
-	if !volumes.Limited(p) {
-		t.Error("a limit on disk is to be watched")
+	if limit := volumes.SizeLimit(&p.Spec.Volumes[0]); limit == nil || limit.String() != "1Mi" {
+		t.Errorf("the limit on disk is %v", limit)
 	}
 	got, err := n.SetUp(t.Context(), p)
 	if err != nil {
@@ -675,21 +675,22 @@ func TestOverfullVolumes(t *testing.T) {
 	}
 	dir := got["v0"].HostPath
 	write := func(name string, size int) { os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o600) }
-	check := func(reason, want string) {
+	check := func(reason string, low, high int64) {
 		t.Helper()
-		if text, err := n.Overfull(t.Context(), p); err != nil || text != want {
-			t.Errorf("%s: %q, %v", reason, text, err)
+		used, err := n.Usage(t.Context(), p)
+		if _, memory := used["v1"]; err != nil || memory || used["v0"] < low || used["v0"] > high {
+			t.Errorf("%s: %v, %v; want v0 between %d and %d", reason, used, err, low, high)
 		}
 	}
 	write("a", 700<<10)
 	os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "again"))
 	os.Symlink("/", filepath.Join(dir, "everything"))
-	check("links take no space", "")
+	check("links take no space", 700<<10, 800<<10)
 	write("b", 700<<10)
-	check("too much", `Usage of EmptyDir volume "v0" exceeds the limit "1Mi". `)
+	check("two files", 1400<<10, 1500<<10)
 	os.Remove(filepath.Join(dir, "b"))
 	f, _ := os.Create(filepath.Join(dir, "sparse"))
 	f.Truncate(1 << 30)
 	f.Close()
-	check("holes take no space", "")
+	check("holes take no space", 700<<10, 800<<10)
 }

@@ -83,6 +83,23 @@ func TestSecurityContext(t *testing.T) {
 	}
 }
 
+func TestHostUsers(t *testing.T) {
+	const rest = "containers: [{name: c, image: i, securityContext: {procMount: Unmasked}}]"
+	if got := texts(podspec.Validate(specOf(t, "hostUsers: false\n"+rest), field.NewPath("spec"))); len(got) != 0 {
+		t.Errorf("a pod with a user namespace, /proc unmasked: %q", got)
+	}
+	if got := podspec.Refuse(specOf(t, "hostUsers: false\n"+rest), field.NewPath("spec")); len(got) != 0 {
+		t.Errorf("a pod with a user namespace is refused: %v", got)
+	}
+	got := texts(podspec.Validate(specOf(t, "hostUsers: false\nhostNetwork: true\nhostPID: true\nhostIPC: true\n"+rest), field.NewPath("spec")))
+	want := []string{
+		"spec.hostNetwork: Forbidden: when `hostUsers` is false", "spec.HostPID: Forbidden: when `hostUsers` is false", "spec.HostIPC: Forbidden: when `hostUsers` is false",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("with the host's namespaces (-want +got):\n%s", diff)
+	}
+}
+
 func TestAppArmorAnnotations(t *testing.T) {
 	const deprecated = `metadata.annotations[` + appArmorKey + `c]: deprecated since v1.30; use the "appArmorProfile" field instead`
 	for name, tc := range map[string]struct {

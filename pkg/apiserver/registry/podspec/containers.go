@@ -59,7 +59,7 @@ func (cc *containerCheck) container(c *corev1.Container, path *field.Path) field
 	errs = append(errs, validateEnvFrom(c.EnvFrom, path.Child("envFrom"))...)
 	errs = append(errs, cc.mounts(c, path.Child("volumeMounts"))...)
 	errs = append(errs, validateResources(&c.Resources, path.Child("resources"))...)
-	errs = append(errs, validateSecurity(c.SecurityContext, path.Child("securityContext"))...)
+	errs = append(errs, validateSecurity(c.SecurityContext, cc.spec, path.Child("securityContext"))...)
 	for i, p := range c.ResizePolicy {
 		at := path.Child("resizePolicy").Index(i)
 		errs = append(errs, oneOf(p.ResourceName, at.Child("resourceName"), corev1.ResourceCPU, corev1.ResourceMemory)...)

@@ -57,7 +57,6 @@ func Refuse(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	r.when(len(spec.ResourceClaims) > 0, path.Child("resourceClaims"))
 	r.when(spec.Resources != nil, path.Child("resources"))
 	r.when(spec.HostnameOverride != nil, path.Child("hostnameOverride"))
-	r.when(spec.HostUsers != nil && !*spec.HostUsers, path.Child("hostUsers"))
 	if _, ok := Priority(spec.PriorityClassName); !ok {
 		r.errs = append(r.errs, field.Forbidden(path.Child("priorityClassName"),
 			fmt.Sprintf("no PriorityClass with name %v was found: Podium knows only %s and %s", spec.PriorityClassName, SystemClusterCritical, SystemNodeCritical)))

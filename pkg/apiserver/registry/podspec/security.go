@@ -39,7 +39,7 @@ func validateID(id *int64, check func(int64) []string, path *field.Path) field.E
 	return invalid(check(*id), path, *id)
 }
 
-func validateSecurity(s *corev1.SecurityContext, path *field.Path) field.ErrorList {
+func validateSecurity(s *corev1.SecurityContext, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if s == nil {
 		return nil
 	}
@@ -48,7 +48,7 @@ func validateSecurity(s *corev1.SecurityContext, path *field.Path) field.ErrorLi
 	errs = append(errs, validateID(s.RunAsGroup, validation.IsValidGroupID, path.Child("runAsGroup"))...)
 	errs = append(errs, validateSeccomp(s.SeccompProfile, path.Child("seccompProfile"))...)
 	errs = append(errs, validateAppArmor(s.AppArmorProfile, path.Child("appArmorProfile"))...)
-	errs = append(errs, validateProcMount(s.ProcMount, path.Child("procMount"))...)
+	errs = append(errs, validateProcMount(s.ProcMount, spec, path.Child("procMount"))...)
 	if s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
 		return errs
 	}
@@ -61,9 +61,31 @@ func validateSecurity(s *corev1.SecurityContext, path *field.Path) field.ErrorLi
 	return errs
 }
 
-// validateProcMount: an unmasked /proc is only for pods in a user namespace of
-// their own, which no pod here is in.
-func validateProcMount(p *corev1.ProcMountType, path *field.Path) field.ErrorList {
+// ownUsers reports whether the pod is to have a user namespace.
+func ownUsers(spec *corev1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }
+
+// validateHostUsers allows a pod with a user namespace no other namespace of
+// the host. The paths and texts are upstream's.
+func validateHostUsers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	if !ownUsers(spec) {
+		return nil
+	}
+	const detail = "when `hostUsers` is false"
+	var errs field.ErrorList
+	if spec.HostNetwork {
+		errs = append(errs, field.Forbidden(path.Child("hostNetwork"), detail))
+	}
+	if spec.HostPID {
+		errs = append(errs, field.Forbidden(path.Child("HostPID"), detail))
+	}
+	if spec.HostIPC {
+		errs = append(errs, field.Forbidden(path.Child("HostIPC"), detail))
+	}
+	return errs
+}
+
+// validateProcMount allows an unmasked /proc only to a pod with a user namespace.
+func validateProcMount(p *corev1.ProcMountType, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
@@ -71,6 +93,9 @@ func validateProcMount(p *corev1.ProcMountType, path *field.Path) field.ErrorLis
 	case corev1.DefaultProcMount:
 		return nil
 	case corev1.UnmaskedProcMount:
+		if ownUsers(spec) {
+			return nil
+		}
 		return field.ErrorList{field.Invalid(path, *p, "`hostUsers` must be false to use `Unmasked`")}
 	}
 	return field.ErrorList{field.NotSupported(path, *p, []corev1.ProcMountType{corev1.DefaultProcMount, corev1.UnmaskedProcMount})}

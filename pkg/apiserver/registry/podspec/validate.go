@@ -91,7 +91,7 @@ func validateHost(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if spec.HostPID && share != nil && *share {
 		errs = append(errs, field.Invalid(path.Child("securityContext", "shareProcessNamespace"), *share, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
-	return errs
+	return append(errs, validateHostUsers(spec, path)...)
 }
 
 // What a resolver takes: resolv.conf(5), and upstream's KEP-2595 for the searches.

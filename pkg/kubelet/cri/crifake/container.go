@@ -23,6 +23,7 @@ type container struct {
 	exitCode                 int32
 	reason, message          string
 	script                   Behaviour
+	written                  uint64 // bytes in its writable layer
 	end                      *time.Timer
 	gone                     chan struct{} // closed when it has exited
 }
@@ -251,6 +252,27 @@ func (r *Runtime) ContainerStatus(ctx context.Context, in *runtimeapi.ContainerS
 		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find container %q: not found", in.ContainerId)
 	}
 	return &runtimeapi.ContainerStatusResponse{Status: c.status()}, nil
+}
+
+// ListContainerStats is CRI's. The fake knows the sizes of writable layers only.
+func (r *Runtime) ListContainerStats(ctx context.Context, in *runtimeapi.ListContainerStatsRequest, _ ...grpc.CallOption) (*runtimeapi.ListContainerStatsResponse, error) {
+	if err := r.begin(ctx, "ListContainerStats", ""); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := &runtimeapi.ListContainerStatsResponse{}
+	f := in.GetFilter()
+	for _, c := range sorted(r.containers) {
+		if f.GetId() != "" && f.Id != c.id || f.GetPodSandboxId() != "" && f.PodSandboxId != c.sandbox.id || !subset(f.GetLabelSelector(), c.config.Labels) {
+			continue
+		}
+		out.Stats = append(out.Stats, &runtimeapi.ContainerStats{
+			Attributes:    &runtimeapi.ContainerAttributes{Id: c.id, Metadata: c.config.Metadata, Labels: c.config.Labels, Annotations: c.config.Annotations},
+			WritableLayer: &runtimeapi.FilesystemUsage{Timestamp: time.Now().UnixNano(), UsedBytes: &runtimeapi.UInt64Value{Value: c.written}},
+		})
+	}
+	return out, nil
 }
 
 // ReopenContainerLog is CRI's.

@@ -36,6 +36,8 @@ type Config struct {
 	NoEvents bool
 	// NetworkDown is the runtime's NetworkReady condition, turned round.
 	NetworkDown bool
+	// UserNamespaces has Status report that the default handler supports them.
+	UserNamespaces bool
 	// CgroupDriver is what RuntimeConfig answers; nil: unimplemented.
 	CgroupDriver *runtimeapi.CgroupDriver
 }
@@ -150,6 +152,16 @@ func (r *Runtime) Containers() []Container {
 	return out
 }
 
+// Sandbox is what a sandbox was made with; nil if there is none by this id.
+func (r *Runtime) Sandbox(id string) *runtimeapi.PodSandboxConfig {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.sandboxes[id]; s != nil {
+		return s.config
+	}
+	return nil
+}
+
 // Sandboxes counts what exists.
 func (r *Runtime) Sandboxes() int {
 	r.mu.Lock()
@@ -177,6 +189,15 @@ func (r *Runtime) Kill(id string, exitCode int32) {
 	defer r.mu.Unlock()
 	if c := r.containers[id]; c != nil {
 		r.exitLocked(c, exitCode)
+	}
+}
+
+// Write sets the size of a container's writable layer.
+func (r *Runtime) Write(id string, bytes uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.containers[id]; c != nil {
+		c.written = bytes
 	}
 }
 
@@ -252,9 +273,13 @@ func (r *Runtime) Status(ctx context.Context, _ *runtimeapi.StatusRequest, _ ...
 	if r.cfg.NetworkDown {
 		network.Reason, network.Message = "NetworkPluginNotReady", "cni plugin not initialized"
 	}
-	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+	res := &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, network,
-	}}}, nil
+	}}}
+	if r.cfg.UserNamespaces {
+		res.RuntimeHandlers = []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true}}}
+	}
+	return res, nil
 }
 
 // SetNetworkReady turns the network condition.

@@ -1,0 +1,95 @@
+package pods
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"podium/pkg/kubelet/pids"
+)
+
+// PIDs measures the process ids of the node.
+type PIDs interface {
+	// Measure returns the usage, the eviction threshold, and whether it is met.
+	Measure() (u pids.Usage, threshold int64, met bool)
+	// Pressure is the node's condition PIDPressure.
+	Pressure() bool
+}
+
+// relievePIDs evicts one pod in each measurePeriod while the node has too few
+// process ids left, until ctx ends.
+func (m *Manager) relievePIDs(ctx context.Context) {
+	if m.cfg.PIDs == nil {
+		return
+	}
+	for sleep(ctx, measurePeriod, nil) {
+		u, threshold, met := m.cfg.PIDs.Measure()
+		if !met {
+			continue
+		}
+		w := m.worstByPIDs()
+		if w == nil {
+			m.cfg.Log.Warn("too few process ids are available and no pod can be evicted", "available", u.Available(), "threshold", threshold)
+			continue
+		}
+		e := lowOnPIDs(u, threshold)
+		w.post(func() { w.evict(e) })
+	}
+}
+
+// lowOnPIDs is the eviction of a pod by the signal pid.available; upstream's
+// messages.
+func lowOnPIDs(u pids.Usage, threshold int64) eviction {
+	message := fmt.Sprintf("The node was low on resource: pids. Threshold quantity: %v, available: %v. ",
+		resource.NewQuantity(threshold, resource.DecimalSI), resource.NewQuantity(u.Available(), resource.DecimalSI))
+	return eviction{signal: pids.Signal, message: message, condition: &corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: message,
+	}}
+}
+
+// worstByPIDs is the pod to evict first: of the least priority the one with the
+// most process ids. It returns nil if there is none that may be evicted.
+func (m *Manager) worstByPIDs() *worker {
+	type candidate struct {
+		w               *worker
+		priority, count int64
+	}
+	m.mu.Lock()
+	workers := slices.Collect(maps.Values(m.workers))
+	m.mu.Unlock()
+	var all []candidate
+	for _, w := range workers {
+		w.mu.Lock()
+		pod := w.desired
+		w.mu.Unlock()
+		count := m.cfg.Cgroups.Processes(pod)
+		if count == 0 || critical(pod) || finalPhase(pod.Status.Phase) {
+			continue
+		}
+		c := candidate{w: w, count: count}
+		if pod.Spec.Priority != nil {
+			c.priority = int64(*pod.Spec.Priority)
+		}
+		all = append(all, c)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return slices.MinFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(b.count, a.count))
+	}).w
+}
+
+// refusePIDs refuses a pod that is new to a node under PIDPressure, as
+// upstream: all but critical pods.
+func (m *Manager) refusePIDs(pod *corev1.Pod) *refusal {
+	if m.cfg.PIDs == nil || critical(pod) || !m.cfg.PIDs.Pressure() {
+		return nil
+	}
+	return &refusal{reasonEvicted, fmt.Sprintf("The node had condition: %v. ", []corev1.NodeConditionType{corev1.NodePIDPressure})}
+}
