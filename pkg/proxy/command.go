@@ -110,7 +110,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.podNetwork, "pod-network", networkRoutes, "how pods reach those of other nodes: routes, where the nodes share a link; vxlan, across routers; cloud leaves the way to cloud-controller-manager (--configure-cloud-routes); none leaves the pods' network to an add-on")
 	f.StringVar(&o.cniDataDir, "cni-data-dir", podnetwork.DefaultDataDir, "folder where the host-local plugin notes which addresses are taken")
 	f.StringVar(&o.cniConfDir, "cni-conf-dir", podnetwork.DefaultConfDir, "folder that the container runtime reads CNI configurations from")
-	f.StringVar(&o.bridge, "bridge-name", podnetwork.DefaultBridge, "name of the pods' bridge")
+	f.StringVar(&o.bridge, "bridge-name", podnetwork.DefaultName, "name of the CNI network, and of the bridge that earlier versions gave it")
 	f.IntVar(&o.podMTU, "pod-mtu", 0, "MTU of pods (default: what fits the way to the other nodes)")
 }
 
@@ -230,7 +230,7 @@ func (o *options) daemon(log *slog.Logger) (Daemon, error) {
 		}
 		d.PodNetwork = &podnetwork.Config{
 			Node: node, Client: c, Events: d.Events, Log: log, Host: machine,
-			ConfDir: o.cniConfDir, DataDir: o.cniDataDir, Bridge: o.bridge, MTU: o.podMTU, ClusterCIDR: rules.ClusterCIDR,
+			ConfDir: o.cniConfDir, DataDir: o.cniDataDir, Name: o.bridge, MTU: o.podMTU, ClusterCIDR: rules.ClusterCIDR,
 			Tunnel: o.podNetwork == networkVXLAN, Routed: o.podNetwork == networkCloud,
 		}
 	}
