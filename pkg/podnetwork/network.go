@@ -81,8 +81,12 @@ const (
 	DefaultDataDir = "/var/lib/cni/networks"
 	DefaultName    = "podium0"
 
-	resync       = 30 * time.Second
-	cidrPatience = 10 * time.Second // how long a new node may be without a range
+	// PodLinks matches, in rules, the names that the ptp plugin gives to the
+	// node's ends of pods' links.
+	PodLinks = "veth+"
+
+	resync   = 30 * time.Second
+	patience = 10 * time.Second // how long a new node may be without a range or an address
 )
 
 // Network is the pod network of one node.
@@ -181,6 +185,10 @@ func (n *Network) reconcile() error {
 		troubles = append(troubles, *bad)
 	}
 	address := internalIP(self, own.Addr())
+	if !address.IsValid() && isNew(self) {
+		n.cfg.Log.Info("waiting for this node's address", "node", n.cfg.Node)
+		return nil
+	}
 	errs := []error{n.local(own, address)}
 	switch {
 	case n.cfg.Tunnel:
@@ -284,12 +292,16 @@ func (n *Network) routes(want []Route) error {
 	return errors.Join(errs...)
 }
 
+// isNew says that a node's range and address may still be on the way.
+func isNew(n *corev1.Node) bool { return time.Since(n.CreationTimestamp.Time) < patience }
+
 // report tells each trouble once, until it changes or goes.
 func (n *Network) report(troubles []trouble) {
 	now := map[string]string{}
 	for _, t := range troubles {
-		if t.reason == reasonNoCIDR && time.Since(t.node.CreationTimestamp.Time) < cidrPatience {
-			continue // its range is on the way; there will be another look
+		if (t.reason == reasonNoCIDR || t.reason == reasonNoAddress) && isNew(t.node) {
+			n.cfg.Log.Debug("waiting for a new node", "node", t.node.Name, "reason", t.reason)
+			continue // what is missing is on the way; there will be another look
 		}
 		now[t.node.Name] = t.message
 		if n.reported[t.node.Name] == t.message {

@@ -400,3 +400,54 @@ func TestNodesAreFollowedAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A node that has just been registered may be without an address for a while:
+// that is no error, here or on the other nodes. After that it is one.
+func TestNewNodeWithoutAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := clienttest.New().Client(t)
+		nodes := client.For[*corev1.Node](api)
+		m := &machine{files: map[string]string{}, sysctls: map[string]string{}, changed: make(chan struct{})}
+		var log bytes.Buffer
+		n := New(Config{
+			Node: "a", Client: api, Host: m, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			SetRules: func(rules.Fragment) {},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- n.Run(ctx) }()
+		for _, fresh := range []*corev1.Node{node("a", "10.244.0.0/24", ""), node("b", "10.244.1.0/24", "")} {
+			fresh.CreationTimestamp = metav1.Now()
+			if _, err := nodes.Create(ctx, fresh); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(m.files) > 0 {
+			t.Error("the CNI configuration is there before the MTU is known")
+		}
+		self, err := nodes.Get(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		self.Status.Addresses[0].Address = "192.0.2.1"
+		if _, err := nodes.UpdateStatus(ctx, self); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(m.files) != 1 || log.Len() > 0 {
+			t.Errorf("with an address: %d files, and a log of\n%s", len(m.files), &log)
+		}
+		time.Sleep(2 * resync)
+		synctest.Wait()
+		if told := strings.Count(log.String(), reasonNoAddress); told != 1 {
+			t.Errorf("that b has no address was told %d times:\n%s", told, &log)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
