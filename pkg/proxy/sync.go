@@ -129,6 +129,7 @@ func (p *Proxy) replanAll() []name {
 		Family:        o.Family(),
 		MasqueradeAll: o.MasqueradeAll, NodePortAddresses: o.NodePortAddresses,
 		LocalhostNodePorts: o.LocalhostNodePorts, Kernel: p.features,
+		PodLinks: o.PodLinks, Metadata: o.ClosedMetadata,
 	}
 	p.planner.PodTraffic, p.planner.NotPodTraffic = o.podTraffic(placeOf(node, o.Family()).podCIDR)
 	first, last := p.planner.Base()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,8 +14,8 @@ import (
 )
 
 // Rolling updates in a range so small that new pods get the addresses of
-// deleted ones lose no request: whoever talked to the deleted pod reaches the
-// new one at once.
+// deleted ones lose no request, and a pod that talked to the deleted pod reaches
+// the new one at its address at once.
 func TestReusedAddresses(t *testing.T) {
 	s := newSpace(t)
 	s.apply(webOf(3) + "\n---\n" + box("client", "sleep 3600"))
@@ -22,6 +23,8 @@ func TestReusedAddresses(t *testing.T) {
 	s.rolledOut("web")
 	reserve(t, from.Spec.NodeName, 3)
 	fromNode(t, false).answers(t, s.url("web"), 3)
+	direct := fromPod(t, from, false)
+	direct.http.Timeout = 3 * time.Second // less than a stale neighbour entry lives, far more than an answer takes
 	all := startLoads(t, s.url("web"), from)
 	all.more(t, 20)
 
@@ -32,6 +35,9 @@ func TestReusedAddresses(t *testing.T) {
 				used[p.Status.PodIP] = map[string]bool{}
 			}
 			used[p.Status.PodIP][p.Name] = true
+			if name, err := direct.get("http://" + p.Status.PodIP + ":8080/"); name != p.Name {
+				t.Errorf("at %s, the address of %d pods so far, pod %q answers instead of %s: %v", p.Status.PodIP, len(used[p.Status.PodIP]), name, p.Name, err)
+			}
 		}
 		s.patch("web", fmt.Sprintf(`{"spec":{"strategy":{"rollingUpdate":{"maxUnavailable":0,"maxSurge":1}},"template":{"metadata":{"annotations":{"turn":"%d"}}}}}`, turn))
 		s.rolledOut("web")
