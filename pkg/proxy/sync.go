@@ -150,7 +150,9 @@ func (p *Proxy) replanAll() []name {
 
 func (p *Proxy) self() services.Node {
 	node, _ := p.currentNode()
-	return services.Node{Name: p.cfg.Node, Zone: placeOf(node, p.cfg.Rules.Family()).zone, Family: p.cfg.Rules.Family()}
+	return services.Node{
+		Name: p.cfg.Node, Zone: placeOf(node, p.cfg.Rules.Family()).zone, Family: p.cfg.Rules.Family(), Captured: p.captured,
+	}
 }
 
 // plan makes the rules of one Service anew, from what the informers hold now.
