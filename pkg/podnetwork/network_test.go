@@ -401,6 +401,31 @@ func TestNodesAreFollowedAtOnce(t *testing.T) {
 	})
 }
 
+// journal is a log that is read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// written is how many files there are.
+func (m *machine) written() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.files)
+}
+
 // A node that has just been registered may be without an address for a while:
 // that is no error, here or on the other nodes. After that it is one.
 func TestNewNodeWithoutAddress(t *testing.T) {
@@ -408,9 +433,9 @@ func TestNewNodeWithoutAddress(t *testing.T) {
 		api := clienttest.New().Client(t)
 		nodes := client.For[*corev1.Node](api)
 		m := &machine{files: map[string]string{}, sysctls: map[string]string{}, changed: make(chan struct{})}
-		var log bytes.Buffer
+		log := &journal{}
 		n := New(Config{
-			Node: "a", Client: api, Host: m, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			Node: "a", Client: api, Host: m, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			SetRules: func(rules.Fragment) {},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -424,7 +449,7 @@ func TestNewNodeWithoutAddress(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(m.files) > 0 {
+		if m.written() > 0 {
 			t.Error("the CNI configuration is there before the MTU is known")
 		}
 		self, err := nodes.Get(ctx, "a")
@@ -437,13 +462,13 @@ func TestNewNodeWithoutAddress(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(m.files) != 1 || log.Len() > 0 {
-			t.Errorf("with an address: %d files, and a log of\n%s", len(m.files), &log)
+		if m.written() != 1 || log.String() != "" {
+			t.Errorf("with an address: %d files, and a log of\n%s", m.written(), log)
 		}
 		time.Sleep(2 * resync)
 		synctest.Wait()
 		if told := strings.Count(log.String(), reasonNoAddress); told != 1 {
-			t.Errorf("that b has no address was told %d times:\n%s", told, &log)
+			t.Errorf("that b has no address was told %d times:\n%s", told, log)
 		}
 		cancel()
 		if err := <-done; err != nil {
