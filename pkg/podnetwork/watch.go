@@ -40,9 +40,9 @@ func (m Machine) Watch(ctx context.Context) (<-chan struct{}, error) {
 				if !open {
 					links = nil
 				}
-				changed := open && l.Family == unix.AF_UNSPEC // AF_BRIDGE: of a bridge's port
-				ours = changed && l.Link.Type() != "veth"
-				if changed && !ours && l.Header.Type == unix.RTM_NEWLINK {
+				link := open && l.Family == unix.AF_UNSPEC // AF_BRIDGE: of a bridge's port
+				ours = link && l.Link.Type() != "veth"
+				if link && !ours && l.Header.Type == unix.RTM_NEWLINK {
 					m.trustAddresses(l.Attrs().Name)
 				}
 			}
