@@ -282,11 +282,11 @@ func (n *Network) routes(want []Route) error {
 	var errs []error
 	add, remove := diff(have, want)
 	for _, r := range remove {
-		n.cfg.Log.Info("route removed", "pods", r.Pods, "via", r.Via)
+		n.cfg.Log.Info("route removed", "pods", r.Pods, "via", r.via())
 		errs = append(errs, n.cfg.Host.RemoveRoute(r))
 	}
 	for _, r := range add {
-		n.cfg.Log.Info("route added", "pods", r.Pods, "via", r.Via)
+		n.cfg.Log.Info("route added", "pods", r.Pods, "via", r.via())
 		errs = append(errs, n.cfg.Host.AddRoute(r))
 	}
 	return errors.Join(errs...)

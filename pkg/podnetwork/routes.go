@@ -15,6 +15,14 @@ type Route struct {
 	Tunnel bool
 }
 
+// via is for logs.
+func (r Route) via() string {
+	if !r.Via.IsValid() {
+		return "this node"
+	}
+	return r.Via.String()
+}
+
 func compareRoutes(a, b Route) int {
 	return cmp.Or(a.Pods.Addr().Compare(b.Pods.Addr()), cmp.Compare(a.Pods.Bits(), b.Pods.Bits()), a.Via.Compare(b.Via))
 }

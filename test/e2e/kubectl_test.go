@@ -293,7 +293,7 @@ func (k *kubectl) paused() {
 	if now := k.run("get", "replicasets", "-l", "app=web", "-o", "name"); now == sets {
 		k.t.Error("after the rollout was resumed there is no new replica set")
 	}
-	k.says("paused", "get", "pods", "-l", "app=web", "-o", `jsonpath={.items[0].spec.containers[0].env[?(@.name=="TURN")].value}`)
+	k.says("value: paused", "get", "pods", "-l", "app=web", "-o", "yaml")
 }
 
 func (k *kubectl) metadata() {
