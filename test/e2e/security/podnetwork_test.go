@@ -25,7 +25,7 @@ func TestPodSendsFromItsOwnAddressOnly(t *testing.T) {
 	forger := networkPod(t, ns, "forger", "NET_ADMIN", "NET_RAW")
 	other := networkPod(t, ns, "other")
 	run := func(words ...string) string {
-		out, err := inPod(t, ns, forger.Name, words...)
+		out, err := inNetworkPod(t, ns, forger.Name, words...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func dropped(t *testing.T) int {
 func TestMetadataAddressIsClosedToPods(t *testing.T) {
 	ns := space(t)
 	pod := networkPod(t, ns, "tenant")
-	out, err := inPod(t, ns, pod.Name, "wget", "-T", "5", "-O", "-", "http://169.254.169.254/latest/meta-data/")
+	out, err := inNetworkPod(t, ns, pod.Name, "wget", "-T", "5", "-O", "-", "http://169.254.169.254/latest/meta-data/")
 	if err == nil || !strings.Contains(err.Error()+out, "refused") {
 		t.Errorf("the metadata address: %q, %v: want it refused", out, err)
 	}
@@ -94,8 +94,8 @@ func networkPod(t *testing.T, ns, name string, capabilities ...corev1.Capability
 	return pod
 }
 
-// inPod runs a command in a pod by the podium command.
-func inPod(t *testing.T, ns, pod string, command ...string) (string, error) {
+// inNetworkPod runs a command in a pod by the podium command.
+func inNetworkPod(t *testing.T, ns, pod string, command ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
