@@ -17,14 +17,11 @@ type conflist struct {
 	Plugins    []any  `json:"plugins"`
 }
 
-type bridgePlugin struct {
-	Type        string    `json:"type"`
-	Bridge      string    `json:"bridge"`
-	IsGateway   bool      `json:"isGateway"`
-	IPMasq      bool      `json:"ipMasq"`
-	HairpinMode bool      `json:"hairpinMode"`
-	MTU         int       `json:"mtu,omitempty"`
-	IPAM        hostLocal `json:"ipam"`
+type ptpPlugin struct {
+	Type   string    `json:"type"`
+	IPMasq bool      `json:"ipMasq"`
+	MTU    int       `json:"mtu,omitempty"`
+	IPAM   hostLocal `json:"ipam"`
 }
 
 type hostLocal struct {
@@ -47,8 +44,12 @@ type portmapPlugin struct {
 	Capabilities map[string]bool `json:"capabilities"`
 }
 
-// conflist is the configuration for this node's pods. Masquerading is not the
-// plugins' work: one rule of ours serves all pods.
+// conflist is the configuration for this node's pods. The ptp plugin gives each
+// pod a link of its own to the node and a route to its address. Pods share no
+// link, so no neighbour table keeps the hardware address of a deleted pod for
+// the next pod with the same address, no pod can answer ARP or NDP for another,
+// and every packet of a pod passes the node's routes and rules. Masquerading is
+// not the plugins' work: one rule of ours serves all pods.
 func (c *Config) conflist(podCIDR netip.Prefix, mtu int) ([]byte, error) {
 	everywhere := "0.0.0.0/0"
 	if podCIDR.Addr().Is6() {
@@ -56,10 +57,10 @@ func (c *Config) conflist(podCIDR netip.Prefix, mtu int) ([]byte, error) {
 	}
 	data, err := json.MarshalIndent(conflist{
 		CNIVersion: "0.4.0",
-		Name:       c.Bridge, // host-local keeps its addresses under this name
+		Name:       c.Name, // host-local keeps its addresses under this name
 		Plugins: []any{
-			bridgePlugin{
-				Type: "bridge", Bridge: c.Bridge, IsGateway: true, HairpinMode: true, MTU: mtu,
+			ptpPlugin{
+				Type: "ptp", MTU: mtu,
 				IPAM: hostLocal{Type: "host-local", DataDir: c.DataDir, Ranges: [][]block{{{podCIDR.Masked().String()}}}, Routes: []route{{everywhere}}},
 			},
 			portmapPlugin{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}},

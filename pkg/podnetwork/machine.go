@@ -18,6 +18,9 @@ import (
 // knows them again. The number is free: https://www.iana.org/assignments/rt-protocols
 const routeProtocol = 77
 
+// ownMetric ranks the route for this node's own pods below the one of a bridge.
+const ownMetric = 4096
+
 // Machine is Host on this machine.
 type Machine struct{}
 
@@ -85,6 +88,9 @@ func (r Route) netlink() (*netlink.Route, error) {
 	out := &netlink.Route{
 		Dst: &net.IPNet{IP: r.Pods.Addr().AsSlice(), Mask: net.CIDRMask(r.Pods.Bits(), bits)},
 		Gw:  r.Via.AsSlice(), Protocol: routeProtocol,
+	}
+	if !r.Via.IsValid() {
+		out.Type, out.Priority = unix.RTN_UNREACHABLE, ownMetric
 	}
 	if r.Tunnel {
 		link, err := netlink.LinkByName(tunnelName)
@@ -165,17 +171,17 @@ func (Machine) owner(a netip.Addr) (Link, error) {
 }
 
 // Cleanup removes what a pod network leaves on a machine: routes, the tunnel,
-// the CNI configuration, the bridge and host-local's notes. The rules are the proxy's
-// to remove. To be called when no pod is left.
-func Cleanup(confDir, dataDir, bridge string) error {
+// the CNI configuration, the bridge of an earlier version and host-local's notes.
+// The rules are the proxy's to remove. To be called when no pod is left.
+func Cleanup(confDir, dataDir, name string) error {
 	if confDir == "" {
 		confDir = DefaultConfDir
 	}
 	if dataDir == "" {
 		dataDir = DefaultDataDir
 	}
-	if bridge == "" {
-		bridge = DefaultBridge
+	if name == "" {
+		name = DefaultName
 	}
 	var m Machine
 	var errs []error
@@ -189,22 +195,51 @@ func Cleanup(confDir, dataDir, bridge string) error {
 		errs = append(errs, m.RemoveRoute(r))
 	}
 	errs = append(errs, m.RemoveTunnel())
-	link, err := netlink.LinkByName(bridge)
+	link, err := bridgeNamed(name)
+	errs = append(errs, err)
+	if link != nil {
+		errs = append(errs, netlink.LinkDel(link))
+	}
+	return errors.Join(append(errs, os.RemoveAll(filepath.Join(dataDir, name)))...)
+}
+
+// bridgeNamed is nil if there is no bridge of this name.
+func bridgeNamed(name string) (netlink.Link, error) {
+	link, err := netlink.LinkByName(name)
 	var notFound netlink.LinkNotFoundError
 	switch {
 	case errors.As(err, &notFound):
+		return nil, nil
 	case err != nil:
-		errs = append(errs, err)
-	default:
-		errs = append(errs, netlink.LinkDel(link))
+		return nil, fmt.Errorf("find bridge %s: %w", name, err)
+	case link.Type() != "bridge":
+		return nil, nil
 	}
-	return errors.Join(append(errs, os.RemoveAll(filepath.Join(dataDir, bridge)))...)
+	return link, nil
+}
+
+// RetireBridge implements Host.
+func (m Machine) RetireBridge(name string) error {
+	bridge, err := bridgeNamed(name)
+	if bridge == nil {
+		return err
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list the ports of bridge %s: %w", name, err)
+	}
+	for _, l := range links {
+		if l.Attrs().MasterIndex == bridge.Attrs().Index {
+			return m.Sysctl("net/ipv4/conf/"+name+"/proxy_arp", "1")
+		}
+	}
+	return netlink.LinkDel(bridge)
 }
 
 // PluginDir finds the folder of the CNI plugins, "" if there is none.
 func PluginDir() string {
 	for _, dir := range []string{"/opt/cni/bin", "/usr/lib/cni"} {
-		if _, err := os.Stat(filepath.Join(dir, "bridge")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {
 			return dir
 		}
 	}

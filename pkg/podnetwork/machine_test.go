@@ -1,12 +1,17 @@
 package podnetwork
 
 import (
+	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"podium/test/netns"
 )
@@ -43,13 +48,20 @@ func TestMachine(t *testing.T) {
 
 	r := Route{Pods: netip.MustParsePrefix("10.244.1.0/24"), Via: netip.MustParseAddr("192.0.2.2")}
 	moved := Route{Pods: r.Pods, Via: netip.MustParseAddr("192.0.2.3")}
-	for _, add := range []Route{r, r, moved} {
+	own := Route{Pods: netip.MustParsePrefix("10.244.0.0/24")}
+	for _, add := range []Route{own, r, r, own, moved} {
 		if err := m.AddRoute(add); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := m.Routes(); err != nil || len(got) != 1 || got[0] != moved {
-		t.Errorf("routes: %v %v, want %v alone", got, err, moved)
+	if got, err := m.Routes(); err != nil || len(got) != 2 || !slices.Contains(got, moved) || !slices.Contains(got, own) {
+		t.Errorf("routes: %v %v, want %v and %v", got, err, own, moved)
+	}
+	if _, err := net.Dial("udp", "10.244.0.9:7"); !errors.Is(err, unix.EHOSTUNREACH) {
+		t.Errorf("an address of this node that no pod has: %v, want it unreachable", err)
+	}
+	if err := m.RemoveRoute(own); err != nil {
+		t.Error(err)
 	}
 
 	changed, err := m.Watch(t.Context())
@@ -68,6 +80,15 @@ func TestMachine(t *testing.T) {
 	run("ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.9")
 	if told(100 * time.Millisecond) {
 		t.Error("a pod's link and somebody's route are none of ours")
+	}
+	accept, deadline := []byte(nil), time.Now().Add(5*time.Second)
+	for string(accept) != "0\n" && time.Now().Before(deadline) {
+		if accept, err = os.ReadFile("/proc/sys/net/ipv6/conf/pod/accept_dad"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if string(accept) != "0\n" {
+		t.Error("a pod's link waits for duplicate address detection on the node's end")
 	}
 	run("ip", "route", "del", r.Pods.String())
 	if !told(5 * time.Second) {

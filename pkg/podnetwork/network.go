@@ -29,7 +29,7 @@ type Config struct {
 
 	ConfDir     string       // of CNI configurations. Default /etc/cni/net.d
 	DataDir     string       // of host-local, which notes there what addresses are taken. Default /var/lib/cni/networks
-	Bridge      string       // Default podium0
+	Name        string       // of the CNI network, and of the bridge that earlier versions made. Default podium0
 	MTU         int          // of pods; 0: what fits the way to the other nodes
 	Tunnel      bool         // reach other nodes' pods by VXLAN; else by routes, which need one link
 	Routed      bool         // leave the way to other nodes' pods to who provides the machines
@@ -57,6 +57,9 @@ type Host interface {
 	Entries() ([]Entry, error)
 	AddEntry(Entry) error // replaces one for the same address
 	RemoveEntry(Entry) error
+	// RetireBridge removes the bridge that earlier versions made for pods. While
+	// pods are on it, the node answers there for the pods that are not.
+	RetireBridge(name string) error
 	// OnLink says whether an address is reached without a router, by which
 	// interface, and that interface's MTU.
 	OnLink(netip.Addr) (Link, error)
@@ -76,10 +79,14 @@ type Link struct {
 const (
 	DefaultConfDir = "/etc/cni/net.d"
 	DefaultDataDir = "/var/lib/cni/networks"
-	DefaultBridge  = "podium0"
+	DefaultName    = "podium0"
 
-	resync       = 30 * time.Second
-	cidrPatience = 10 * time.Second // how long a new node may be without a range
+	// PodLinks matches, in rules, the names that the ptp plugin gives to the
+	// node's ends of pods' links.
+	PodLinks = "veth+"
+
+	resync   = 30 * time.Second
+	patience = 10 * time.Second // how long a new node may be without a range or an address
 )
 
 // Network is the pod network of one node.
@@ -100,8 +107,8 @@ func New(cfg Config) *Network {
 	if cfg.DataDir == "" {
 		cfg.DataDir = DefaultDataDir
 	}
-	if cfg.Bridge == "" {
-		cfg.Bridge = DefaultBridge
+	if cfg.Name == "" {
+		cfg.Name = DefaultName
 	}
 	if cfg.Resync == 0 {
 		cfg.Resync = resync
@@ -178,6 +185,10 @@ func (n *Network) reconcile() error {
 		troubles = append(troubles, *bad)
 	}
 	address := internalIP(self, own.Addr())
+	if !address.IsValid() && isNew(self) {
+		n.cfg.Log.Info("waiting for this node's address", "node", n.cfg.Node)
+		return nil
+	}
 	errs := []error{n.local(own, address)}
 	switch {
 	case n.cfg.Tunnel:
@@ -191,16 +202,16 @@ func (n *Network) reconcile() error {
 		errs = append(errs, err, n.cfg.Host.RemoveTunnel())
 	}
 	n.report(troubles)
-	return errors.Join(append(errs, n.routes(routesTo(peers, n.cfg.Tunnel)))...)
+	return errors.Join(append(errs, n.routes(routesTo(own, peers, n.cfg.Tunnel)), n.cfg.Host.RetireBridge(n.cfg.Name))...)
 }
 
 // local makes this node ready for pods: forwarding and rules first, the CNI
 // configuration last, because its presence says that pods may come.
 func (n *Network) local(cidr netip.Prefix, address netip.Addr) error {
-	forwarding, bridged := "net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables"
+	forwarding := "net/ipv4/ip_forward"
 	if cidr.Addr().Is6() {
-		forwarding, bridged = "net/ipv6/conf/all/forwarding", "net/bridge/bridge-nf-call-ip6tables"
-		// The bridge and the tunnel are to have IPv6 addresses: on some machines
+		forwarding = "net/ipv6/conf/all/forwarding"
+		// The pods' links and the tunnel are to have IPv6 addresses: on some machines
 		// (Docker's containers) interfaces that come later may not.
 		if err := n.cfg.Host.Sysctl("net/ipv6/conf/default/disable_ipv6", "0"); err != nil {
 			return fmt.Errorf("pods cannot have IPv6 addresses: %w", err)
@@ -210,12 +221,7 @@ func (n *Network) local(cidr netip.Prefix, address netip.Addr) error {
 		return fmt.Errorf("pods cannot be reached: %w", err)
 	}
 	if n.ready != cidr {
-		filtered := n.cfg.Host.Sysctl(bridged, "1") == nil
-		if !filtered {
-			n.cfg.Log.Warn("the kernel does not show bridged packets to iptables (no br_netfilter): " +
-				"between pods of this node a Service hides the client's address")
-		}
-		n.cfg.SetRules(n.cfg.podRules(cidr, filtered))
+		n.cfg.SetRules(n.cfg.podRules(cidr))
 	}
 	mtu := n.mtu(address)
 	conf, err := n.cfg.conflist(cidr, mtu)
@@ -227,7 +233,7 @@ func (n *Network) local(cidr netip.Prefix, address netip.Addr) error {
 		return fmt.Errorf("write the CNI configuration: %w", err)
 	}
 	if changed {
-		n.cfg.Log.Info("pod network configured", "podCIDR", cidr, "bridge", n.cfg.Bridge, "mtu", mtu, "file", n.cfg.confPath())
+		n.cfg.Log.Info("pod network configured", "podCIDR", cidr, "mtu", mtu, "file", n.cfg.confPath())
 	}
 	n.ready = cidr
 	return nil
@@ -276,22 +282,26 @@ func (n *Network) routes(want []Route) error {
 	var errs []error
 	add, remove := diff(have, want)
 	for _, r := range remove {
-		n.cfg.Log.Info("route removed", "pods", r.Pods, "via", r.Via)
+		n.cfg.Log.Info("route removed", "pods", r.Pods, "via", r.via())
 		errs = append(errs, n.cfg.Host.RemoveRoute(r))
 	}
 	for _, r := range add {
-		n.cfg.Log.Info("route added", "pods", r.Pods, "via", r.Via)
+		n.cfg.Log.Info("route added", "pods", r.Pods, "via", r.via())
 		errs = append(errs, n.cfg.Host.AddRoute(r))
 	}
 	return errors.Join(errs...)
 }
 
+// isNew says that a node's range and address may still be on the way.
+func isNew(n *corev1.Node) bool { return time.Since(n.CreationTimestamp.Time) < patience }
+
 // report tells each trouble once, until it changes or goes.
 func (n *Network) report(troubles []trouble) {
 	now := map[string]string{}
 	for _, t := range troubles {
-		if t.reason == reasonNoCIDR && time.Since(t.node.CreationTimestamp.Time) < cidrPatience {
-			continue // its range is on the way; there will be another look
+		if (t.reason == reasonNoCIDR || t.reason == reasonNoAddress) && isNew(t.node) {
+			n.cfg.Log.Debug("waiting for a new node", "node", t.node.Name, "reason", t.reason)
+			continue // what is missing is on the way; there will be another look
 		}
 		now[t.node.Name] = t.message
 		if n.reported[t.node.Name] == t.message {

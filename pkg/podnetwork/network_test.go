@@ -25,16 +25,15 @@ import (
 
 // machine is a Host in memory.
 type machine struct {
-	mu       sync.Mutex // guards what follows
-	files    map[string]string
-	sysctls  map[string]string
-	routes   []Route
-	tunnel   *Tunnel
-	entries  []Entry
-	changed  chan struct{}
-	bridging bool // has br_netfilter
-	far      netip.Addr
-	log      []string
+	mu      sync.Mutex // guards what follows
+	files   map[string]string
+	sysctls map[string]string
+	routes  []Route
+	tunnel  *Tunnel
+	entries []Entry
+	changed chan struct{}
+	far     netip.Addr
+	log     []string
 }
 
 func (m *machine) WriteFile(path string, data []byte) (bool, error) {
@@ -51,9 +50,6 @@ func (m *machine) WriteFile(path string, data []byte) (bool, error) {
 func (m *machine) Sysctl(path, value string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if strings.HasPrefix(path, "net/bridge") && !m.bridging {
-		return errors.New("no such file")
-	}
 	m.sysctls[path] = value
 	return nil
 }
@@ -67,7 +63,9 @@ func (m *machine) Routes() ([]Route, error) {
 func (m *machine) AddRoute(r Route) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.log = append(m.log, "add "+r.Pods.String()+" via "+r.Via.String())
+	if r.Via.IsValid() {
+		m.log = append(m.log, "add "+r.Pods.String()+" via "+r.Via.String())
+	}
 	m.routes = slices.DeleteFunc(m.routes, func(o Route) bool { return o.Pods == r.Pods })
 	m.routes = append(m.routes, r)
 	return nil
@@ -133,6 +131,8 @@ func text(e Entry) string {
 	return e.IP.String() + " has " + e.MAC
 }
 
+func (m *machine) RetireBridge(string) error { return nil }
+
 func (m *machine) OnLink(a netip.Addr) (Link, error) {
 	return Link{Direct: a != m.far, Name: "eth0", MTU: 1450}, nil
 }
@@ -152,20 +152,20 @@ func TestRoutesFollowTheNodes(t *testing.T) {
 	r := func(cidr, via string) Route {
 		return Route{Pods: netip.MustParsePrefix(cidr), Via: netip.MustParseAddr(via)}
 	}
-	b, c := r("10.244.1.0/24", "192.0.2.2"), r("10.244.2.0/24", "192.0.2.3")
+	own, b, c := Route{Pods: netip.MustParsePrefix("10.244.0.0/24")}, r("10.244.1.0/24", "192.0.2.2"), r("10.244.2.0/24", "192.0.2.3")
 	for name, tc := range map[string]struct {
 		reason      string
 		have        []Route
 		add, remove []Route
 	}{
-		"Fresh":      {"a route to each other node that has pods", nil, []Route{b, c}, nil},
-		"Settled":    {"nothing to do twice", []Route{c, b}, nil, nil},
-		"NodeGone":   {"a route of an earlier life leads nowhere", []Route{b, c, r("10.244.9.0/24", "192.0.2.9")}, nil, []Route{r("10.244.9.0/24", "192.0.2.9")}},
-		"NewAddress": {"the new route replaces the old one: no moment without", []Route{r("10.244.1.0/24", "192.0.2.7"), c}, []Route{b}, nil},
+		"Fresh":      {"a route to each other node that has pods, and none of this node's addresses takes the default route", nil, []Route{own, b, c}, nil},
+		"Settled":    {"nothing to do twice", []Route{c, own, b}, nil, nil},
+		"NodeGone":   {"a route of an earlier life leads nowhere", []Route{own, b, c, r("10.244.9.0/24", "192.0.2.9")}, nil, []Route{r("10.244.9.0/24", "192.0.2.9")}},
+		"NewAddress": {"the new route replaces the old one: no moment without", []Route{own, r("10.244.1.0/24", "192.0.2.7"), c}, []Route{b}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			peers, _ := peersOf(all, "a", netip.MustParsePrefix("10.244.0.0/24"), netip.Prefix{})
-			add, remove := diff(tc.have, routesTo(peers, false))
+			add, remove := diff(tc.have, routesTo(own.Pods, peers, false))
 			if d := cmp.Diff([][]Route{tc.add, tc.remove}, [][]Route{add, remove}, cmp.Comparer(func(a, b Route) bool { return a == b })); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
@@ -232,7 +232,7 @@ func TestTunnel(t *testing.T) {
 		t.Helper()
 		for range 2 { // the second time there is nothing to do
 			err := n.tunnel(own, address, peers)
-			if err := errors.Join(err, n.routes(routesTo(peers, true))); err != nil {
+			if err := errors.Join(err, n.routes(routesTo(own, peers, true))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -257,11 +257,8 @@ func TestLocal(t *testing.T) {
   "name": "podium0",
   "plugins": [
     {
-      "type": "bridge",
-      "bridge": "podium0",
-      "isGateway": true,
+      "type": "ptp",
       "ipMasq": false,
-      "hairpinMode": true,
       "mtu": 1450,
       "ipam": {
         "type": "host-local",
@@ -289,63 +286,48 @@ func TestLocal(t *testing.T) {
   ]
 }
 `
-	for name, tc := range map[string]struct {
-		reason   string
-		bridging bool
-		egress   []string
-	}{
-		"Ordinary": {"one rule hides all pods, but only towards the world", true, []string{
-			"-s 10.244.1.0/24 -d 10.244.0.0/16 -j RETURN",
-			"-s 10.244.1.0/24 -d 224.0.0.0/4 -j RETURN",
-			"-s 10.244.1.0/24 -j MASQUERADE",
-		}},
-		"NoBridgeFilter": {"answers inside the bridge would not be translated back", false, []string{
-			"-s 10.244.1.0/24 -d 10.244.1.0/24 -m conntrack --ctstate DNAT -j MASQUERADE",
-			"-s 10.244.1.0/24 -d 10.244.0.0/16 -j RETURN",
-			"-s 10.244.1.0/24 -d 224.0.0.0/4 -j RETURN",
-			"-s 10.244.1.0/24 -j MASQUERADE",
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := &machine{files: map[string]string{}, sysctls: map[string]string{}, bridging: tc.bridging}
-			set := rules.NewSet()
-			n := &Network{cfg: Config{
-				Log: slog.New(slog.DiscardHandler), Host: m, ConfDir: "/etc/cni/net.d", Bridge: "podium0",
-				ClusterCIDR: netip.MustParsePrefix("10.244.0.0/16"),
-				SetRules:    func(f rules.Fragment) { set.Put("pods", f) },
-			}}
-			for range 2 {
-				if err := n.local(netip.MustParsePrefix("10.244.1.0/24"), netip.MustParseAddr("192.0.2.2")); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if d := cmp.Diff([]string{"write /etc/cni/net.d/10-podium.conflist"}, m.log); d != "" {
-				t.Errorf("written once (-want +got):\n%s", d)
-			}
-			if d := cmp.Diff(conf, m.files["/etc/cni/net.d/10-podium.conflist"]); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
-			got, _ := set.Rules(egress)
-			if d := cmp.Diff(tc.egress, got); d != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
-			}
-			if m.sysctls["net/ipv4/ip_forward"] != "1" {
-				t.Error("the node does not forward")
-			}
-		})
+	m := &machine{files: map[string]string{}, sysctls: map[string]string{}}
+	set := rules.NewSet()
+	n := &Network{cfg: Config{
+		Log: slog.New(slog.DiscardHandler), Host: m, ConfDir: "/etc/cni/net.d", Name: "podium0",
+		ClusterCIDR: netip.MustParsePrefix("10.244.0.0/16"),
+		SetRules:    func(f rules.Fragment) { set.Put("pods", f) },
+	}}
+	for range 2 {
+		if err := n.local(netip.MustParsePrefix("10.244.1.0/24"), netip.MustParseAddr("192.0.2.2")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff([]string{"write /etc/cni/net.d/10-podium.conflist"}, m.log); d != "" {
+		t.Errorf("written once (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(conf, m.files["/etc/cni/net.d/10-podium.conflist"]); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	got, _ := set.Rules(egress)
+	want := []string{ // one rule hides all pods, but only towards the world
+		"-s 10.244.1.0/24 -d 10.244.0.0/16 -j RETURN",
+		"-s 10.244.1.0/24 -d 224.0.0.0/4 -j RETURN",
+		"-s 10.244.1.0/24 -j MASQUERADE",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if m.sysctls["net/ipv4/ip_forward"] != "1" {
+		t.Error("the node does not forward")
 	}
 }
 
 // Interfaces that come later may have addresses of the pods' family, and their
 // packets are passed on.
 func TestTheKernelTakesPodsOfIPv6(t *testing.T) {
-	m := &machine{files: map[string]string{}, sysctls: map[string]string{}, bridging: true}
-	n := &Network{cfg: Config{Log: slog.New(slog.DiscardHandler), Host: m, Bridge: "podium0", SetRules: func(rules.Fragment) {}}}
+	m := &machine{files: map[string]string{}, sysctls: map[string]string{}}
+	n := &Network{cfg: Config{Log: slog.New(slog.DiscardHandler), Host: m, Name: "podium0", SetRules: func(rules.Fragment) {}}}
 	if err := n.local(netip.MustParsePrefix("fd00:10:244:1::/64"), netip.MustParseAddr("fd00::2")); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		"net/ipv6/conf/all/forwarding": "1", "net/ipv6/conf/default/disable_ipv6": "0", "net/bridge/bridge-nf-call-ip6tables": "1",
+		"net/ipv6/conf/all/forwarding": "1", "net/ipv6/conf/default/disable_ipv6": "0",
 	}
 	if d := cmp.Diff(want, m.sysctls); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -377,7 +359,9 @@ func TestNodesAreFollowedAtOnce(t *testing.T) {
 			var got []string
 			routes, _ := m.Routes()
 			for _, r := range routes {
-				got = append(got, r.Pods.String()+" via "+r.Via.String())
+				if r.Via.IsValid() {
+					got = append(got, r.Pods.String()+" via "+r.Via.String())
+				}
 			}
 			if d := cmp.Diff(want, strings.Join(got, "; ")); d != "" {
 				t.Errorf("%s (-want +got):\n%s", what, d)
@@ -409,6 +393,82 @@ func TestNodesAreFollowedAtOnce(t *testing.T) {
 		time.Sleep(10 * resync)
 		if told := strings.Count(log.String(), reasonOverlap); told != 1 {
 			t.Errorf("the overlap was told %d times:\n%s", told, &log)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// journal is a log that is read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// written is how many files there are.
+func (m *machine) written() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.files)
+}
+
+// A node that has just been registered may be without an address for a while:
+// that is no error, here or on the other nodes. After that it is one.
+func TestNewNodeWithoutAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := clienttest.New().Client(t)
+		nodes := client.For[*corev1.Node](api)
+		m := &machine{files: map[string]string{}, sysctls: map[string]string{}, changed: make(chan struct{})}
+		log := &journal{}
+		n := New(Config{
+			Node: "a", Client: api, Host: m, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			SetRules: func(rules.Fragment) {},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- n.Run(ctx) }()
+		for _, fresh := range []*corev1.Node{node("a", "10.244.0.0/24", ""), node("b", "10.244.1.0/24", "")} {
+			fresh.CreationTimestamp = metav1.Now()
+			if _, err := nodes.Create(ctx, fresh); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if m.written() > 0 {
+			t.Error("the CNI configuration is there before the MTU is known")
+		}
+		self, err := nodes.Get(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		self.Status.Addresses[0].Address = "192.0.2.1"
+		if _, err := nodes.UpdateStatus(ctx, self); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if m.written() != 1 || log.String() != "" {
+			t.Errorf("with an address: %d files, and a log of\n%s", m.written(), log)
+		}
+		time.Sleep(2 * resync)
+		synctest.Wait()
+		if told := strings.Count(log.String(), reasonNoAddress); told != 1 {
+			t.Errorf("that b has no address was told %d times:\n%s", told, log)
 		}
 		cancel()
 		if err := <-done; err != nil {

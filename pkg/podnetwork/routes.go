@@ -6,20 +6,31 @@ import (
 	"slices"
 )
 
-// Route leads to the pods of another node.
+// Route leads to the pods of another node. A Route without Via says that the
+// addresses are this node's: those that no pod has are unreachable, and packets
+// to them do not take the default route.
 type Route struct {
 	Pods   netip.Prefix
 	Via    netip.Addr // the node's address or, through the tunnel, the other end's
 	Tunnel bool
 }
 
+// via is for logs.
+func (r Route) via() string {
+	if !r.Via.IsValid() {
+		return "this node"
+	}
+	return r.Via.String()
+}
+
 func compareRoutes(a, b Route) int {
 	return cmp.Or(a.Pods.Addr().Compare(b.Pods.Addr()), cmp.Compare(a.Pods.Bits(), b.Pods.Bits()), a.Via.Compare(b.Via))
 }
 
-// routesTo are the routes to all other nodes.
-func routesTo(peers []peer, tunnel bool) []Route {
-	var out []Route
+// routesTo are the routes to all other nodes, and the one for own, the range of
+// this node's pods.
+func routesTo(own netip.Prefix, peers []peer, tunnel bool) []Route {
+	out := []Route{{Pods: own}}
 	for _, p := range peers {
 		r := Route{Pods: p.pods, Via: p.address}
 		if tunnel {

@@ -31,19 +31,13 @@ func NoRules() rules.Fragment {
 // podRules let pods' packets through, whatever the system's policy is (Docker
 // sets it to DROP), and hide them behind the node where they leave the
 // cluster: nobody out there knows a way back to a pod.
-func (c *Config) podRules(podCIDR netip.Prefix, bridgeFiltered bool) rules.Fragment {
+func (c *Config) podRules(podCIDR netip.Prefix) rules.Fragment {
 	f := NoRules()
-	f.Add(forward, "-i "+c.Bridge, "-j ACCEPT")
-	f.Add(forward, "-o "+c.Bridge, "-j ACCEPT")
-
 	pods, cluster := rules.Src(podCIDR.Masked()), podCIDR.Masked()
+	f.Add(forward, pods, "-j ACCEPT")
+	f.Add(forward, rules.Dst(podCIDR.Masked()), "-j ACCEPT")
 	if c.ClusterCIDR.IsValid() && c.ClusterCIDR.Addr().Is4() == cluster.Addr().Is4() {
 		cluster = c.ClusterCIDR.Masked()
-	}
-	if !bridgeFiltered {
-		// Answers between two pods of one bridge do not pass the kernel's rules
-		// then, so a translated connection must go by way of the node.
-		f.Add(egress, pods, rules.Dst(podCIDR.Masked()), "-m conntrack --ctstate DNAT", "-j MASQUERADE")
 	}
 	f.Add(egress, pods, rules.Dst(cluster), "-j RETURN")
 	multicast := "-d 224.0.0.0/4"

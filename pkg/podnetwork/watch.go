@@ -10,8 +10,9 @@ import (
 
 // Watch implements Host: it looks at routes of ours that go, and at links that
 // change. A link that goes down takes its routes with it, without a word about
-// them; the pods' own links come and go all the time and say nothing.
-func (Machine) Watch(ctx context.Context) (<-chan struct{}, error) {
+// them; the pods' own links come and go all the time and say nothing, but the
+// node's end of each is made ready for IPv6.
+func (m Machine) Watch(ctx context.Context) (<-chan struct{}, error) {
 	done := make(chan struct{})
 	routes, links := make(chan netlink.RouteUpdate), make(chan netlink.LinkUpdate)
 	if err := netlink.RouteSubscribe(routes, done); err != nil {
@@ -39,7 +40,11 @@ func (Machine) Watch(ctx context.Context) (<-chan struct{}, error) {
 				if !open {
 					links = nil
 				}
-				ours = open && l.Family == unix.AF_UNSPEC && l.Link.Type() != "veth" // veth: of a pod; AF_BRIDGE: of a bridge's port
+				link := open && l.Family == unix.AF_UNSPEC // AF_BRIDGE: of a bridge's port
+				ours = link && l.Link.Type() != "veth"
+				if link && !ours && l.Header.Type == unix.RTM_NEWLINK {
+					m.trustAddresses(l.Attrs().Name)
+				}
 			}
 			if ours {
 				select {
@@ -50,4 +55,11 @@ func (Machine) Watch(ctx context.Context) (<-chan struct{}, error) {
 		}
 	}()
 	return changed, nil
+}
+
+// trustAddresses makes the node's end of a pod's link take IPv6 addresses at
+// once: with duplicate address detection the gateway would be silent for the
+// pod's first seconds. An interface that has no such parameter is left alone.
+func (m Machine) trustAddresses(link string) {
+	_ = m.Sysctl("net/ipv6/conf/"+link+"/accept_dad", "0")
 }

@@ -53,6 +53,8 @@ type options struct {
 	podNetwork                     string
 	cniConfDir, cniDataDir, bridge string
 	podMTU                         int
+	podSourceCheck                 bool
+	metadata                       []string
 }
 
 // The values of --pod-network.
@@ -110,8 +112,18 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.podNetwork, "pod-network", networkRoutes, "how pods reach those of other nodes: routes, where the nodes share a link; vxlan, across routers; cloud leaves the way to cloud-controller-manager (--configure-cloud-routes); none leaves the pods' network to an add-on")
 	f.StringVar(&o.cniDataDir, "cni-data-dir", podnetwork.DefaultDataDir, "folder where the host-local plugin notes which addresses are taken")
 	f.StringVar(&o.cniConfDir, "cni-conf-dir", podnetwork.DefaultConfDir, "folder that the container runtime reads CNI configurations from")
-	f.StringVar(&o.bridge, "bridge-name", podnetwork.DefaultBridge, "name of the pods' bridge")
+	f.StringVar(&o.bridge, "bridge-name", podnetwork.DefaultName, "name of the CNI network, and of the bridge that earlier versions gave it")
+	f.BoolVar(&o.podSourceCheck, "pod-source-check", true, "drop packets that a pod sends from an address that is not its own (not with --pod-network=none; needs the kernel's rpfilter match)")
+	f.StringSliceVar(&o.metadata, "block-metadata-addresses", texts(iptables.DefaultMetadata()), "addresses of the cloud's metadata service, which pods do not reach but for DNS; pods in the node's network do; empty: open to pods")
 	f.IntVar(&o.podMTU, "pod-mtu", 0, "MTU of pods (default: what fits the way to the other nodes)")
+}
+
+func texts(addresses []netip.Addr) []string {
+	var out []string
+	for _, a := range addresses {
+		out = append(out, a.String())
+	}
+	return out
 }
 
 var interfaceName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,14}$`)
@@ -151,6 +163,17 @@ func (o *options) rules() (RuleOptions, error) {
 	}
 	var errs []error
 	out.ClusterCIDR, errs = clusterCIDR(o.clusterCIDR)
+	if o.podSourceCheck && o.podNetwork != networkNone {
+		out.PodLinks = podnetwork.PodLinks
+	}
+	for _, text := range o.metadata {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			errs = append(errs, fmt.Errorf("--block-metadata-addresses: %q is not an IP address", text))
+			continue
+		}
+		out.ClosedMetadata = append(out.ClosedMetadata, a)
+	}
 	for _, text := range o.nodePortAddresses {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -230,7 +253,7 @@ func (o *options) daemon(log *slog.Logger) (Daemon, error) {
 		}
 		d.PodNetwork = &podnetwork.Config{
 			Node: node, Client: c, Events: d.Events, Log: log, Host: machine,
-			ConfDir: o.cniConfDir, DataDir: o.cniDataDir, Bridge: o.bridge, MTU: o.podMTU, ClusterCIDR: rules.ClusterCIDR,
+			ConfDir: o.cniConfDir, DataDir: o.cniDataDir, Name: o.bridge, MTU: o.podMTU, ClusterCIDR: rules.ClusterCIDR,
 			Tunnel: o.podNetwork == networkVXLAN, Routed: o.podNetwork == networkCloud,
 		}
 	}

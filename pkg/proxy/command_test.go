@@ -22,6 +22,7 @@ func TestFlagsThatCannotBeHonoured(t *testing.T) {
 		"DetectWithoutBridge":  {[]string{"--detect-local-mode=BridgeInterface"}, "--pod-bridge-interface"},
 		"Address":              {[]string{"--healthz-bind-address=here"}, "--healthz-bind-address"},
 		"EverythingAtOnce":     {[]string{"--proxy-mode=x", "--pod-network=y"}, "--pod-network=y"},
+		"MetadataAddress":      {[]string{"--block-metadata-addresses=169.254.0.0/16"}, "--block-metadata-addresses"},
 		"NodePortAddressRange": {[]string{"--nodeport-addresses=192.0.2.1"}, "--nodeport-addresses"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -56,6 +56,11 @@ type RuleOptions struct {
 	NodePortAddresses []netip.Prefix
 	// LocalhostNodePorts serves node ports on 127.0.0.1 as well.
 	LocalhostNodePorts bool
+	// PodLinks names the interfaces of pods ("veth+"), where only the pod's own
+	// source address is let in; empty: not checked.
+	PodLinks string
+	// ClosedMetadata are addresses that pods do not reach but for DNS.
+	ClosedMetadata []netip.Addr
 }
 
 // The values of DetectLocal.

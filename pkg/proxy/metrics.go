@@ -85,7 +85,7 @@ func (m *metrics) synced(began time.Time, todo batch, written rules.Batch, full 
 	for _, t := range todo.triggers {
 		m.programming.Observe(now.Sub(t).Seconds())
 	}
-	for _, table := range []string{rules.NAT, rules.Filter} {
+	for _, table := range rules.Tables() {
 		m.rulesTotal.WithLabelValues(table).Set(float64(set.Count(table)))
 		m.rulesLast.WithLabelValues(table).Set(float64(written.Count(table)))
 	}

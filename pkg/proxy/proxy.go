@@ -67,7 +67,10 @@ func New(cfg Config) (*Proxy, error) {
 	p.lease = newLease(cfg.Client, cfg.Node, cfg.Log)
 	p.health = health{pending: p.pending, timeout: 2 * p.times.Sync, node: p.currentNode}
 	p.slices.Index(byService, func(s *discoveryv1.EndpointSlice) []string { return []string{serviceOf(s).String()} })
+	p.services.Index(byClusterIP, clusterIPs)
+	p.services.Index(byExternalIP, func(s *corev1.Service) []string { return s.Spec.ExternalIPs })
 	p.services.OnChange(p.pending.service)
+	p.services.OnChange(p.claims)
 	p.slices.OnChange(p.pending.slice)
 	p.node.OnChange(func(old, new *corev1.Node) {
 		if f := cfg.Rules.Family(); placeOf(old, f) != placeOf(new, f) {
@@ -113,15 +116,16 @@ func (p *Proxy) currentNode() (*corev1.Node, bool) {
 
 // place is what rules depend on of this node.
 type place struct {
-	zone    string
-	podCIDR netip.Prefix
+	zone      string
+	podCIDR   netip.Prefix
+	addresses string
 }
 
 func placeOf(n *corev1.Node, family services.Family) place {
 	if n == nil {
 		return place{}
 	}
-	out := place{zone: n.Labels[corev1.LabelTopologyZone]}
+	out := place{zone: n.Labels[corev1.LabelTopologyZone], addresses: fmt.Sprint(n.Status.Addresses)}
 	for _, text := range append([]string{n.Spec.PodCIDR}, n.Spec.PodCIDRs...) {
 		if cidr, err := netip.ParsePrefix(text); err == nil && services.FamilyOf(cidr.Addr()) == family {
 			out.podCIDR = cidr

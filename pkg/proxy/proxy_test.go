@@ -348,3 +348,36 @@ func TestAnAnnouncedAddressIsForServicesOnly(t *testing.T) {
 		w.expect("172.18.1.2", false)
 	})
 }
+
+// A Service takes no address as an external IP that is the node's, a pod's or
+// another Service's, whichever of the two comes first (CVE-2020-8554).
+func TestExternalIPsCaptureNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, newAPI(), iptables.NewFake())
+		defer w.stop()
+		w.api.put(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "here"},
+			Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}},
+		})
+		greedy := service("greedy", "10.96.0.66")
+		greedy.Spec.ExternalIPs = []string{"192.0.2.1", "10.244.7.7", "10.96.0.7", "203.0.113.9"}
+		w.api.put(service("web", "10.96.0.7"))
+		w.api.put(slice("web", ready("10.244.0.1")))
+		w.api.put(greedy)
+		w.api.put(slice("greedy", ready("10.244.0.66")))
+		taken := func(ip string) string {
+			return "-d " + ip + "/32 -p tcp -m tcp --dport 80 -m comment --comment \"default/greedy external IP"
+		}
+		time.Sleep(time.Second)
+		w.expect(taken("203.0.113.9"), true)
+		for _, ip := range []string{"192.0.2.1", "10.244.7.7", "10.96.0.7"} {
+			w.expect(taken(ip), false)
+		}
+		w.api.remove(service("web", "10.96.0.7"))
+		time.Sleep(time.Second)
+		w.expect(taken("10.96.0.7"), true)
+		w.api.put(service("web", "10.96.0.7"))
+		time.Sleep(time.Second)
+		w.expect(taken("10.96.0.7"), false)
+	})
+}

@@ -129,6 +129,7 @@ func (p *Proxy) replanAll() []name {
 		Family:        o.Family(),
 		MasqueradeAll: o.MasqueradeAll, NodePortAddresses: o.NodePortAddresses,
 		LocalhostNodePorts: o.LocalhostNodePorts, Kernel: p.features,
+		PodLinks: o.PodLinks, Metadata: o.ClosedMetadata,
 	}
 	p.planner.PodTraffic, p.planner.NotPodTraffic = o.podTraffic(placeOf(node, o.Family()).podCIDR)
 	first, last := p.planner.Base()
@@ -149,7 +150,9 @@ func (p *Proxy) replanAll() []name {
 
 func (p *Proxy) self() services.Node {
 	node, _ := p.currentNode()
-	return services.Node{Name: p.cfg.Node, Zone: placeOf(node, p.cfg.Rules.Family()).zone, Family: p.cfg.Rules.Family()}
+	return services.Node{
+		Name: p.cfg.Node, Zone: placeOf(node, p.cfg.Rules.Family()).zone, Family: p.cfg.Rules.Family(), Captured: p.captured,
+	}
 }
 
 // plan makes the rules of one Service anew, from what the informers hold now.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -233,6 +235,7 @@ func (k *kubectl) portForward() {
 func (k *kubectl) rollout() {
 	k.run("scale", "deployment/web", "--replicas=3")
 	k.run("rollout", "status", "deployment/web", "--timeout=60s")
+	before := k.revisions()
 	k.run("set", "image", "deployment/web", "web=localhost/podium/web:absent")
 	eventually(k.t, 30*time.Second, "a pod of the new image says why it waits", func() error {
 		out, err := the.try(k.t.Context(), "", k.path, "-n", k.namespace, "get", "pods")
@@ -241,14 +244,56 @@ func (k *kubectl) rollout() {
 		}
 		return err
 	})
-	k.says("2", "rollout", "history", "deployment/web")
+	if now, want := k.revisions(), append(before, before[len(before)-1]+1); !slices.Equal(now, want) {
+		k.t.Errorf("rollout history shows the revisions %v, want %v", now, want)
+	}
 	k.run("rollout", "undo", "deployment/web")
 	k.run("rollout", "status", "deployment/web", "--timeout=60s")
 	k.says("localhost/podium/web:v1", "get", "deployment", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
 	k.run("rollout", "restart", "deployment/web")
 	k.run("rollout", "status", "deployment/web", "--timeout=60s")
+	k.paused()
+}
+
+// revisions are those that rollout history shows, in its order.
+func (k *kubectl) revisions() (all []int) {
+	k.t.Helper()
+	out := k.run("rollout", "history", "deployment/web")
+	for line := range strings.Lines(out) {
+		first, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.Atoi(first); err == nil {
+			all = append(all, n)
+		}
+	}
+	if len(all) == 0 {
+		k.t.Fatalf("rollout history shows no revision:\n%s", out)
+	}
+	return all
+}
+
+// paused: while a rollout is paused, a change of the template is observed and
+// makes no pods; when it is resumed, it does.
+func (k *kubectl) paused() {
 	k.run("rollout", "pause", "deployment/web")
+	k.says("true", "get", "deployment", "web", "-o", "jsonpath={.spec.paused}")
+	sets := k.run("get", "replicasets", "-l", "app=web", "-o", "name")
+	k.run("set", "env", "deployment/web", "TURN=paused")
+	eventually(k.t, 30*time.Second, "the change is observed", func() error {
+		out := k.run("get", "deployment", "web", "-o", "jsonpath={.metadata.generation} {.status.observedGeneration}")
+		if want, got, _ := strings.Cut(out, " "); want != got {
+			return fmt.Errorf("generation %s, observed %s", want, got)
+		}
+		return nil
+	})
+	if now := k.run("get", "replicasets", "-l", "app=web", "-o", "name"); now != sets {
+		k.t.Errorf("while the rollout was paused, the replica sets\n%sbecame\n%s", sets, now)
+	}
 	k.run("rollout", "resume", "deployment/web")
+	k.run("rollout", "status", "deployment/web", "--timeout=60s")
+	if now := k.run("get", "replicasets", "-l", "app=web", "-o", "name"); now == sets {
+		k.t.Error("after the rollout was resumed there is no new replica set")
+	}
+	k.says("value: paused", "get", "pods", "-l", "app=web", "-o", "yaml")
 }
 
 func (k *kubectl) metadata() {
@@ -284,7 +329,14 @@ func (k *kubectl) discovery() {
 func (k *kubectl) access() {
 	k.run("create", "role", "reader", "--verb=get,list", "--resource=pods,deployments.apps")
 	k.run("create", "rolebinding", "readers", "--role=reader", "--user=joe")
-	k.says("yes", "auth", "can-i", "list", "pods", "--as=joe")
+	can := func(want string, args ...string) {
+		k.t.Helper()
+		out, err := the.try(k.t.Context(), "", k.path, append([]string{"-n", k.namespace, "auth", "can-i", "--as=joe"}, args...)...)
+		if strings.TrimSpace(out) != want || (err == nil) != (want == "yes") {
+			k.t.Errorf("kubectl auth can-i %s printed %q (%v), want %q", strings.Join(args, " "), out, err, want)
+		}
+	}
+	can("yes", "list", "pods")
 	k.says("deployments.apps", "auth", "can-i", "--list", "--as=joe")
 	k.says("web", "get", "deployments", "--as=joe")
 	refused := func(want string, args ...string) {
@@ -294,13 +346,13 @@ func (k *kubectl) access() {
 			k.t.Errorf("kubectl %s: %v, want %q", strings.Join(args, " "), err, want)
 		}
 	}
-	refused("no", "auth", "can-i", "list", "secrets", "--as=joe")
+	can("no", "list", "secrets")
 	refused(`User "joe" cannot list resource "secrets" in API group "" in the namespace "`+k.namespace+`"`, "get", "secrets", "--as=joe")
 	refused(`User "joe" cannot create resource "rolebindings"`, "create", "rolebinding", "more", "--clusterrole=cluster-admin", "--user=joe", "--as=joe")
 	role := "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: reader, namespace: " + k.namespace + "}\nrules: [{apiGroups: [''], resources: [secrets], verbs: [list]}]\n"
 	k.feed(role, "auth", "reconcile", "--remove-extra-permissions", "-f", "-")
-	k.says("yes", "auth", "can-i", "list", "secrets", "--as=joe")
-	refused("no", "auth", "can-i", "list", "pods", "--as=joe")
+	can("yes", "list", "secrets")
+	can("no", "list", "pods")
 }
 
 func (k *kubectl) remove() {

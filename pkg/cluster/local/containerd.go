@@ -105,7 +105,7 @@ func isVersion2(version string) bool {
 // installs to, then Debian's.
 func cniPlugins() (string, error) {
 	for _, dir := range []string{"/opt/cni/bin", "/usr/lib/cni"} {
-		if _, err := os.Stat(filepath.Join(dir, "bridge")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {
 			return dir, nil
 		}
 	}

@@ -134,7 +134,7 @@ func (m *machine) images(ctx context.Context, waiting func(string)) error {
 // installs to, then Debian's.
 func (c *Config) cniPlugins() string {
 	for _, dir := range []string{"/opt/cni/bin", "/usr/lib/cni"} {
-		if _, err := os.Stat(c.at(dir, "bridge")); err == nil {
+		if _, err := os.Stat(c.at(dir, "ptp")); err == nil {
 			return dir
 		}
 	}

@@ -91,7 +91,7 @@ func newHost(t *testing.T) (*fakeHost, Config) {
 		"/proc/filesystems":                 "nodev\tproc\nnodev\toverlay\n",
 		"/proc/swaps":                       "Filename Type Size Used Priority\n",
 		"/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
-		"/usr/lib/cni/bridge":               "",
+		"/usr/lib/cni/ptp":                  "",
 	} {
 		write(t, cfg.at(path), content)
 	}

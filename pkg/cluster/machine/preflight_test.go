@@ -40,7 +40,7 @@ func TestPreflight(t *testing.T) {
 		"MissingPlugins": {
 			reason: "pods have no network without them",
 			spoil: func(t *testing.T, _ *fakeHost, c *Config) {
-				if err := os.Remove(c.at("/usr/lib/cni/bridge")); err != nil {
+				if err := os.Remove(c.at("/usr/lib/cni/ptp")); err != nil {
 					t.Fatal(err)
 				}
 			},

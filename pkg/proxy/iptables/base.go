@@ -92,6 +92,7 @@ func (p *Planner) Base() (first, last rules.Fragment) {
 		f.Add(filter(chainMartians), "! -s 127.0.0.0/8 -d 127.0.0.0/8", p.Kernel.comment("block incoming localnet connections"),
 			"-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT", "-j DROP")
 	}
+	p.guard(f)
 	p.nodePortJumps(&last)
 	return first, last
 }
@@ -153,7 +154,7 @@ func (p *Planner) Hooks() []rules.Hook {
 	isNew := []string{"-m", "conntrack", "--ctstate", "NEW"}
 	fw := append(append([]string{}, isNew...), p.Kernel.commentWords("kubernetes load balancer firewall")...)
 	with := func(a, b []string) []string { return append(append([]string{}, a...), b...) }
-	hooks := []rules.Hook{
+	hooks := append(p.guardHooks(), []rules.Hook{
 		{Table: rules.Filter, Chain: "INPUT", Match: fw, Target: chainFirewall},
 		{Table: rules.Filter, Chain: "INPUT", Match: p.Kernel.commentWords("kubernetes health check service ports"), Target: chainPorts},
 		{Table: rules.Filter, Chain: "INPUT", Match: with(isNew, external), Target: chainExternal},
@@ -166,7 +167,7 @@ func (p *Planner) Hooks() []rules.Hook {
 		{Table: rules.NAT, Chain: "PREROUTING", Match: portals, Target: chainServices},
 		{Table: rules.NAT, Chain: "OUTPUT", Match: portals, Target: chainServices},
 		{Table: rules.NAT, Chain: "POSTROUTING", Match: p.Kernel.commentWords("kubernetes postrouting rules"), Target: chainPostrout},
-	}
+	}...)
 	if p.martians() {
 		hooks = append(hooks, rules.Hook{Table: rules.Filter, Chain: "INPUT", Target: chainMartians}, rules.Hook{Table: rules.Filter, Chain: "OUTPUT", Target: chainMartians})
 	}

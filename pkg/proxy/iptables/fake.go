@@ -29,6 +29,7 @@ func NewFake() *Fake {
 	return &Fake{Has: AllFeatures(), tables: map[string]map[string][]string{
 		rules.Filter: {"INPUT": nil, "FORWARD": nil, "OUTPUT": nil},
 		rules.NAT:    {"PREROUTING": nil, "INPUT": nil, "OUTPUT": nil, "POSTROUTING": nil},
+		rules.Raw:    {"PREROUTING": nil, "OUTPUT": nil},
 	}}
 }
 

@@ -4,18 +4,20 @@ import "podium/pkg/proxy/rules"
 
 // Features is what this kernel and this iptables can do. Without Statistic
 // connections are spread by the client's address; without Recent ClientIP
-// affinity works by the client's address and knows no timeout.
+// affinity works by the client's address and knows no timeout. Without
+// ReversePath a pod can send from any address.
 type Features struct {
 	Comment     bool
 	Statistic   bool
 	Recent      bool
 	RandomFully bool
 	SCTP        bool
+	ReversePath bool // a packet can be matched by the way back to its source
 }
 
 // AllFeatures is what an ordinary kernel has.
 func AllFeatures() Features {
-	return Features{Comment: true, Statistic: true, Recent: true, RandomFully: true, SCTP: true}
+	return Features{Comment: true, Statistic: true, Recent: true, RandomFully: true, SCTP: true, ReversePath: true}
 }
 
 func (f Features) comment(text string) string {
@@ -46,6 +48,9 @@ func (f Features) Missing() []string {
 	}
 	if !f.SCTP {
 		out = append(out, "no sctp match: SCTP ports of Services are not served")
+	}
+	if !f.ReversePath {
+		out = append(out, "no rpfilter match in the raw table: the source addresses of pods' packets are not checked")
 	}
 	return out
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -78,11 +80,25 @@ func (h *Host) Counts(ctx context.Context, table string) (map[string]int, error)
 	if h.nft {
 		return nftCounts(h.nftFamily(), table)
 	}
+	if !h.loaded(table) {
+		return nil, nil
+	}
 	out, err := exec.CommandContext(ctx, h.name+"-save", "-t", table).Output()
 	if err != nil {
 		return nil, fmt.Errorf("%s-save -t %s: %w", h.name, table, err)
 	}
 	return parseSave(out), nil
+}
+
+// loaded says whether the kernel of the legacy programs has the table: one that
+// it has not has no chains, and may be none that it can have.
+func (h *Host) loaded(table string) bool {
+	names := "/proc/net/ip_tables_names"
+	if h.family == services.IPv6 {
+		names = "/proc/net/ip6_tables_names"
+	}
+	tables, err := os.ReadFile(names)
+	return err != nil || slices.Contains(strings.Fields(string(tables)), table)
 }
 
 func (h *Host) nftFamily() uint8 {
@@ -152,23 +168,24 @@ func ignoreMissing(err error) error {
 // Features implements Kernel: it makes a chain of one rule with each match and
 // removes it again.
 func (h *Host) Features(ctx context.Context) (Features, error) {
-	try := func(rule string) error {
-		c := rules.Chain{Table: rules.NAT, Name: chainProbe}
+	try := func(table, rule string) error {
+		c := rules.Chain{Table: table, Name: chainProbe}
 		if err := h.Restore(ctx, rules.Batch{Write: map[rules.Chain][]string{c: {rule}}}.Render()); err != nil {
 			return err
 		}
 		return h.Restore(ctx, rules.Batch{Delete: []rules.Chain{c}}.Render())
 	}
-	if err := try("-j RETURN"); err != nil {
+	if err := try(rules.NAT, "-j RETURN"); err != nil {
 		return Features{}, fmt.Errorf("%s does not work here: %w", h.name, err)
 	}
-	has := func(rule string) bool { return try(rule) == nil }
+	has := func(rule string) bool { return try(rules.NAT, rule) == nil }
 	return Features{
 		Comment:     has(rules.Comment("x") + " -j RETURN"),
 		Statistic:   has(rules.Share(2) + " -j RETURN"),
 		Recent:      has("-m recent --name KUBE-PROXY-PROBE --rcheck --seconds 10 --reap" + wholeAddress(h.family) + " --rsource -j RETURN"),
 		RandomFully: has("-j MASQUERADE --random-fully"),
 		SCTP:        has(rules.Port("sctp", 1) + " -j RETURN"),
+		ReversePath: try(rules.Raw, "-m rpfilter --invert -j RETURN") == nil,
 	}, nil
 }
 

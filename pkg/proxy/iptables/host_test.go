@@ -257,7 +257,7 @@ func TestTrafficOnThisKernel(t *testing.T) {
 	if err := iptables.Cleanup(ctx, host, planner.Hooks()); err != nil {
 		t.Fatalf("twice is fine: %v", err)
 	}
-	for _, table := range []string{"nat", "filter"} {
+	for _, table := range rules.Tables() {
 		if left := must(t, "iptables-save", "-t", table); strings.Contains(left, "KUBE-") {
 			t.Errorf("left in %s:\n%s", table, left)
 		}

@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"podium/pkg/proxy/rules"
 )
@@ -112,7 +113,7 @@ func (a *Applier) existing(ctx context.Context) ([]rules.Chain, error) {
 
 func (a *Applier) counts(ctx context.Context) (map[rules.Chain]int, error) {
 	out := map[rules.Chain]int{}
-	for _, table := range []string{rules.Filter, rules.NAT} {
+	for _, table := range rules.Tables() {
 		counts, err := a.kernel.Counts(ctx, table)
 		if err != nil {
 			return nil, fmt.Errorf("read table %s: %w", table, err)
@@ -169,10 +170,13 @@ func (a *Applier) Repair(ctx context.Context, set *rules.Set) (rules.Batch, int,
 func Cleanup(ctx context.Context, k Kernel, hooks []rules.Hook) error {
 	a := NewApplier(k, nil)
 	existing, err := a.existing(ctx)
-	if err != nil || len(existing) == 0 { // a jump cannot be there without the chain it leads to
+	if err != nil || len(existing) == 0 {
 		return err
 	}
 	for _, h := range hooks {
+		if !slices.Contains(existing, rules.Chain{Table: h.Table, Name: h.Target}) {
+			continue // a jump cannot be there without the chain it leads to
+		}
 		if err := k.Unhook(h); err != nil {
 			return err
 		}

@@ -26,6 +26,11 @@ type Planner struct {
 	NodePortAddresses []netip.Prefix
 	// LocalhostNodePorts serves node ports on 127.0.0.1 too.
 	LocalhostNodePorts bool
+	// PodLinks names the node's ends of the pods' links ("veth+"), where only the
+	// pod's own address may come in; empty: no source address is checked.
+	PodLinks string
+	// Metadata are addresses that pods do not reach but for DNS.
+	Metadata []netip.Addr
 	// Kernel is what the kernel's iptables can do.
 	Kernel Features
 }

@@ -112,7 +112,7 @@ func fresh(t *testing.T, planner *iptables.Planner, want map[int][]services.Port
 	return dump(kernel)
 }
 
-func dump(k *iptables.Fake) string { return k.Dump("nat") + k.Dump("filter") }
+func dump(k *iptables.Fake) string { return k.Dump("nat") + k.Dump("filter") + k.Dump("raw") }
 
 func TestRepairPutsBackWhatStrangersTookAndOnlyThat(t *testing.T) {
 	ctx := context.Background()

@@ -41,7 +41,7 @@ func (b Batch) Count(table string) int {
 func (b Batch) Render() []byte {
 	var out bytes.Buffer
 	write := slices.SortedFunc(maps.Keys(b.Write), compareChains)
-	for _, table := range []string{Filter, NAT} {
+	for _, table := range Tables() {
 		renderTable(&out, table, of(table, write), of(table, b.Delete), b.Write)
 	}
 	return out.Bytes()

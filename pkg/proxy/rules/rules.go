@@ -10,7 +10,11 @@ import (
 const (
 	NAT    = "nat"
 	Filter = "filter"
+	Raw    = "raw" // where the kernel can match by it: packets before connections
 )
+
+// Tables are all tables we write to, in the order they are written.
+func Tables() []string { return []string{Filter, NAT, Raw} }
 
 // Chain names one chain of one table.
 type Chain struct{ Table, Name string }

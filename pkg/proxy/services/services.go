@@ -23,6 +23,9 @@ type Node struct {
 	Name   string
 	Zone   string
 	Family Family
+	// Captured says why an external IP belongs to something else and is not
+	// served, "" if it is; nil: all are.
+	Captured func(netip.Addr) string
 }
 
 // Port is one port of one Service as this node serves it.
@@ -95,6 +98,15 @@ func Build(svc *corev1.Service, sl []*discoveryv1.EndpointSlice, node Node) Serv
 		ExternalLocal: svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 	}
 	out := Service{}
+	if node.Captured != nil {
+		base.ExternalIPs = slices.DeleteFunc(base.ExternalIPs, func(ip netip.Addr) bool {
+			why := node.Captured(ip)
+			if why != "" {
+				out.Notes = append(out.Notes, why)
+			}
+			return why != ""
+		})
+	}
 	for _, sp := range svc.Spec.Ports {
 		p := base
 		p.Name, p.Port, p.NodePort = sp.Name, sp.Port, sp.NodePort

@@ -174,8 +174,11 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 	seen := map[string]bool{}
 	docked.Eventually(t, 20*time.Second, "both pods answer", func(ctx context.Context) error {
 		name, err := get(ctx, b.address, "/")
-		if seen[name] = err == nil; len(seen) < 2 {
-			return fmt.Errorf("seen so far: %v; %v", seen, err)
+		if err != nil {
+			return fmt.Errorf("seen so far: %v; %w", seen, err)
+		}
+		if seen[name] = true; !seen["front-"+worker1] || !seen["front-"+worker2] {
+			return fmt.Errorf("seen so far: %v", seen)
 		}
 		return nil
 	})

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,15 +19,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
+	"podium/pkg/client/addresslease"
 	"podium/test/e2e/traffic"
 )
 
 var rounds = flag.Int("rounds", len(faults), "how many losses of a control plane there are")
 
-// What the loss of a control plane may cost.
+// What the loss of a control plane may cost. mostSilence holds where it was the
+// node that announced the load balancer's address; else no request fails.
 const (
-	mostOutage = 5 * time.Second
-	mostMove   = 15 * time.Second
+	mostOutage  = 5 * time.Second
+	mostMove    = 15 * time.Second
+	mostSilence = addresslease.Duration + 6*time.Second // and a request that hangs
 )
 
 const web = `
@@ -56,7 +60,8 @@ var planes = []string{name + "-control-plane", name + "-control-plane2", name + 
 // TestTheLossOfAControlPlane: a control plane loses its power, another is
 // frozen, another is cut off, and so on, each one that leads: the controllers,
 // etcd, or the cloud's controllers. No acknowledged write is lost, no request to
-// a Service fails, and others take over in time.
+// a Service fails, on a node's port and at its load balancer's address, and
+// others take over in time.
 func TestTheLossOfAControlPlane(t *testing.T) {
 	c := newCluster(t)
 	url := c.app()
@@ -70,19 +75,20 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	w, l := &traffic.Writer{}, &traffic.Load{}
+	w, l, front := &traffic.Writer{}, &traffic.Load{}, &balanced{address: netip.MustParseAddr(address)}
 	w.Begin(&round{}) // before the first
 	// A client of its own: what the test asks must not turn it to another server.
 	maps := c.Client(c.T)
 	running.Go(func() { w.Run(ctx, client.For[*corev1.ConfigMap](maps).In("default")) })
 	running.Go(func() { l.Run(ctx, url) })
+	running.Go(func() { front.Run(ctx, "http://"+net.JoinHostPort(address, "80")+"/") })
 
 	var all figures
 	defer func() { t.Logf("\n%s", all.table()) }()
 	for n := range *rounds {
 		f := faults[n%len(faults)]
 		leader := leaders[(n+n/len(faults))%len(leaders)] // so that each meets each fault
-		r := c.survive(f, leader(c), w, l)
+		r := c.survive(f, leader(c), w, l, front)
 		t.Logf("round %2d of %d: %s", n+1, *rounds, r)
 		all = append(all, r)
 	}
@@ -95,6 +101,9 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 		t.Errorf("%d requests to the Service; failed:\n%v", requests, err)
 	}
 	t.Logf("%d writes acknowledged; %d requests to the Service, the slowest took %v", len(w.Acked()), requests, slowest.Round(time.Millisecond))
+	if asked, failed := front.Counts(); asked < 500 {
+		t.Errorf("only %d requests (%d failed) to the load balancer's address", asked, failed)
+	}
 	c.everyServer(before)
 	if now := c.balanced("web"); now != address {
 		t.Errorf("the Service's address was %s, and is %s", address, now)
@@ -131,8 +140,9 @@ const atLeast = 8 * time.Second
 
 // survive does it, measures, and undoes it. The next one may come when etcd's
 // members are all healthy.
-func (c *cluster) survive(f fault, victim string, w *traffic.Writer, l *traffic.Load) *round {
+func (c *cluster) survive(f fault, victim string, w *traffic.Writer, l *traffic.Load, front *balanced) *round {
 	c.Helper()
+	c.begin(front, victim)
 	r := &round{fault: f.name, victim: victim, etcd: c.etcdLeader() == victim}
 	other := planes[(slices.Index(planes, victim)+1)%len(planes)]
 	led := c.led(victim)
@@ -167,7 +177,47 @@ func (c *cluster) survive(f fault, victim string, w *traffic.Writer, l *traffic.
 	}
 	r.requests, r.failed = l.Counts()
 	r.requests, r.failed = r.requests-asked, r.failed-failed
+	c.end(front, r)
 	return r
+}
+
+// balanced is the load on the Service's address of the load balancer.
+type balanced struct {
+	traffic.Load
+	address netip.Addr
+
+	asked, failed int  // when the fault began
+	announced     bool // by the victim
+}
+
+// begin notes what there was before a fault, and whether the victim announces
+// the address.
+func (c *cluster) begin(front *balanced, victim string) {
+	c.Helper()
+	l, err := client.For[*coordinationv1.Lease](c.api).In(addresslease.Namespace).Get(c.Context(), addresslease.Name(front.address))
+	if err != nil {
+		c.Fatal(err)
+	}
+	front.announced = addresslease.Holder(l) == victim
+	front.asked, front.failed = front.Counts()
+	front.Reset()
+}
+
+// end says what the fault cost at the address.
+func (c *cluster) end(front *balanced, r *round) {
+	c.Helper()
+	asked, failed := front.Counts()
+	silence := front.Silence()
+	c.Logf("at %s, announced by the victim: %t, %d of %d requests failed, and nobody answered for %v",
+		front.address, front.announced, failed-front.failed, asked-front.asked, silence.Round(time.Millisecond))
+	switch {
+	case asked == front.asked:
+		c.Errorf("%s %s: no request was made at %s", r.victim, r.fault, front.address)
+	case front.announced && silence > mostSilence:
+		c.Errorf("%s %s: nobody answered at %s for %v: want less than %v", r.victim, r.fault, front.address, silence, mostSilence)
+	case !front.announced && failed > front.failed:
+		c.Errorf("%s %s: %d requests to %s failed, which another node announces", r.victim, r.fault, failed-front.failed, front.address)
+	}
 }
 
 // led are the daemons whose leader is on a control plane.

@@ -217,17 +217,25 @@ func (s *space) makeAgain(first *corev1.Pod, node string) <-chan error {
 	return result
 }
 
-// A frozen worker is lost like a dead one, and thaws as if nothing had been.
+// A frozen worker is lost like a dead one; when it thaws, its pods are what they
+// were.
 func TestAPausedWorkerThaws(t *testing.T) {
 	s := the.space(t)
 	s.apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sleep", "1000"))
 	before := s.ready("fixed")
 	s.Podium(t, "cluster", "node", "pause", worker2)
+	t.Cleanup(func() { // also when the test ends while it is frozen; twice is fine
+		if _, err := the.Try(context.Background(), "", "cluster", "node", "start", worker2); err != nil {
+			t.Error(err)
+		}
+		s.nodeIs(worker2, true, time.Minute)
+	})
 	state, err := docked.Docker(t.Context(), "inspect", "--format", "{{.State.Status}}", worker2)
-	s.Podium(t, "cluster", "node", "start", worker2)
 	if err != nil || state != "paused" {
-		t.Errorf("the node was %q, %v: want paused", state, err)
+		t.Errorf("the node is %q, %v: want paused", state, err)
 	}
+	s.nodeIs(worker2, false, lost)
+	s.Podium(t, "cluster", "node", "start", worker2)
 	s.nodeIs(worker2, true, time.Minute)
 	if after := s.ready("fixed"); after.UID != before.UID || after.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Error("the pod did not survive")

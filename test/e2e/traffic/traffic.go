@@ -113,10 +113,27 @@ type Load struct {
 	requests int
 	slowest  time.Duration
 	failed   []error
+	last     time.Time     // of the last answer
+	silent   time.Duration // the longest time between two answers
+}
+
+// Reset forgets how long nobody answered, at the beginning of a fault.
+func (l *Load) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last, l.silent = time.Now(), 0
+}
+
+// Silence is the longest time since then in which nobody answered.
+func (l *Load) Silence() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.silent, time.Since(l.last))
 }
 
 // Run asks until ctx ends.
 func (l *Load) Run(ctx context.Context, url string) {
+	l.Reset()
 	for ctx.Err() == nil {
 		begin := time.Now()
 		err := Ask(ctx, url)
@@ -127,6 +144,8 @@ func (l *Load) Run(ctx context.Context, url string) {
 		l.requests, l.slowest = l.requests+1, max(l.slowest, time.Since(begin))
 		if err != nil {
 			l.failed = append(l.failed, fmt.Errorf("%s: %w", begin.Format(time.TimeOnly), err))
+		} else {
+			l.last, l.silent = time.Now(), max(l.silent, time.Since(l.last))
 		}
 		l.mu.Unlock()
 		Pause(ctx, 20*time.Millisecond)

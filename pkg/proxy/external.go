@@ -1,0 +1,57 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Indexes of Services by the addresses that they have and that they claim.
+const (
+	byClusterIP  = "clusterIP"
+	byExternalIP = "externalIP"
+)
+
+func clusterIPs(s *corev1.Service) []string {
+	if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone {
+		return nil
+	}
+	return append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...)
+}
+
+// claims has external IPs looked at again when a Service with such a cluster IP
+// comes or goes.
+func (p *Proxy) claims(old, new *corev1.Service) {
+	for _, s := range []*corev1.Service{old, new} {
+		if s == nil {
+			continue
+		}
+		for _, ip := range clusterIPs(s) {
+			for _, claimant := range p.services.By(byExternalIP, ip) {
+				p.pending.service(nil, claimant)
+			}
+		}
+	}
+}
+
+// captured says why an external IP is not served, "" if it is. Whoever may
+// write a Service must not take over what already has an owner: this node, a
+// pod or another Service (CVE-2020-8554). The API server refuses external IPs
+// unless it is told otherwise; this holds even then. Addresses of load balancers
+// are not looked at: only who may write the status of Services sets them, and
+// those of nodes are legitimate there.
+func (p *Proxy) captured(ip netip.Addr) string {
+	if p.cfg.Rules.ClusterCIDR.Contains(ip) {
+		return fmt.Sprintf("externalIP %s is in the range of pods", ip)
+	}
+	if len(p.services.By(byClusterIP, ip.String())) > 0 {
+		return fmt.Sprintf("externalIP %s is the cluster IP of a Service", ip)
+	}
+	node, ok := p.currentNode()
+	if ok && slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == ip.String() }) {
+		return fmt.Sprintf("externalIP %s is an address of this node", ip)
+	}
+	return ""
+}
