@@ -146,7 +146,7 @@ type RenewOptions struct {
 // RenewCertificates makes certificates anew that this machine can sign, and
 // the administrator's kubeconfig. The daemons read the new ones by themselves.
 // The authorities stay: new ones would shut everybody out.
-func RenewCertificates(_ context.Context, cfg Config, host Host, o RenewOptions) error {
+func RenewCertificates(ctx context.Context, cfg Config, host Host, o RenewOptions) error {
 	m, err := recall(cfg, host)
 	if err != nil {
 		return err
@@ -163,12 +163,12 @@ func RenewCertificates(_ context.Context, cfg Config, host Host, o RenewOptions)
 			return err
 		}
 	}
-	return nil
+	return m.goOnMoving(ctx)
 }
 
 // renew makes one anew, with its kubeconfig, and says until when it is good.
 func (m *machine) renew(c certificate, o RenewOptions) error {
-	ca, err := m.authority(c.authority)
+	ca, err := m.authorityOf(c)
 	if err != nil {
 		return err
 	}
