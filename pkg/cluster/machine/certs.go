@@ -29,7 +29,7 @@ type held struct {
 }
 
 // CheckCertificates prints until when each certificate of this machine is
-// good. It is an error when one has ended, or cannot be read.
+// good, and which certificates are revoked. It is an error when one has ended, or cannot be read.
 func CheckCertificates(_ context.Context, cfg Config, host Host) error {
 	m := &machine{Config: cfg, host: host} // nothing else of the machine matters
 	all, err := m.held()
@@ -53,6 +53,16 @@ func CheckCertificates(_ context.Context, cfg Config, host Host) error {
 			note = "ends soon: " + m.remedy(h)
 		}
 		fmt.Fprintf(m.Out, "%-28s %-22s %-10s %-12s %s\n", h.name, h.until.UTC().Format(time.RFC3339), days(left), h.by, note)
+	}
+	if err := m.showRevoked(); err != nil {
+		return err
+	}
+	moving, err := m.moving()
+	if err != nil {
+		return err
+	}
+	if moving {
+		fmt.Fprintln(m.Out, "\nThe cluster's CA is trusted for kubelets' serving certificates still: podium certs renew --expiring says what it waits for.")
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d of %d certificates are of no use any more", bad, len(all))
