@@ -5,6 +5,10 @@ import (
 	"os"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
+	"golang.org/x/sys/unix"
 )
 
-func main() { etcdmain.Main(os.Args) }
+func main() {
+	unix.Umask(0o077) // etcd writes snapshots with whatever mode that leaves
+	etcdmain.Main(os.Args)
+}
