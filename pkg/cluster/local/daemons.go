@@ -1,13 +1,41 @@
 package local
 
 import (
+	"os"
 	"path/filepath"
 	"strconv"
+
+	"podium/pkg/daemon/memory"
 )
 
 // daemons lists the cluster's processes beside containerd, in the order in
 // which they are started. Those that need the apiserver wait for it themselves.
 func (c *Config) daemons() []process {
+	all := c.flags()
+	for i := range all {
+		all[i].env = softLimit(all[i].name)
+	}
+	return all
+}
+
+// shares are parts of the machine's memory, in percent, that daemons keep their
+// heaps below. They are small: a person's machine does other things, too.
+func shares() map[string]uint64 {
+	return map[string]uint64{"kube-apiserver": 25, "kube-controller-manager": 10, "kube-scheduler": 10, "kubelet": 10, "kube-proxy": 5}
+}
+
+// softLimit is a daemon's environment with its soft memory limit, unless the
+// caller's has one.
+func softLimit(daemon string) []string {
+	machine, err := memory.Machine()
+	if err != nil || os.Getenv("GOMEMLIMIT") != "" {
+		return nil
+	}
+	return []string{"GOMEMLIMIT=" + strconv.FormatUint(machine/100*shares()[daemon], 10)}
+}
+
+// flags are the daemons with their command lines.
+func (c *Config) flags() []process {
 	pki := func(file string) string { return c.path("pki", file) }
 	conf := func(name string) string { return c.path("kubeconfigs", name+".conf") }
 	daemon := func(name string, flags ...string) process {
