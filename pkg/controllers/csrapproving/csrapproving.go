@@ -21,7 +21,7 @@ import (
 // again is when a request is looked at once more that lacks something which may
 // change without an event for it: the requester's permission, the silence of a
 // node of that name.
-const again = 30 * time.Second
+const again = 10 * time.Second
 
 // Controller is the approver. Its keys are certificate signing requests.
 type Controller struct {
