@@ -6,10 +6,10 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,23 +113,21 @@ func TestFollower(t *testing.T) {
 // Without a stored list and without the API nobody knows what is revoked.
 func TestNothingIsKnownWithoutTheAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
 		api := clienttest.New()
-		api.Before = func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }
+		api.Before = func(*http.Request) (*http.Response, error) {
+			if !up.Load() {
+				return nil, errors.New("connection refused")
+			}
+			return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: http.NoBody}, nil
+		}
 		f, stop := follow(t, api, caFile(t, newAuthority(t, "ca")), "")
 		defer stop()
 		time.Sleep(time.Minute)
 		if _, known := f.Present(); known {
 			t.Error("it says that it knows")
 		}
-		// An API server that keeps us from it publishes none.
-		api.Before = func(r *http.Request) (*http.Response, error) {
-			w := httptest.NewRecorder()
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusForbidden)
-			w.Body = nil
-			resp := w.Result()
-			return resp, nil
-		}
+		up.Store(true) // an API server that keeps us from it publishes none
 		time.Sleep(time.Minute)
 		if _, known := f.Present(); !known {
 			t.Error("an API server without the role keeps everybody out")
