@@ -17,6 +17,7 @@ type Revocations struct {
 	authorities string
 
 	mu        sync.Mutex
+	own       *revocation.List // the file's, as merged last
 	list      *revocation.List // all that was ever seen
 	published *revocation.List // what other daemons read at present
 	read      bool             // published is known
@@ -58,11 +59,14 @@ func readRevocations(file, authorities string) (*revocation.List, error) {
 	return r, nil
 }
 
-// List is what is revoked at present.
+// List is what is revoked at present. It is asked with each request.
 func (r *Revocations) List() *revocation.List {
+	own := r.file()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = revocation.Merge(r.list, r.file())
+	if own != r.own {
+		r.own, r.list = own, revocation.Merge(r.list, own)
+	}
 	return r.list
 }
 
