@@ -2,9 +2,17 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
+	"golang.org/x/sys/unix"
+
+	"podium/pkg/daemon/memory"
 )
 
-func main() { etcdmain.Main(os.Args) }
+func main() {
+	unix.Umask(0o077) // etcd writes snapshots with whatever mode that leaves
+	memory.SetLimit(slog.Default())
+	etcdmain.Main(os.Args)
+}

@@ -136,15 +136,18 @@ func both(all ...func(*cluster) (string, error)) func(*cluster) (string, error) 
 	}
 }
 
-// trust is a client's settings that believe the cluster's authority.
+// trust is a client's settings that believe the cluster's authorities: kubelets
+// have one of their own.
 func (c *cluster) trust() (*tls.Config, error) {
-	ca, err := os.ReadFile(c.path("pki", "ca.crt"))
-	if err != nil {
-		return nil, err
-	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		return nil, errors.New("pki/ca.crt holds no certificate")
+	for _, name := range []string{"ca.crt", "kubelet-ca.crt"} {
+		ca, err := os.ReadFile(c.path("pki", name))
+		if err != nil {
+			return nil, err
+		}
+		if !pool.AppendCertsFromPEM(ca) {
+			return nil, fmt.Errorf("pki/%s holds no certificate", name)
+		}
 	}
 	return &tls.Config{RootCAs: pool}, nil
 }

@@ -20,6 +20,7 @@ import (
 
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/webhook"
+	"podium/pkg/client/revocation"
 	"podium/pkg/scheme"
 )
 
@@ -31,7 +32,8 @@ type Authentication struct {
 	Anonymous   bool                     // let those ask for health and version who show nothing
 	Issuer      *authn.Tokens            // whose keys are published; nil: no keys are
 	KeysURI     string                   // where others find them; default: at this server
-	Connections *authn.Connections       // notes connections, so that they can be cut; nil: none is
+	Connections *revocation.Connections  // notes connections, so that they can be cut; nil: none is
+	Revocations *authn.Revocations       // shared with other servers and daemons; nil: none are
 	Run         []func(context.Context)  // what keeps it up to date while the server runs
 
 	// Published is what other API servers of the cluster need in order to know
@@ -80,7 +82,7 @@ func (s *Server) serveIssuer(w http.ResponseWriter, r *http.Request) {
 
 // publishedName is the ConfigMap in kube-system from which other API servers
 // learn how to know users.
-const publishedName = "extension-apiserver-authentication"
+const publishedName = revocation.ConfigMap
 
 // ensurePublished makes that ConfigMap what it should be. Keys of others stay.
 func (s *Server) ensurePublished(ctx context.Context) error {
@@ -138,7 +140,7 @@ type authnFlags struct {
 
 	// What parse reads.
 	clientRoots, proxyRoots func() *x509.CertPool
-	revoked                 func() *authn.Revocations
+	revoked                 *authn.Revocations
 	keys                    func() *authn.KeySet
 	trust                   func() *trust // nil: there are no authorities
 	oidcTokens              *authn.OIDC
@@ -147,7 +149,7 @@ type authnFlags struct {
 
 func (o *authnFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.clientCA, "client-ca-file", "", "file with the authorities that sign clients' certificates; read again when it changes")
-	f.StringVar(&o.clientCRL, "client-crl-file", "", "file with these authorities' revocation lists (PEM, X509 CRL); read again when it changes: a certificate on a list is refused at once, and what is open with it ends")
+	f.StringVar(&o.clientCRL, "client-crl-file", "", "file with these authorities' revocation lists (PEM, X509 CRL); read again when it changes: a certificate on a list is refused within seconds by all API servers, kubelets and control-plane daemons, and what is open with it ends")
 
 	f.StringArrayVar(&o.issuers, "service-account-issuer", []string{"https://kubernetes.default.svc.cluster.local"}, "who service account tokens are issued by; given several times, the first is that of new tokens, and those of all are accepted")
 	f.StringSliceVar(&o.audiences, "api-audiences", nil, "audiences of tokens for this server (default: the issuers)")
@@ -268,10 +270,14 @@ func (o *authnFlags) names() []string {
 // build makes what parse has read into the server's authentication. Those who
 // can tell at a glance whether a token is theirs come first.
 func (o *authnFlags) build() Authentication {
+	var revoked func() *revocation.List
+	if o.revoked != nil {
+		revoked = o.revoked.List
+	}
 	issuer := authn.NewTokens(authn.TokenConfig{Issuers: o.issuers, Audiences: o.names(), Keys: o.keys})
 	a := Authentication{
-		Audiences: o.names(), Anonymous: o.anonymous, Issuer: issuer, KeysURI: o.keysURI, Connections: &authn.Connections{},
-		Published: o.published,
+		Audiences: o.names(), Anonymous: o.anonymous, Issuer: issuer, KeysURI: o.keysURI, Connections: &revocation.Connections{},
+		Published: o.published, Revocations: o.revoked,
 	}
 	if o.proxyRoots != nil {
 		a.Requests = append(a.Requests, authn.FrontProxy(authn.FrontProxyConfig{
@@ -280,7 +286,7 @@ func (o *authnFlags) build() Authentication {
 		}))
 	}
 	if o.clientRoots != nil {
-		a.Requests = append(a.Requests, authn.Certificates(authn.CertificateConfig{Roots: o.clientRoots, Revoked: o.revoked}))
+		a.Requests = append(a.Requests, authn.Certificates(authn.CertificateConfig{Roots: o.clientRoots, Revoked: revoked}))
 	}
 	tokens := []authn.TokenAuthenticator{issuer}
 	if o.bootstrapTokens {
@@ -294,8 +300,8 @@ func (o *authnFlags) build() Authentication {
 		tokens = append(tokens, o.webhookTokens)
 	}
 	a.Tokens = authn.FirstToken(tokens...)
-	if o.revoked != nil {
-		a.Run = append(a.Run, func(ctx context.Context) { a.Connections.Run(ctx, o.revoked) })
+	if revoked != nil {
+		a.Run = append(a.Run, func(ctx context.Context) { a.Connections.Run(ctx, revoked) })
 	}
 	return a
 }

@@ -5,17 +5,23 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
+	"math/big"
 	"net"
 	"net/http"
 	"path/filepath"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"podium/pkg/apiserver"
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/client/certfile"
+	"podium/pkg/client/revocation"
 	"podium/pkg/cluster/pki"
+	"podium/pkg/storage/memory"
 )
 
 // The drill after a leak: the certificate goes on the list, and within seconds
@@ -57,14 +63,14 @@ func TestALeakedCertificateIsCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := &authn.Connections{}
+	open := &revocation.Connections{}
 	start(t, func(cfg *apiserver.Config) {
 		cfg.Listener, cfg.Authenticator = l, nil
 		cfg.TLS = &tls.Config{Certificates: []tls.Certificate{serving}, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
 		cfg.Authn = apiserver.Authentication{
 			Anonymous: true, Connections: open,
-			Requests: []authn.Authenticator{authn.Certificates(authn.CertificateConfig{Roots: pool.Get, Revoked: revoked})},
-			Run:      []func(context.Context){func(ctx context.Context) { open.Run(ctx, revoked) }},
+			Requests: []authn.Authenticator{authn.Certificates(authn.CertificateConfig{Roots: pool.Get, Revoked: revoked.List})},
+			Run:      []func(context.Context){func(ctx context.Context) { open.Run(ctx, revoked.List) }},
 		}
 	})
 	client := func(cert tls.Certificate) *http.Client {
@@ -117,5 +123,82 @@ func TestALeakedCertificateIsCutOff(t *testing.T) {
 	case err := <-ours:
 		t.Errorf("the other one's watch has ended: %v", err)
 	default:
+	}
+}
+
+// What is revoked on one control plane is refused by the others, and whoever
+// deletes what is published, or forges it, changes nothing.
+func TestARevocationReachesOtherServers(t *testing.T) {
+	ca, err := pki.OpenAuthority(t.TempDir(), "ca", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caFile := filepath.Join(t.TempDir(), "ca.crt")
+	if err := pki.WriteBundle(caFile, ca); err != nil {
+		t.Fatal(err)
+	}
+	store := memory.New()
+	lists, known := []string{}, []*authn.Revocations{}
+	var first *world
+	for i := range 2 {
+		list := filepath.Join(t.TempDir(), "ca.crl")
+		if _, err := ca.Revoke(list); err != nil {
+			t.Fatal(err)
+		}
+		r, err := authn.RevocationFile(list, caFile, func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := start(t, func(cfg *apiserver.Config) {
+			cfg.Store, cfg.Authn.Revocations, cfg.Identity = store, r, fmt.Sprint("server-", i)
+		})
+		lists, known = append(lists, list), append(known, r)
+		if first == nil {
+			first = w
+		}
+	}
+	revoked := func(server int, serial int64) bool {
+		chain := []*x509.Certificate{{RawIssuer: ca.Cert.RawSubject, SerialNumber: big.NewInt(serial)}}
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if known[server].List().Any(chain) {
+				return true
+			}
+		}
+		return false
+	}
+	for i, serial := range []int64{7, 9} { // each on another server
+		if _, err := ca.Revoke(lists[i], big.NewInt(serial)); err != nil {
+			t.Fatal(err)
+		}
+		for server := range known {
+			if !revoked(server, serial) {
+				t.Errorf("server %d accepts number %d, revoked on server %d", server, serial, i)
+			}
+		}
+	}
+	const path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+	whole := func() bool {
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			rec := first.do("GET", path, "", "")
+			var m corev1.ConfigMap
+			if rec.Code == http.StatusOK && json.Unmarshal(rec.Body.Bytes(), &m) == nil {
+				list, err := revocation.Parse([]byte(m.Data[revocation.Key]), []*x509.Certificate{ca.Cert})
+				if err == nil && len(list.Entries()) == 2 {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	if !whole() {
+		t.Fatal("what is published lacks something")
+	}
+	first.do("DELETE", path, "", "")
+	if !whole() {
+		t.Error("deleted, it is not published again")
+	}
+	first.do("PATCH", path, mergeType, `{"data":{"client-crl-file":"-----BEGIN X-----\n-----END X-----\n"}}`)
+	if !whole() || !revoked(0, 9) || !revoked(1, 7) {
+		t.Error("a forged list is in force")
 	}
 }

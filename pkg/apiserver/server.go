@@ -153,7 +153,7 @@ func New(cfg Config) (*Server, error) {
 	s.feed = watchcache.NewFeed(store, "/registry/", cfg.Log)
 	cfg.Access.ready = s.feed.Ready
 	s.api = endpoints.New(endpoints.Config{
-		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Followers: cfg.Access.followers(), Admission: s.admission(), Disabled: cfg.Disabled,
+		Scheme: cfg.Scheme, Store: store, Feed: s.feed, Kinds: cfg.Kinds, Followers: s.followers(), Admission: s.admission(), Disabled: cfg.Disabled,
 		OpenAPI: cfg.v3(), Now: cfg.Now, Random: cfg.Random, Log: cfg.Log, Closing: s.closing, Observe: s.metrics,
 		MayCreate: s.mayCreate,
 	})
@@ -253,6 +253,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { s.keepBootstrapped(life); return nil })
 	g.Go(func() error { s.keepRepaired(life); return nil })
 	g.Go(func() error { s.forgetEvents(life); return nil })
+	g.Go(func() error { s.publishRevocations(life); return nil })
 	if s.cfg.CompactEvery >= 0 {
 		c := &storage.Compactor{Store: s.cfg.Store, Key: compactKey, Interval: s.cfg.CompactEvery, Log: s.cfg.Log}
 		g.Go(func() error { return unlessEnded(life, c.Run(life)) })

@@ -134,8 +134,9 @@ func newRevoke(streams IO, run func(context.Context, machine.Config, machine.Hos
 		Use:   "revoke [FILE...]",
 		Short: "Cut off leaked client certificates, on a control plane's machine",
 		Long: `Cut off leaked client certificates: put them on the revocation list of the
-cluster's authority (/etc/podium/pki/ca.crl). The apiserver reads it at once,
-refuses the certificates and ends the connections that were made with them.
+cluster's CA (/etc/podium/pki/ca.crl). The API server publishes the list, and
+within seconds all API servers, kubelets and control-plane daemons refuse the
+certificates and end the connections that were made with them.
 FILE is a certificate in PEM form or a kubeconfig that holds one.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Files = args

@@ -104,10 +104,10 @@ func (c *Config) nodeIPAM() func(kit.Kit) (crew.Runner, error) {
 }
 
 func (c *Config) csrSigning() func(kit.Kit) (crew.Runner, error) {
-	if c.Signing.Authority == nil {
+	if len(c.Signing.Authorities) == 0 {
 		return nil
 	}
 	return func(k kit.Kit) (crew.Runner, error) {
-		return csrsigning.New(csrsigning.Config{Kit: k, Authority: c.Signing.Authority, Longest: c.Signing.Longest}), nil
+		return csrsigning.New(csrsigning.Config{Kit: k, Authorities: c.Signing.Authorities, Longest: c.Signing.Longest}), nil
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/access"
+	"podium/pkg/client/revocation"
 )
 
 // Access is who may read a daemon's pages: whoever the API says may.
@@ -36,10 +37,11 @@ func (a *Access) AddFlags(fs *pflag.FlagSet) {
 func openPaths() []string { return []string{"/healthz", "/readyz", "/livez"} }
 
 // Guard lets those through to h who may: the API is asked who a token is
-// (TokenReview) and whether its user may (SubjectAccessReview).
-func (a *Access) Guard(h http.Handler, c *client.Client, log *slog.Logger) http.Handler {
+// (TokenReview) and whether its user may (SubjectAccessReview). revoked is the
+// list of revoked certificates, as in access.Config.
+func (a *Access) Guard(h http.Handler, c *client.Client, revoked func() (*revocation.List, bool), log *slog.Logger) http.Handler {
 	who := access.New(access.Config{
-		Reviews: access.Reviews{Client: c}, Tokens: true, TokenTTL: a.TokenTTL, AllowTTL: a.AllowTTL, DenyTTL: a.DenyTTL,
+		Reviews: access.Reviews{Client: c}, Tokens: true, TokenTTL: a.TokenTTL, AllowTTL: a.AllowTTL, DenyTTL: a.DenyTTL, Revoked: revoked,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.open(r.URL.Path) {

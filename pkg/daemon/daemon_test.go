@@ -293,7 +293,7 @@ func TestTLS(t *testing.T) {
 	h := &Health{}
 	mux := Mux(h, Metrics())
 	access := &Access{Open: openPaths()}
-	addr, stop := serveLocal(t, ServeConfig{TLS: cfg, Handler: access.Guard(mux, api(t, "someone"), slog.New(slog.DiscardHandler))})
+	addr, stop := serveLocal(t, ServeConfig{TLS: cfg, Handler: access.Guard(mux, api(t, "someone"), nil, slog.New(slog.DiscardHandler))})
 	defer func() {
 		if err := stop(); err != nil {
 			t.Error(err)

@@ -9,8 +9,10 @@ import (
 	"strconv"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	"podium/pkg/client"
+	"podium/pkg/client/revocation"
 )
 
 // Secure is the HTTPS port of a daemon that has nothing to serve but what it
@@ -45,9 +47,21 @@ func (s *Secure) Serve(ctx context.Context, pages *http.ServeMux, c *client.Clie
 	if s.Profiling {
 		addProfiles(pages)
 	}
-	return Serve(ctx, ServeConfig{
-		Address: net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port)), TLS: cfg, Handler: s.Guard(pages, c, log), Log: log,
-	})
+	serving := ServeConfig{Address: net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port)), TLS: cfg, Log: log}
+	if s.ClientCA == "" { // nobody is known by a certificate
+		serving.Handler = s.Guard(pages, c, nil, log)
+		return Serve(ctx, serving)
+	}
+	revoked, err := revocation.NewFollower(revocation.Config{Client: c, ClientCA: s.ClientCA, Log: log})
+	if err != nil {
+		return err
+	}
+	serving.Connections, serving.Handler = &revocation.Connections{}, s.Guard(pages, c, revoked.Present, log)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return revoked.Run(ctx) })
+	g.Go(func() error { serving.Connections.Run(ctx, revoked.List); return nil })
+	g.Go(func() error { return Serve(ctx, serving) })
+	return g.Wait()
 }
 
 func addProfiles(mux *http.ServeMux) {

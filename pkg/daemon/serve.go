@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"podium/pkg/client/revocation"
 )
 
 // ServeConfig says what to serve and where.
@@ -20,6 +22,9 @@ type ServeConfig struct {
 	TLS      *tls.Config  // nil: plain HTTP
 	Handler  http.Handler
 	Log      *slog.Logger
+	// Connections notes the connections with the certificates of their clients,
+	// to be cut when these are revoked; nil: none is noted.
+	Connections *revocation.Connections
 
 	// Grace is how long requests may take to end after ctx; default 5 s. Their
 	// own contexts end with ctx at once.
@@ -49,6 +54,9 @@ func Serve(ctx context.Context, cfg ServeConfig) error {
 		IdleTimeout:       idleTimeout,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          log.New(debugLog{cfg.Log}, "", 0),
+	}
+	if cfg.Connections != nil {
+		ln, srv.ConnContext = cfg.Connections.Listener(ln), cfg.Connections.Context
 	}
 	served := make(chan error, 1)
 	go func() {

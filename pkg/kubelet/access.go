@@ -9,6 +9,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/access"
+	"podium/pkg/client/revocation"
 )
 
 // accessFlags say who may use the kubelet's server.
@@ -40,9 +41,9 @@ func (a *accessFlags) validate() error {
 }
 
 // delegate knows the server's clients by asking the API.
-func (a *accessFlags) delegate(c *client.Client) *access.Delegate {
+func (a *accessFlags) delegate(c *client.Client, revoked func() (*revocation.List, bool)) *access.Delegate {
 	return access.New(access.Config{
 		Reviews: access.Reviews{Client: c}, Tokens: a.tokens, Anonymous: a.anonymous,
-		TokenTTL: a.tokenTTL, AllowTTL: a.allowTTL, DenyTTL: a.refuseTTL,
+		TokenTTL: a.tokenTTL, AllowTTL: a.allowTTL, DenyTTL: a.refuseTTL, Revoked: revoked,
 	})
 }

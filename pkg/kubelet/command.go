@@ -21,6 +21,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/client/revocation"
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/images"
@@ -289,10 +290,35 @@ func (o *options) secure(ctx context.Context, cfg *Config, id *identity, g *errg
 		o.tls.Certificate, cfg.OnNode = s.certificate, s.observe
 		g.Go(func() error { return s.keep.Run(ctx) })
 	}
+	cfg.Settings = o.settings
+	if err := o.guard(ctx, cfg, id, g); err != nil {
+		return err
+	}
 	var err error
 	cfg.TLS, err = o.tls.TLS()
-	cfg.Access, cfg.Settings = o.access.delegate(id.client), o.settings
 	return err
+}
+
+// revokedFile keeps, below --root-dir, which certificates are revoked.
+const revokedFile = "revoked.crl"
+
+// guard says who may use the server. Without an authority of clients nobody is
+// known by a certificate.
+func (o *options) guard(ctx context.Context, cfg *Config, id *identity, g *errgroup.Group) error {
+	if o.tls.ClientCA == "" {
+		cfg.Access = o.access.delegate(id.client, nil)
+		return nil
+	}
+	revoked, err := revocation.NewFollower(revocation.Config{
+		Client: id.client, ClientCA: o.tls.ClientCA, File: filepath.Join(cfg.RootDir, revokedFile), Log: cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	cfg.Access, cfg.Connections = o.access.delegate(id.client, revoked.Present), &revocation.Connections{}
+	g.Go(func() error { return revoked.Run(ctx) })
+	g.Go(func() error { cfg.Connections.Run(ctx, revoked.List); return nil })
+	return nil
 }
 
 // config is what the flags say; what only the machine and the runtime know is added later.

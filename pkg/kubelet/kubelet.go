@@ -19,6 +19,7 @@ import (
 	"podium/pkg/client"
 	"podium/pkg/client/events"
 	"podium/pkg/client/informer"
+	"podium/pkg/client/revocation"
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/env"
@@ -89,6 +90,9 @@ type Config struct {
 	Settings map[string]any // what /configz shows; nil: nothing
 	Port     int32          // what the node says; that of Address
 	NodeLogs fs.FS          // what /logs/ shows; nil: it is disabled
+	// Connections notes those of the server, to be cut when their client's
+	// certificate is revoked; nil: none is noted.
+	Connections *revocation.Connections
 }
 
 // Machine is what the kubelet knows of its machine.
@@ -292,5 +296,5 @@ func serve(ctx context.Context, cfg *Config, manager *pods.Manager) error {
 	if cfg.Health != nil {
 		s.Health = cfg.Health.Handler()
 	}
-	return daemon.Serve(ctx, daemon.ServeConfig{Address: cfg.Address, Listener: cfg.Listener, TLS: cfg.TLS, Handler: server.New(s), Log: cfg.Log})
+	return daemon.Serve(ctx, daemon.ServeConfig{Address: cfg.Address, Listener: cfg.Listener, TLS: cfg.TLS, Handler: server.New(s), Log: cfg.Log, Connections: cfg.Connections})
 }

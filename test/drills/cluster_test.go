@@ -207,7 +207,9 @@ func (c *cluster) control() (stop func()) {
 	cfg.LeaderElect = false
 	cfg.Client = c.as("controllers")
 	cfg.Controllers = []string{"certificatesigningrequest-approving-controller", "certificatesigningrequest-signing-controller", "certificatesigningrequest-cleaner-controller"}
-	cfg.Signing = controllers.Signing{Authority: signer.Get, Longest: life}
+	cfg.Signing = controllers.Signing{Longest: life, Authorities: map[string]func() *tls.Certificate{
+		certificatesv1.KubeAPIServerClientKubeletSignerName: signer.Get, certificatesv1.KubeletServingSignerName: signer.Get,
+	}}
 	return c.background(func(ctx context.Context) error { return controllers.Run(ctx, cfg) })
 }
 

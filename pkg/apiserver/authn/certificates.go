@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"podium/pkg/apiserver/request"
+	"podium/pkg/client/revocation"
 )
 
 // CertificateConfig says which client certificates are good.
 type CertificateConfig struct {
-	Roots   func() *x509.CertPool // the present authorities
-	Revoked func() *Revocations   // nil: none is revoked
-	Now     func() time.Time      // nil: time.Now
+	Roots   func() *x509.CertPool   // the present authorities
+	Revoked func() *revocation.List // nil: none is revoked
+	Now     func() time.Time        // nil: time.Now
 }
 
 // Certificates knows users by their client certificates: the common name is
@@ -55,7 +56,7 @@ func newVerifier(cfg CertificateConfig) *verifier {
 		cfg.Now = time.Now
 	}
 	if cfg.Revoked == nil {
-		cfg.Revoked = func() *Revocations { return nil }
+		cfg.Revoked = func() *revocation.List { return nil }
 	}
 	return &verifier{cfg: cfg}
 }
@@ -72,9 +73,7 @@ func (c *verifier) verify(r *http.Request) (*verified, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The connection is noted before the look at the list: whoever replaces
-	// the list later finds it.
-	note(r.Context(), v.chain)
+	revocation.Note(r.Context(), v.chain)
 	if c.cfg.Revoked().Any(v.chain) {
 		return nil, errRevoked
 	}

@@ -21,6 +21,7 @@ import (
 
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/client/revocation"
 )
 
 // authority signs certificates and revokes them.
@@ -106,13 +107,13 @@ func TestCertificates(t *testing.T) {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, ours.cert, newKey(t).Public())
 	// A number that another authority has revoked says nothing about ours.
-	revoked, err := authn.ParseRevocations(append(ours.list(leaked), theirs.list(ann)...), []*x509.Certificate{ours.cert, theirs.cert})
+	revoked, err := revocation.Parse(append(ours.list(leaked), theirs.list(ann)...), []*x509.Certificate{ours.cert, theirs.cert})
 	if err != nil {
 		t.Fatal(err)
 	}
 	roots := ours.pool()
 	check := authn.Certificates(authn.CertificateConfig{
-		Roots: func() *x509.CertPool { return roots }, Revoked: func() *authn.Revocations { return revoked }, Now: func() time.Time { return now },
+		Roots: func() *x509.CertPool { return roots }, Revoked: func() *revocation.List { return revoked }, Now: func() time.Time { return now },
 	})
 	credential := func(c *x509.Certificate) map[string][]string {
 		sum := sha256.Sum256(c.Raw)
@@ -154,37 +155,6 @@ func TestCertificates(t *testing.T) {
 		roots = theirs.pool()
 		if user, err := check.Authenticate(shown(ann)); user != nil || err == nil {
 			t.Errorf("the authority is trusted no longer: %v", user)
-		}
-	})
-}
-
-func TestParseRevocations(t *testing.T) {
-	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
-	forged := newAuthority(t, "ours")
-	for name, tc := range map[string]struct {
-		data []byte
-		ok   bool
-	}{
-		"ours":               {ours.list(), true},
-		"nothing":            {nil, true},
-		"of nobody we trust": {theirs.list(), false},
-		"of our name only":   {forged.list(), false},
-		"a certificate":      {ours.pem(), false},
-		"garbage in PEM":     {pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte("x")}), false},
-	} {
-		if _, err := authn.ParseRevocations(tc.data, []*x509.Certificate{ours.cert}); (err == nil) != tc.ok {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func FuzzParseRevocations(f *testing.F) {
-	a := newAuthority(f, "ours")
-	f.Add(a.list(a.cert))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := authn.ParseRevocations(data, []*x509.Certificate{a.cert})
-		if err == nil {
-			r.Any([]*x509.Certificate{a.cert})
 		}
 	})
 }

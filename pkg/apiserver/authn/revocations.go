@@ -1,87 +1,34 @@
 package authn
 
 import (
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"podium/pkg/client/certfile"
+	"podium/pkg/client/revocation"
 )
 
-// Revocations are certificates that are good no longer, though their time is
-// not over: what the authorities' revocation lists (RFC 5280) say. It does not
-// change. A nil one revokes nothing.
+// Revocations are the lists of a file together with those that other API
+// servers have published. Nothing that was revoked once is un-revoked while the
+// server runs.
 type Revocations struct {
-	serials map[string]bool // by issuer and number
-}
+	file        func() *revocation.List
+	authorities string
 
-func serial(rawIssuer []byte, number interface{ Bytes() []byte }) string {
-	return string(rawIssuer) + "\x00" + string(number.Bytes())
-}
-
-// Any says whether one of a chain's certificates is revoked.
-func (r *Revocations) Any(chain []*x509.Certificate) bool {
-	if r == nil {
-		return false
-	}
-	for _, cert := range chain {
-		if r.serials[serial(cert.RawIssuer, cert.SerialNumber)] {
-			return true
-		}
-	}
-	return false
-}
-
-// ParseRevocations reads lists in PEM form. Each must be signed by one of the
-// authorities. A list that is overdue counts nevertheless: what was revoked
-// does not come back by waiting.
-func ParseRevocations(data []byte, authorities []*x509.Certificate) (*Revocations, error) {
-	out := &Revocations{serials: map[string]bool{}}
-	for rest := data; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			return out, nil
-		}
-		if block.Type != "X509 CRL" {
-			return nil, fmt.Errorf("a PEM block of type %q is no revocation list", block.Type)
-		}
-		list, err := x509.ParseRevocationList(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("parse revocation list: %w", err)
-		}
-		if err := checkList(list, authorities); err != nil {
-			return nil, fmt.Errorf("revocation list of %s: %w", list.Issuer, err)
-		}
-		for _, entry := range list.RevokedCertificateEntries {
-			out.serials[serial(list.RawIssuer, entry.SerialNumber)] = true
-		}
-	}
-}
-
-func checkList(list *x509.RevocationList, authorities []*x509.Certificate) error {
-	for _, e := range list.Extensions {
-		if e.Critical { // a part of a list, or one for others' certificates
-			return fmt.Errorf("the critical extension %v is not understood", e.Id)
-		}
-	}
-	for _, a := range authorities {
-		// Authorities made without the right to sign lists sign them anyway:
-		// whoever has their key can revoke.
-		if string(a.RawSubject) == string(list.RawIssuer) && a.CheckSignature(list.SignatureAlgorithm, list.RawTBSRevocationList, list.Signature) == nil {
-			return nil
-		}
-	}
-	return errors.New("it is signed by none of the client authorities")
+	mu        sync.Mutex
+	own       *revocation.List // the file's, as merged last
+	list      *revocation.List // all that was ever seen
+	published *revocation.List // what other daemons read at present
+	read      bool             // published is known
 }
 
 // RevocationFile reads lists from a file, and again whenever it or the file
 // with the authorities changes. While what is there cannot be read, what was
 // there before stays in force, and failed is told.
-func RevocationFile(file, authorities string, failed func(error)) (func() *Revocations, error) {
+func RevocationFile(file, authorities string, failed func(error)) (*Revocations, error) {
 	started := false
-	load := func() (*Revocations, error) {
+	load := func() (*revocation.List, error) {
 		r, err := readRevocations(file, authorities)
 		if err != nil && started {
 			failed(err)
@@ -93,10 +40,10 @@ func RevocationFile(file, authorities string, failed func(error)) (func() *Revoc
 		return nil, err
 	}
 	started = true
-	return value.Get, nil
+	return &Revocations{file: value.Get, authorities: authorities}, nil
 }
 
-func readRevocations(file, authorities string) (*Revocations, error) {
+func readRevocations(file, authorities string) (*revocation.List, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -105,22 +52,48 @@ func readRevocations(file, authorities string) (*Revocations, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := ParseRevocations(data, parseCertificates(pemCAs))
+	r, err := revocation.Parse(data, revocation.ParseCertificates(pemCAs))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return r, nil
 }
 
-func parseCertificates(data []byte) []*x509.Certificate {
-	var out []*x509.Certificate
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			return out
-		}
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			out = append(out, cert)
-		}
+// List is what is revoked at present. It is asked with each request.
+func (r *Revocations) List() *revocation.List {
+	own := r.file()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if own != r.own {
+		r.own, r.list = own, revocation.Merge(r.list, own)
 	}
+	return r.list
+}
+
+// Learn takes what is published; "" if nothing is. What no authority of the
+// clients has signed is left out, with an error.
+func (r *Revocations) Learn(text string) error {
+	pemCAs, err := os.ReadFile(r.authorities)
+	if err != nil {
+		return err
+	}
+	published, err := revocation.Parse([]byte(text), revocation.ParseCertificates(pemCAs))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.published, r.read = published, true
+	r.list = revocation.Merge(r.list, published)
+	return err
+}
+
+// Unpublished is what must be published, if other daemons lack something. What
+// this server knows is only ever added: it does not take away what it cannot
+// verify.
+func (r *Revocations) Unpublished() (text string, lacking bool) {
+	list := r.List()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.read || r.published.Covers(list) {
+		return "", false
+	}
+	return string(list.PEM()), true
 }

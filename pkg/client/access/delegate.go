@@ -14,6 +14,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"podium/pkg/client/answers"
+	"podium/pkg/client/revocation"
 )
 
 // The names of everybody and of nobody.
@@ -35,6 +36,10 @@ type Config struct {
 	TokenTTL time.Duration // how long a token's user is remembered; 0: not at all
 	AllowTTL time.Duration // how long a permission is
 	DenyTTL  time.Duration // how long a refusal is
+
+	// Revoked is the list of revoked certificates; while it is not known, no
+	// certificate counts. nil: none is revoked.
+	Revoked func() (list *revocation.List, known bool)
 
 	Now func() time.Time // nil: time.Now
 }
@@ -76,8 +81,8 @@ var ErrUnknown = errors.New("the request has no credentials that are known here"
 // Authenticate finds out who a request comes from: by the certificate that TLS
 // has verified, or by the bearer token.
 func (d *Delegate) Authenticate(r *http.Request) (*User, error) {
-	if user := d.byCertificate(r); user != nil {
-		return user, nil
+	if user, err := d.byCertificate(r); user != nil || err != nil {
+		return user, err
 	}
 	header := r.Header.Get("Authorization")
 	if header == "" && d.cfg.Anonymous {
@@ -90,17 +95,24 @@ func (d *Delegate) Authenticate(r *http.Request) (*User, error) {
 	return d.byToken(r.Context(), token)
 }
 
-// byCertificate is whom a verified certificate names. A connection may be older
-// than its certificate's end.
-func (d *Delegate) byCertificate(r *http.Request) *User {
+// byCertificate is whom a verified certificate names; nil if the request shows
+// none. A connection may be older than its certificate's end.
+func (d *Delegate) byCertificate(r *http.Request) (*User, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		return nil
+		return nil, nil
 	}
-	leaf := r.TLS.VerifiedChains[0][0]
+	chain := r.TLS.VerifiedChains[0]
+	leaf := chain[0]
 	if leaf.Subject.CommonName == "" || d.cfg.Now().After(leaf.NotAfter) {
-		return nil
+		return nil, nil
 	}
-	return &User{Name: leaf.Subject.CommonName, Groups: append(slices.Clone(leaf.Subject.Organization), authenticated)}
+	revocation.Note(r.Context(), chain)
+	if d.cfg.Revoked != nil {
+		if list, known := d.cfg.Revoked(); !known || list.Any(chain) {
+			return nil, ErrUnknown
+		}
+	}
+	return &User{Name: leaf.Subject.CommonName, Groups: append(slices.Clone(leaf.Subject.Organization), authenticated)}, nil
 }
 
 func (d *Delegate) byToken(ctx context.Context, token string) (*User, error) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
@@ -36,6 +37,7 @@ func Create(ctx context.Context, cfg Config) error {
 		{"images loaded", plain(cfg.loadImages)},
 		{"kube-apiserver ready", cfg.apiserverReady},
 		{"cluster-dns applied", plain(cfg.applyDNS)},
+		{"node marked as control plane", cfg.markControlPlane},
 		{"node " + cfg.Node + " Ready", cfg.nodeReady},
 		{"kubelet serves", cfg.kubeletServes},
 		{"cluster-dns answers", cfg.dnsAnswers},
@@ -121,6 +123,20 @@ func (c *Config) apiserverReady(ctx context.Context, waiting func(string)) error
 		_, _, err := cl.Do(ctx, client.Request{Method: "GET", Path: "/readyz"})
 		return err
 	}, "kube-apiserver")
+}
+
+// markControlPlane labels the node: its address is the API server's, and only a
+// control plane's node gets a serving certificate for that. It stays untainted.
+func (c *Config) markControlPlane(ctx context.Context, waiting func(string)) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	nodes := client.For[*corev1.Node](cl)
+	return c.wait(ctx, waiting, func(ctx context.Context) error {
+		_, err := nodes.Patch(ctx, c.Node, types.MergePatchType, []byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`))
+		return err
+	}, "kube-apiserver", "kubelet")
 }
 
 func (c *Config) nodeReady(ctx context.Context, waiting func(string)) error {

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -19,6 +20,9 @@ func (c *Config) identities(context.Context) error {
 	dir := c.path("pki")
 	ca, err := pki.OpenAuthority(dir, "ca", time.Now)
 	if err != nil {
+		return err
+	}
+	if err := c.kubeletCA(); err != nil {
 		return err
 	}
 	if err := pki.SigningKey(dir, "sa"); err != nil {
@@ -62,6 +66,31 @@ func (c *Config) identities(context.Context) error {
 		}
 	}
 	return c.writeKubeconfig(c.Kubeconfig(), "admin")
+}
+
+// kubeletPKI is the folder in which the kubelet keeps its certificates.
+const kubeletPKI = "kubelet-pki"
+
+// kubeletCA makes the CA of the kubelet's serving certificate. One that another
+// CA has signed, as in clusters of earlier versions, is removed: the kubelet asks
+// for the next when it starts.
+func (c *Config) kubeletCA() error {
+	ca, err := pki.OpenAuthority(c.path("pki"), "kubelet-ca", time.Now)
+	if err != nil {
+		return err
+	}
+	file := c.path(kubeletPKI, "kubelet-server-current.pem")
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if certs, err := pki.ParseCertificates(data); err == nil && len(certs) > 0 && ca.Signed(certs[0]) {
+		return nil
+	}
+	return os.Remove(file)
 }
 
 func (c *Config) auditPolicy() string { return c.path("audit-policy.yaml") }

@@ -29,7 +29,7 @@ type held struct {
 }
 
 // CheckCertificates prints until when each certificate of this machine is
-// good. It is an error when one has ended, or cannot be read.
+// good, and which certificates are revoked. It is an error when one has ended, or cannot be read.
 func CheckCertificates(_ context.Context, cfg Config, host Host) error {
 	m := &machine{Config: cfg, host: host} // nothing else of the machine matters
 	all, err := m.held()
@@ -53,6 +53,16 @@ func CheckCertificates(_ context.Context, cfg Config, host Host) error {
 			note = "ends soon: " + m.remedy(h)
 		}
 		fmt.Fprintf(m.Out, "%-28s %-22s %-10s %-12s %s\n", h.name, h.until.UTC().Format(time.RFC3339), days(left), h.by, note)
+	}
+	if err := m.showRevoked(); err != nil {
+		return err
+	}
+	moving, err := m.moving()
+	if err != nil {
+		return err
+	}
+	if moving {
+		fmt.Fprintln(m.Out, "\nThe cluster's CA is trusted for kubelets' serving certificates still: podium certs renew --expiring says what it waits for.")
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d of %d certificates are of no use any more", bad, len(all))
@@ -146,7 +156,7 @@ type RenewOptions struct {
 // RenewCertificates makes certificates anew that this machine can sign, and
 // the administrator's kubeconfig. The daemons read the new ones by themselves.
 // The authorities stay: new ones would shut everybody out.
-func RenewCertificates(_ context.Context, cfg Config, host Host, o RenewOptions) error {
+func RenewCertificates(ctx context.Context, cfg Config, host Host, o RenewOptions) error {
 	m, err := recall(cfg, host)
 	if err != nil {
 		return err
@@ -163,12 +173,12 @@ func RenewCertificates(_ context.Context, cfg Config, host Host, o RenewOptions)
 			return err
 		}
 	}
-	return nil
+	return m.goOnMoving(ctx)
 }
 
 // renew makes one anew, with its kubeconfig, and says until when it is good.
 func (m *machine) renew(c certificate, o RenewOptions) error {
-	ca, err := m.authority(c.authority)
+	ca, err := m.authorityOf(c)
 	if err != nil {
 		return err
 	}

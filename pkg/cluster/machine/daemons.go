@@ -95,7 +95,7 @@ func (m *machine) apiserver() unit {
 		"clientCrlFile":                           pkiFile(revokedFile),
 		"tlsCertFile":                             pkiFile("apiserver.crt"),
 		"tlsPrivateKeyFile":                       pkiFile("apiserver.key"),
-		"kubeletCertificateAuthority":             pkiFile("ca.crt"),
+		"kubeletCertificateAuthority":             pkiFile(kubeletBundle),
 		"kubeletClientCertificate":                pkiFile("apiserver-kubelet-client.crt"),
 		"kubeletClientKey":                        pkiFile("apiserver-kubelet-client.key"),
 		"serviceAccountIssuer":                    "https://kubernetes.default.svc." + m.DNSDomain,
@@ -112,15 +112,19 @@ func (m *machine) apiserver() unit {
 
 func (m *machine) controllerManager() unit {
 	return unit{name: "kube-controller-manager", file: "kube-controller-manager.yaml", conf: config("KubeControllerManagerConfiguration", elected(settings{
-		"kubeconfig":                   kubeconfigFile("kube-controller-manager"),
-		"clientCaFile":                 pkiFile("ca.crt"),
-		"rootCaFile":                   pkiFile("ca.crt"),
-		"clusterSigningCertFile":       pkiFile("ca.crt"),
-		"clusterSigningKeyFile":        pkiFile("ca.key"),
-		"serviceAccountPrivateKeyFile": pkiFile("sa.key"),
-		"clusterCidr":                  []string{m.PodCIDR},
-		"bindAddress":                  "127.0.0.1",
-		"profiling":                    false,
+		"kubeconfig":                                kubeconfigFile("kube-controller-manager"),
+		"clientCaFile":                              pkiFile("ca.crt"),
+		"rootCaFile":                                pkiFile("ca.crt"),
+		"clusterSigningKubeletServingCertFile":      pkiFile(kubeletCA + ".crt"),
+		"clusterSigningKubeletServingKeyFile":       pkiFile(kubeletCA + ".key"),
+		"clusterSigningKubeletClientCertFile":       pkiFile("ca.crt"),
+		"clusterSigningKubeletClientKeyFile":        pkiFile("ca.key"),
+		"clusterSigningKubeApiserverClientCertFile": pkiFile("ca.crt"),
+		"clusterSigningKubeApiserverClientKeyFile":  pkiFile("ca.key"),
+		"serviceAccountPrivateKeyFile":              pkiFile("sa.key"),
+		"clusterCidr":                               []string{m.PodCIDR},
+		"bindAddress":                               "127.0.0.1",
+		"profiling":                                 false,
 	}))}
 }
 

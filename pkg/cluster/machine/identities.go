@@ -32,6 +32,7 @@ type certificate struct {
 const (
 	clusterCA = "ca"
 	etcdCA    = "etcd/ca"
+	kubeletCA = "kubelet-ca" // of kubelets' serving certificates
 )
 
 // encryptionFile is the configuration, below pkiDir, that Secrets are
@@ -53,8 +54,9 @@ func (c *Config) admissionConfig() string { return configDir + "/admission-" + c
 func (c *Config) controlPlaneCertificates() []certificate {
 	local := []string{"localhost", "127.0.0.1", c.Node, c.NodeIP}
 	all := []certificate{
-		{name: "etcd/server", authority: etcdCA, id: pki.Identity{Name: c.Node, Hosts: local}},
-		{name: "etcd/peer", authority: etcdCA, id: pki.Identity{Name: c.Node, Hosts: local}},
+		// etcd's gateway connects to its own server with the server's certificate.
+		{name: "etcd/server", authority: etcdCA, id: pki.Identity{Name: c.Node, Hosts: local, Both: true}},
+		{name: "etcd/peer", authority: etcdCA, id: pki.Identity{Name: c.Node, Hosts: local, Both: true}},
 		{name: "apiserver-etcd-client", authority: etcdCA, id: pki.Identity{Name: "kube-apiserver-etcd-client"}},
 		{name: "apiserver", authority: clusterCA, id: pki.Identity{Name: "kube-apiserver", Hosts: c.apiserverHosts()}},
 		{name: "apiserver-kubelet-client", authority: clusterCA, id: pki.Identity{Name: "kube-apiserver-kubelet-client"}},
@@ -62,7 +64,7 @@ func (c *Config) controlPlaneCertificates() []certificate {
 		{name: "kube-controller-manager", authority: clusterCA, kubeconfig: kubeconfigs + "/kube-controller-manager.conf", id: pki.Identity{Name: "system:kube-controller-manager"}},
 		{name: "kube-scheduler", authority: clusterCA, kubeconfig: kubeconfigs + "/kube-scheduler.conf", id: pki.Identity{Name: "system:kube-scheduler"}},
 		{name: "kubelet", authority: clusterCA, kubeconfig: "kubelet.conf", id: pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}}},
-		{name: "kubelet-serving", authority: clusterCA, id: pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}, Hosts: []string{c.Node, c.NodeIP}}},
+		{name: kubeletServing, authority: kubeletCA, id: pki.Identity{Name: "system:node:" + c.Node, Groups: []string{"system:nodes"}, Hosts: []string{c.Node, c.NodeIP}}},
 		{name: "kube-proxy", authority: clusterCA, kubeconfig: kubeconfigs + "/kube-proxy.conf", id: pki.Identity{Name: "system:kube-proxy"}},
 	}
 	if c.Cloud != "" {
@@ -107,8 +109,11 @@ func (m *machine) identities() error {
 	if _, err := ca.Revoke(filepath.Join(dir, revokedFile)); err != nil {
 		return err
 	}
+	if err := m.makeKubeletCA(); err != nil {
+		return err
+	}
 	for _, c := range m.controlPlaneCertificates() {
-		ca, err := m.authority(c.authority)
+		ca, err := m.authorityOf(c)
 		if err != nil {
 			return err
 		}

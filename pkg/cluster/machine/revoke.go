@@ -1,16 +1,26 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"math/big"
 	"os"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/client/revocation"
 	"podium/pkg/cluster/pki"
+	"podium/pkg/cluster/poll"
 )
 
 // revokedFile is the revocation list, below pkiDir, that the apiserver reads.
@@ -22,10 +32,11 @@ type RevokeOptions struct {
 	Serials []string // serial numbers, in hexadecimal
 }
 
-// RevokeCertificates puts certificates of the cluster's authority on its
-// revocation list. This machine's apiserver refuses them from the next second
-// on, and ends what they have open.
-func RevokeCertificates(_ context.Context, cfg Config, host Host, o RevokeOptions) error {
+// RevokeCertificates puts certificates of the cluster's CA on its revocation
+// list. This machine's API server reads that and publishes it; within seconds
+// all API servers, kubelets and control-plane daemons refuse the certificates
+// and end what is open with them.
+func RevokeCertificates(ctx context.Context, cfg Config, host Host, o RevokeOptions) error {
 	m, err := newMachine(cfg, host)
 	if err != nil {
 		return err
@@ -37,8 +48,11 @@ func RevokeCertificates(_ context.Context, cfg Config, host Host, o RevokeOption
 	if err != nil {
 		return err
 	}
-	serials, err := o.serials(ca.Cert)
+	serials, names, err := o.serials(ca.Cert)
 	if err != nil {
+		return err
+	}
+	if err := m.keepNames(names); err != nil {
 		return err
 	}
 	added, err := ca.Revoke(m.at(pkiDir, revokedFile), serials...)
@@ -51,33 +65,154 @@ func RevokeCertificates(_ context.Context, cfg Config, host Host, o RevokeOption
 	if len(added) < len(serials) {
 		fmt.Fprintf(m.Out, "%d had been revoked before\n", len(serials)-len(added))
 	}
-	fmt.Fprintf(m.Out, "Copy %s to the other control planes, if there are any.\n", pkiFile(revokedFile))
+	if err := m.published(ctx, ca.Cert); err != nil {
+		fmt.Fprintf(m.Out, "The list is in %s, and not published to other machines yet; kube-apiserver does that as soon as it runs: %v\n", pkiFile(revokedFile), err)
+		return nil
+	}
+	fmt.Fprintln(m.Out, "The list is published: all control planes and nodes refuse these certificates within seconds.")
 	return nil
 }
 
-func (o *RevokeOptions) serials(ca *x509.Certificate) ([]*big.Int, error) {
-	var all []*big.Int
+// publishPatience is how long the API server may take to publish a list.
+const publishPatience = 10 * time.Second
+
+// published waits until what is on this machine's list is published. It asks as
+// the kubelet: the administrator's certificate may be the one that was revoked.
+func (m *machine) published(ctx context.Context, ca *x509.Certificate) error {
+	data, err := os.ReadFile(m.at(pkiDir, revokedFile))
+	if err != nil {
+		return err
+	}
+	want, err := revocation.Parse(data, []*x509.Certificate{ca})
+	if err != nil {
+		return err
+	}
+	cl, err := m.as(kubeletConf)
+	if err != nil {
+		return err
+	}
+	defer cl.CloseIdle()
+	ctx, cancel := context.WithTimeout(ctx, publishPatience)
+	defer cancel()
+	return poll.Until(ctx, 200*time.Millisecond, func(ctx context.Context) error {
+		config, err := client.For[*corev1.ConfigMap](cl).In(revocation.Namespace).Get(ctx, revocation.ConfigMap)
+		if err != nil {
+			return err
+		}
+		have, _ := revocation.Parse([]byte(config.Data[revocation.Key]), []*x509.Certificate{ca}) // what is forged does not count
+		if !have.Covers(want) {
+			return errors.New("the ConfigMap lacks some")
+		}
+		return nil
+	})
+}
+
+// revokedNames keeps, below pkiDir, whose certificates were revoked here: a
+// revocation list has numbers only.
+const revokedNames = "revoked-names.json"
+
+func (m *machine) names() (names map[string]string, err error) {
+	data, err := os.ReadFile(m.at(pkiDir, revokedNames))
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]string{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &names)
+	}
+	return names, err
+}
+
+func (m *machine) keepNames(more map[string]string) error {
+	if len(more) == 0 {
+		return nil
+	}
+	names, err := m.names()
+	if err != nil {
+		return err
+	}
+	maps.Copy(names, more)
+	data, err := json.Marshal(names)
+	if err != nil {
+		return err
+	}
+	_, err = writeFile(m.at(pkiDir, revokedNames), data, 0o600)
+	return err
+}
+
+// kubeletRevoked is where this machine's kubelet keeps what is published.
+const kubeletRevoked = "/var/lib/kubelet/revoked.crl"
+
+// revoked is what this machine knows of revoked certificates: by its own list,
+// and by the published one.
+func (m *machine) revoked() (*revocation.List, error) {
+	pemCA, err := os.ReadFile(m.at(pkiDir, "ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	var all *revocation.List
+	for _, file := range []string{pkiFile(revokedFile), kubeletRevoked} {
+		data, err := os.ReadFile(m.at(file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list, err := revocation.Parse(data, revocation.ParseCertificates(pemCA))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		all = revocation.Merge(all, list)
+	}
+	return all, nil
+}
+
+// showRevoked prints the revoked certificates, if there are any.
+func (m *machine) showRevoked() error {
+	list, err := m.revoked()
+	if err != nil {
+		return err
+	}
+	names, err := m.names()
+	if err != nil {
+		return err
+	}
+	for i, e := range list.Entries() {
+		if i == 0 {
+			fmt.Fprintf(m.Out, "\n%-34s %-22s %-12s %s\n", "REVOKED", "SINCE", "AUTHORITY", "NAME")
+		}
+		serial := fmt.Sprintf("%x", e.Serial)
+		fmt.Fprintf(m.Out, "%-34s %-22s %-12s %s\n", serial, e.Since.UTC().Format(time.RFC3339), e.Issuer, cmp.Or(names[serial], "<unknown>"))
+	}
+	return nil
+}
+
+// serials are the numbers to be revoked, with the names of those whose
+// certificates are at hand.
+func (o *RevokeOptions) serials(ca *x509.Certificate) (all []*big.Int, names map[string]string, err error) {
+	names = map[string]string{}
 	for _, text := range o.Serials {
 		n, ok := new(big.Int).SetString(strings.ReplaceAll(text, ":", ""), 16)
 		if !ok || n.Sign() <= 0 {
-			return nil, fmt.Errorf("--serial %s is no serial number in hexadecimal", text)
+			return nil, nil, fmt.Errorf("--serial %s is no serial number in hexadecimal", text)
 		}
 		all = append(all, n)
 	}
 	for _, file := range o.Files {
 		cert, err := readLeaf(file)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, nil, fmt.Errorf("%s: %w", file, err)
 		}
 		if cert.CheckSignatureFrom(ca) != nil {
-			return nil, fmt.Errorf("%s: the certificate of %q is not signed by this cluster's authority", file, cert.Subject.CommonName)
+			return nil, nil, fmt.Errorf("%s: the certificate of %q is not signed by this cluster's authority", file, cert.Subject.CommonName)
 		}
 		all = append(all, cert.SerialNumber)
+		names[fmt.Sprintf("%x", cert.SerialNumber)] = cert.Subject.CommonName
 	}
 	if len(all) == 0 {
-		return nil, errors.New("say which certificates: by FILE or --serial")
+		return nil, nil, errors.New("say which certificates: by FILE or --serial")
 	}
-	return all, nil
+	return all, names, nil
 }
 
 // readLeaf reads the certificate of a PEM file or of a kubeconfig's user.

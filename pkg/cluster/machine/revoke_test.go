@@ -3,12 +3,59 @@ package machine
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
+	"math/big"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"podium/pkg/cluster/pki"
 )
+
+// Whoever looks after the certificates sees which are revoked, here and by the
+// other control planes.
+func TestRevokedCertificatesAreShown(t *testing.T) {
+	host, cfg := newHost(t)
+	m, err := newMachine(cfg, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.identities(); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := m.authority(clusterCA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(m.at(kubeletRevoked)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ca.Revoke(m.at(kubeletRevoked), big.NewInt(0xbeef)); err != nil { // what another one has published
+		t.Fatal(err)
+	}
+	check := func() string {
+		t.Helper()
+		var out strings.Builder
+		cfg.Out = &out
+		if err := CheckCertificates(t.Context(), cfg, host); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	serial := fmt.Sprintf("%x", readCert(t, m, "admin").SerialNumber)
+	if text := check(); !strings.Contains(text, "beef ") || !strings.Contains(text, "<unknown>") || strings.Contains(text, serial) {
+		t.Errorf("before:\n%s", text)
+	}
+	if err := RevokeCertificates(t.Context(), cfg, host, RevokeOptions{Files: []string{cfg.at(adminConf)}}); err != nil {
+		t.Fatal(err)
+	}
+	want := regexp.MustCompile(`(?m)^` + serial + ` +2026-\S+ +ca +kubernetes-admin$`)
+	if text := check(); !want.MatchString(text) {
+		t.Errorf("after:\n%s", text)
+	}
+}
 
 func TestRevokeCertificates(t *testing.T) {
 	host, cfg := newHost(t)

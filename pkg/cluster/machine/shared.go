@@ -32,7 +32,7 @@ const certsSecret = "podium-certs"
 const certsTTL = 2 * time.Hour
 
 // shared are the files, below pkiDir, that all control planes have in common.
-var shared = []string{"ca.crt", "ca.key", revokedFile, "etcd/ca.crt", "etcd/ca.key", "sa.key", "sa.pub", encryptionFile}
+var shared = []string{"ca.crt", "ca.key", revokedFile, kubeletCA + ".crt", kubeletCA + ".key", kubeletBundle, "etcd/ca.crt", "etcd/ca.key", "sa.key", "sa.pub", encryptionFile}
 
 // sharedFiles are those of this cluster.
 func (c *Config) sharedFiles() []string {
@@ -187,6 +187,9 @@ func (j *joining) fetchShared(ctx context.Context) error {
 	}
 	files := map[string][]byte{}
 	for _, name := range j.sharedFiles() {
+		if secret.Data[sharedKey(name)] == nil {
+			return fmt.Errorf("the uploaded keys lack %s: a control plane of an earlier version has uploaded them; upgrade it, and run podium certs upload there again", name)
+		}
 		if files[name], err = j.key.open(name, secret.Data[sharedKey(name)]); err != nil {
 			return err
 		}
@@ -216,7 +219,7 @@ func (j *joining) writeShared() error {
 	for _, public := range []bool{false, true} {
 		for name, data := range j.shared {
 			mode := fs.FileMode(0o600)
-			if strings.HasSuffix(name, ".crt") || strings.HasSuffix(name, ".pub") || name == revokedFile {
+			if strings.HasSuffix(name, ".crt") || strings.HasSuffix(name, ".pub") || name == revokedFile || name == kubeletBundle {
 				mode = 0o644
 			}
 			if public != (mode == 0o644) {

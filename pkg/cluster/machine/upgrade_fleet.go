@@ -3,6 +3,7 @@ package machine
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +45,9 @@ type fleet interface {
 	settings(ctx context.Context, waiting func(string)) error  // what other machines and addons need of the new version
 	backup(ctx context.Context, file string) error             // of the control plane
 	apiserver(ctx context.Context, waiting func(string)) error // until this machine's is ready
+
+	// unmoved says which of the nodes' kubelets shows no certificate of this CA.
+	unmoved(ctx context.Context, nodes []*corev1.Node, ca *x509.Certificate) string
 }
 
 // server is an apiserver, and which version it says it is.

@@ -132,10 +132,8 @@ func (u *upgrading) replace(ctx context.Context) error {
 		if err := u.remember(); err != nil {
 			return err
 		}
-		if u.plane {
-			if err := u.identities(); err != nil {
-				return err
-			}
+		if err := u.certificates(); err != nil {
+			return err
 		}
 		var names []string
 		for _, unit := range u.units() {
@@ -150,6 +148,15 @@ func (u *upgrading) replace(ctx context.Context) error {
 		_, err := u.host.Run(ctx, "systemctl", append([]string{"enable", "--quiet"}, names...)...)
 		return err
 	}))
+}
+
+// certificates are those that the new version wants: a control plane signs its
+// own, a worker's kubelet asks for them.
+func (u *upgrading) certificates() error {
+	if u.plane {
+		return u.identities()
+	}
+	return u.askForServing()
 }
 
 // units are those of this machine, as the new version wants them.
@@ -295,6 +302,9 @@ func (u *upgrading) finish(ctx context.Context) error {
 		if err := u.steps.Do(ctx, "settings for other machines", u.fleet.settings); err != nil {
 			return err
 		}
+		if err := u.steps.Do(ctx, "CA of kubelets' serving certificates", u.kubeletCA); err != nil {
+			return err
+		}
 	}
 	if !u.isDeb() {
 		return nil
@@ -304,6 +314,16 @@ func (u *upgrading) finish(ctx context.Context) error {
 		_, err := u.host.Run(ctx, "env", "PODIUM_UPGRADE=1", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--force-confdef", "--force-confold", "--install", u.journal.Package)
 		return err
 	}))
+}
+
+// kubeletCA has kubelets trusted by their own CA only, if all have moved to it.
+// Those of machines that are not upgraded yet have not: the timer goes on.
+func (u *upgrading) kubeletCA(ctx context.Context, _ func(string)) error {
+	waits, err := u.finishMoving(ctx, u.fleet)
+	if err == nil && waits != "" {
+		fmt.Fprintf(u.Out, "   the cluster's CA stays trusted for kubelets (podium certs renew --expiring goes on, daily by itself): %s\n", waits)
+	}
+	return err
 }
 
 // comeBack lets the node take pods again, if it did before.

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -27,16 +28,17 @@ type killed struct{}
 // runs what its file held when it was started; one that holds "broken" ends.
 type ground struct {
 	*fakeHost
-	cfg     Config
-	node    *corev1.Node
-	running map[string]string
-	bundle  map[string]string // path → content
-	done    []string          // what was asked of the host and the cluster
-	killAt  int               // the call that is the process's last; 0: none
-	calls   int
-	broken  func(call string) error
-	wanted  string // what the package manager would install beside
-	weak    int    // how often one has ended that was ready before
+	cfg         Config
+	node        *corev1.Node
+	running     map[string]string
+	bundle      map[string]string // path → content
+	done        []string          // what was asked of the host and the cluster
+	killAt      int               // the call that is the process's last; 0: none
+	calls       int
+	broken      func(call string) error
+	wanted      string // what the package manager would install beside
+	unmovedNode string // why kubelets must be trusted by the old CA still
+	weak        int    // how often one has ended that was ready before
 }
 
 func newGround(t *testing.T, plane bool) *ground {
@@ -191,6 +193,9 @@ func (g *ground) drain(context.Context, func(string)) error     { return g.call(
 func (g *ground) handLead(context.Context) error                { return g.call("hand etcd's lead over") }
 func (g *ground) settings(context.Context, func(string)) error  { return g.call("settings") }
 func (g *ground) apiserver(context.Context, func(string)) error { return g.call("ask for readiness") }
+func (g *ground) unmoved(context.Context, []*corev1.Node, *x509.Certificate) string {
+	return g.unmovedNode
+}
 func (g *ground) backup(_ context.Context, file string) error {
 	return g.call("backup %s", strings.TrimPrefix(file, g.cfg.Root))
 }

@@ -1,10 +1,13 @@
 package pki
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -15,6 +18,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -33,12 +37,28 @@ type Authority struct {
 	now  func() time.Time
 }
 
-// Identity says whom a certificate is for. With Hosts (DNS names and IP
-// addresses) it may serve; every certificate may be used as a client's.
+// Identity is the subject of a certificate and what it may be used for. With
+// Hosts it is a server's certificate, without a client's; one that is both
+// says so.
 type Identity struct {
 	Name   string   // common name: the user
 	Groups []string // organizations
-	Hosts  []string
+	Hosts  []string // DNS names and IP addresses
+	// Both lets a server's certificate also authenticate a client. Only etcd
+	// needs that: its members are clients of each other.
+	Both bool
+}
+
+// usages are the extended key usages that the identity needs, and no others: a
+// server's certificate must not log in as a user.
+func (id Identity) usages() []x509.ExtKeyUsage {
+	switch {
+	case id.Both:
+		return []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	case len(id.Hosts) > 0:
+		return []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	}
+	return []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 }
 
 // OpenAuthority reads the authority kept in dir under name, or makes it. now
@@ -56,6 +76,11 @@ func OpenAuthority(dir, name string, now func() time.Time) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make key of authority %s: %w", name, err)
 	}
+	return newAuthority(dir, name, key, now)
+}
+
+// newAuthority writes an authority of this key.
+func newAuthority(dir, name string, key crypto.Signer, now func() time.Time) (*Authority, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             now().Add(-backdate),
@@ -68,13 +93,89 @@ func OpenAuthority(dir, name string, now func() time.Time) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sign authority %s: %w", name, err)
 	}
+	certFile, keyFile := Files(dir, name)
 	if err := writePair(certFile, keyFile, der, key); err != nil {
 		return nil, err
 	}
-	if cert, err = x509.ParseCertificate(der); err != nil {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
 		return nil, fmt.Errorf("parse the new authority %s: %w", name, err)
 	}
 	return &Authority{Cert: cert, key: key, now: now}, nil
+}
+
+// Derive opens the authority kept in dir under name, or makes it with a key
+// that follows from a's. Machines that share a's key thereby come to the same
+// authority without speaking to each other, which an upgrade needs that has
+// only one machine at a time at its disposal: their certificates of it differ
+// in the serial number, and each verifies what any of them has signed.
+func (a *Authority) Derive(dir, name string) (*Authority, error) {
+	certFile, _ := Files(dir, name)
+	if _, err := os.Stat(certFile); !errors.Is(err, fs.ErrNotExist) {
+		return OpenAuthority(dir, name, a.now)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(a.key)
+	if err != nil {
+		return nil, fmt.Errorf("encode the key of %s: %w", a.Cert.Subject.CommonName, err)
+	}
+	key, err := deriveKey(secret, "podium authority "+name)
+	if err != nil {
+		return nil, fmt.Errorf("derive the key of authority %s: %w", name, err)
+	}
+	return newAuthority(dir, name, key, a.now)
+}
+
+// deriveKey makes a P-256 key of a secret. A candidate that is no valid scalar
+// (fewer than one in 2^32) makes room for the next.
+func deriveKey(secret []byte, purpose string) (*ecdsa.PrivateKey, error) {
+	const size = 32
+	stream, err := hkdf.Key(sha256.New, secret, nil, purpose, 8*size)
+	if err != nil {
+		return nil, err
+	}
+	for candidate := range slices.Chunk(stream, size) {
+		var key *ecdsa.PrivateKey
+		if key, err = ecdsa.ParseRawPrivateKey(elliptic.P256(), candidate); err == nil {
+			return key, nil
+		}
+	}
+	return nil, err
+}
+
+// Signed says whether the authority has signed a certificate.
+func (a *Authority) Signed(cert *x509.Certificate) bool {
+	return cert.CheckSignatureFrom(a.Cert) == nil
+}
+
+// ReadCertificate reads the first certificate of the pair kept in dir under
+// name.
+func ReadCertificate(dir, name string) (*x509.Certificate, error) {
+	certFile, _ := Files(dir, name)
+	data, err := os.ReadFile(certFile)
+	if err != nil {
+		return nil, err
+	}
+	certs, err := ParseCertificates(data)
+	if err == nil && len(certs) == 0 {
+		err = errors.New("it holds no certificate")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", certFile, err)
+	}
+	return certs[0], nil
+}
+
+// WriteBundle makes file hold the certificates of these authorities: those that
+// a verifier trusts.
+func WriteBundle(file string, authorities ...*Authority) error {
+	var bundle []byte
+	for _, a := range authorities {
+		bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Cert.Raw})...)
+	}
+	if have, err := os.ReadFile(file); err == nil && bytes.Equal(have, bundle) {
+		return nil
+	}
+	return replaceFile(file, bundle, 0o644)
 }
 
 // Issue makes sure that dir holds NAME.crt and NAME.key for an identity,
@@ -100,10 +201,7 @@ func (a *Authority) Renew(dir, name string, id Identity) error {
 		NotBefore:   a.now().Add(-backdate),
 		NotAfter:    a.now().Add(leafLife),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	if len(id.Hosts) > 0 {
-		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+		ExtKeyUsage: id.usages(),
 	}
 	for _, host := range id.Hosts {
 		if ip := net.ParseIP(host); ip != nil {
@@ -127,6 +225,9 @@ func (a *Authority) fits(cert *x509.Certificate, id Identity) bool {
 		return false
 	}
 	if cert.Subject.CommonName != id.Name || !sameStrings(cert.Subject.Organization, id.Groups) {
+		return false
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(cert.ExtKeyUsage)), slices.Sorted(slices.Values(id.usages()))) {
 		return false
 	}
 	for _, host := range id.Hosts {
@@ -244,10 +345,13 @@ func writeKey(file string, key crypto.Signer) error {
 
 // writePEM replaces file in one step, so that a reader never sees half of it.
 func writePEM(file, kind string, der []byte, mode os.FileMode) error {
+	return replaceFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode)
+}
+
+func replaceFile(file string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 	next := file + ".new"
 	if err := os.WriteFile(next, data, mode); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ func TestIssuedCertificatesServeAndIdentify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := pki.Identity{Name: "system:node:a", Groups: []string{"system:nodes"}, Hosts: []string{"a", "127.0.0.1"}}
+	id := pki.Identity{Name: "system:node:a", Groups: []string{"system:nodes"}, Hosts: []string{"a", "127.0.0.1"}, Both: true}
 	if err := ca.Issue(dir, "kubelet", id); err != nil {
 		t.Fatal(err)
 	}
@@ -110,5 +111,92 @@ func TestADamagedAuthorityIsNotReplaced(t *testing.T) {
 	}
 	if _, err := pki.OpenAuthority(dir, "ca", time.Now); err == nil {
 		t.Error("a damaged authority was silently replaced: every certificate of the cluster would be void")
+	}
+}
+
+// A server's certificate that a client could show would let whoever has the
+// server's key log in as its common name.
+func TestUsagesAreOnlyThoseNeeded(t *testing.T) {
+	server, client := x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth
+	dir := t.TempDir()
+	ca, err := pki.OpenAuthority(dir, "ca", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		id   pki.Identity
+		want []x509.ExtKeyUsage
+	}{
+		"server": {pki.Identity{Name: "kube-apiserver", Hosts: []string{"localhost"}}, []x509.ExtKeyUsage{server}},
+		"client": {pki.Identity{Name: "ann"}, []x509.ExtKeyUsage{client}},
+		"member": {pki.Identity{Name: "etcd", Hosts: []string{"localhost"}, Both: true}, []x509.ExtKeyUsage{client, server}},
+	} {
+		if err := ca.Issue(dir, name, row.id); err != nil {
+			t.Fatal(err)
+		}
+		cert, err := pki.ReadCertificate(dir, name)
+		if err != nil || !slices.Equal(cert.ExtKeyUsage, row.want) {
+			t.Errorf("%s: usages %v, %v; want %v", name, cert.ExtKeyUsage, err, row.want)
+		}
+	}
+}
+
+func TestIssueReplacesACertificateOfOtherUsages(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := pki.OpenAuthority(dir, "ca", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := pki.Identity{Name: "kube-apiserver", Hosts: []string{"localhost"}, Both: true}
+	for _, both := range []bool{true, false} {
+		id.Both = both
+		if err := ca.Issue(dir, "apiserver", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, err := pki.ReadCertificate(dir, "apiserver")
+	if err != nil || slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
+		t.Errorf("a renewal keeps the usages of the old certificate: %v, %v", cert.ExtKeyUsage, err)
+	}
+}
+
+// Control planes are upgraded one after the other, and each must come to the
+// same authority.
+func TestDerivedAuthoritiesVerifyEachOther(t *testing.T) {
+	one, two := t.TempDir(), t.TempDir()
+	ca, err := pki.OpenAuthority(one, "ca", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := ca.Derive(one, "kubelet-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := ca.Derive(two, "kubelet-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Issue(two, "kubelet", pki.Identity{Name: "system:node:a", Hosts: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	cert, err := pki.ReadCertificate(two, "kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(first.Cert)
+	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: "a"}); err != nil {
+		t.Error(err)
+	}
+	if ca.Signed(cert) || !first.Signed(cert) {
+		t.Error("the cluster's authority is the signer")
+	}
+	other, err := ca.Derive(t.TempDir(), "another")
+	if err != nil || other.Signed(cert) {
+		t.Errorf("two names lead to the same key (%v)", err)
+	}
+	again, err := ca.Derive(one, "kubelet-ca")
+	if err != nil || !again.Cert.Equal(first.Cert) {
+		t.Errorf("an authority that is there was replaced (%v)", err)
 	}
 }

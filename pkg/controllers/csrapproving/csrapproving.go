@@ -3,6 +3,7 @@ package csrapproving
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"time"
 
@@ -17,9 +18,10 @@ import (
 	"podium/pkg/controllers/loop"
 )
 
-// again is when a request is looked at once more whose asker lacks a
-// permission, which may be given meanwhile.
-const again = time.Minute
+// again is when a request is looked at once more that lacks something which may
+// change without an event for it: the requester's permission, the silence of a
+// node of that name.
+const again = 10 * time.Second
 
 // Controller is the approver. Its keys are certificate signing requests.
 type Controller struct {
@@ -36,7 +38,8 @@ func New(cfg kit.Kit) *Controller {
 		requests: client.For[*certificatesv1.CertificateSigningRequest](cfg.Client),
 		reviews:  access.Reviews{Client: cfg.Client},
 	}
-	c.loop = cfg.Loop("certificate_approver", 0, c.reconcile, cfg.Views.CSRs, cfg.Views.Nodes, cfg.Views.Services)
+	c.loop = cfg.Loop("certificate_approver", 0, c.reconcile,
+		cfg.Views.CSRs, cfg.Views.Nodes, cfg.Views.Services, cfg.Views.EndpointSlices, cfg.Views.NodeLeases)
 	loop.WakeOn(c.loop, cfg.Views.CSRs, loop.Self)
 	loop.WakeOn(c.loop, cfg.Views.Nodes, func(n *corev1.Node) (keys []loop.Key) {
 		for _, request := range cfg.Views.CSRsOf(csr.NodePrefix + n.Name) {
@@ -66,18 +69,40 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 		return loop.Done, nil // nothing that we could approve
 	}
 	if name := servingOf(request, parsed); name != "" {
-		node, ok := c.cfg.Views.Nodes.Get("", name)
-		if !ok {
-			return loop.Done, nil // it wakes us when it is there
-		}
-		if err := cmp.Or(checkNames(parsed, node), checkServices(parsed, c.cfg.Views.Services.List())); err != nil {
-			c.cfg.Log.Info("a serving certificate is not approved", "csr", request.Name, "node", name, "why", err)
-			return loop.Done, nil
-		}
-		return loop.Done, c.approve(ctx, key, request, "Auto approving kubelet serving certificate: its names are the node's.")
+		return c.serving(ctx, key, request, parsed, name)
 	}
+	return c.client(ctx, key, request, parsed)
+}
+
+// serving decides on a serving certificate of the node called name.
+func (c *Controller) serving(ctx context.Context, key loop.Key, request *certificatesv1.CertificateSigningRequest, parsed *x509.CertificateRequest, name string) (loop.Result, error) {
+	node, ok := c.cfg.Views.Nodes.Get("", name)
+	if !ok {
+		return loop.Done, nil // its creation wakes us
+	}
+	all := surroundings{
+		services: c.cfg.Views.Services.List(), nodes: c.cfg.Views.Nodes.List(), servers: c.cfg.Client.Servers(),
+		slices: c.cfg.Views.SlicesOf(corev1.NamespaceDefault, "kubernetes"),
+	}
+	if err := cmp.Or(checkNames(parsed, node), all.check(parsed, node)); err != nil {
+		c.cfg.Log.Warn("kubelet serving certificate not approved", "csr", request.Name, "node", name, "reason", err)
+		return loop.After(again), nil
+	}
+	return loop.Done, c.approve(ctx, key, request, "Auto approving kubelet serving certificate: its names are the node's.")
+}
+
+// client decides on a client certificate.
+func (c *Controller) client(ctx context.Context, key loop.Key, request *certificatesv1.CertificateSigningRequest, parsed *x509.CertificateRequest) (loop.Result, error) {
 	all := ways(request, parsed)
+	if len(all) == 0 {
+		return loop.Done, nil
+	}
+	reason := "the requester lacks the permission"
 	for _, w := range all {
+		if w.joins && c.alive(nodeOf(parsed)) {
+			reason = "a node of this name is alive"
+			continue
+		}
 		allowed, err := c.reviews.Allowed(ctx, question(request, w))
 		if err != nil {
 			return loop.Done, fmt.Errorf("certificatesigningrequests/%s: %w", w.subresource, err)
@@ -86,11 +111,18 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 			return loop.Done, c.approve(ctx, key, request, w.message)
 		}
 	}
-	if len(all) > 0 {
-		c.cfg.Log.Info("a kubelet's certificate is not approved: who asks may not", "csr", request.Name, "user", request.Spec.Username)
-		return loop.After(again), nil
+	c.cfg.Log.Warn("kubelet client certificate not approved", "csr", request.Name, "user", request.Spec.Username, "node", nodeOf(parsed), "reason", reason)
+	return loop.After(again), nil
+}
+
+// alive says whether the cluster has a node of this name that works.
+func (c *Controller) alive(name string) bool {
+	node, ok := c.cfg.Views.Nodes.Get("", name)
+	if !ok {
+		return false
 	}
-	return loop.Done, nil
+	lease, _ := c.cfg.Views.NodeLeases.Get(corev1.NamespaceNodeLease, name)
+	return alive(node, lease, time.Now())
 }
 
 func (c *Controller) approve(ctx context.Context, key loop.Key, request *certificatesv1.CertificateSigningRequest, message string) error {

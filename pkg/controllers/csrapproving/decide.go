@@ -3,13 +3,14 @@ package csrapproving
 import (
 	"crypto/x509"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/client/access"
@@ -20,6 +21,7 @@ import (
 type way struct {
 	subresource string
 	message     string
+	joins       bool // for machines that are not yet nodes: not while a node of that name is alive
 }
 
 // ways are those that a request for a kubelet's client certificate may go.
@@ -27,9 +29,9 @@ func ways(c *certificatesv1.CertificateSigningRequest, r *x509.CertificateReques
 	if c.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || csr.CheckSigner(c.Spec.SignerName, r, c.Spec.Usages) != nil {
 		return nil
 	}
-	all := []way{{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."}}
+	all := []way{{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.", true}}
 	if c.Spec.Username == r.Subject.CommonName {
-		all = append([]way{{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."}}, all...)
+		all = append([]way{{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.", false}}, all...)
 	}
 	return all
 }
@@ -85,33 +87,6 @@ func checkNames(r *x509.CertificateRequest, n *corev1.Node) error {
 	return nil
 }
 
-// checkServices says what keeps a serving certificate from being a machine's: a
-// kubelet that had one for a Service's name or address could pass for what is
-// behind it, the API server before all. Its own word about its addresses is not
-// enough for that.
-func checkServices(r *x509.CertificateRequest, services []*corev1.Service) error {
-	for _, name := range r.DNSNames {
-		if ofService(strings.ToLower(name)) {
-			return fmt.Errorf("DNS name %q is a Service's", name)
-		}
-	}
-	for _, s := range services {
-		for _, address := range append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...) {
-			ip := net.ParseIP(address) // nil for None
-			if ip != nil && slices.ContainsFunc(r.IPAddresses, ip.Equal) {
-				return fmt.Errorf("IP address %s is that of the Service %s/%s", ip, s.Namespace, s.Name)
-			}
-		}
-	}
-	return nil
-}
-
-// ofService: the names by which pods know Services, and the short ones of the
-// API server.
-func ofService(name string) bool {
-	return name == "kubernetes" || name == "kubernetes.default" || strings.HasSuffix(name, ".svc") || strings.Contains(name, ".svc.")
-}
-
 // namesOf are a node's own name and what its status says of it.
 func namesOf(n *corev1.Node) (names map[string]bool, addresses map[netip.Addr]bool) {
 	names, addresses = map[string]bool{strings.ToLower(n.Name): true}, map[netip.Addr]bool{}
@@ -123,4 +98,23 @@ func namesOf(n *corev1.Node) (names map[string]bool, addresses map[netip.Addr]bo
 		}
 	}
 	return names, addresses
+}
+
+// alive says whether a kubelet works on the node: it is Ready, or its Lease has
+// been renewed within the time that it lasts. lease is nil if there is none.
+func alive(n *corev1.Node, lease *coordinationv1.Lease, now time.Time) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	if lease == nil || lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
+		return false
+	}
+	return now.Before(lease.Spec.RenewTime.Add(time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second))
+}
+
+// nodeOf is the name of the node that a request for a client certificate names.
+func nodeOf(r *x509.CertificateRequest) string {
+	return strings.TrimPrefix(r.Subject.CommonName, csr.NodePrefix)
 }

@@ -9,8 +9,10 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -120,35 +122,29 @@ func TestServingCertificatesAreTheNodesOwn(t *testing.T) {
 	}
 }
 
-// A kubelet says itself what its addresses are: it must not become the API
-// server, or any Service, by that.
-func TestNoServingCertificateForAService(t *testing.T) {
-	services := []*corev1.Service{
-		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1", "2001:db8::96:1"}}},
-		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "headless"}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}},
+// A bootstrap token must not get the certificate of a node that works.
+func TestNodesThatAreAlive(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	lease := func(age time.Duration) *coordinationv1.Lease {
+		renewed, seconds := metav1.NewMicroTime(now.Add(-age)), int32(40)
+		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &renewed, LeaseDurationSeconds: &seconds}}
 	}
 	for name, row := range map[string]struct {
 		reason string
-		dns    string
-		ip     string
-		want   string
+		ready  corev1.ConditionStatus
+		lease  *coordinationv1.Lease
+		want   bool
 	}{
-		"Machine":  {"names and addresses of machines", "svc1.kubernetes.example.com", "192.0.2.1", ""},
-		"Short":    {"a node may have any name", "Kubernetes", "192.0.2.1", `DNS name "Kubernetes" is a Service's`},
-		"InDNS":    {"the API server's, from every namespace", "kubernetes.default", "192.0.2.1", `DNS name "kubernetes.default" is a Service's`},
-		"Service":  {"", "web.shop.svc", "192.0.2.1", `DNS name "web.shop.svc" is a Service's`},
-		"InFull":   {"", "web.shop.svc.cluster.local", "192.0.2.1", `DNS name "web.shop.svc.cluster.local" is a Service's`},
-		"Wildcard": {"", "*.shop.svc", "192.0.2.1", `DNS name "*.shop.svc" is a Service's`},
-		"Address":  {"", "a", "10.96.0.1", "IP address 10.96.0.1 is that of the Service default/kubernetes"},
-		"Second":   {"the other family", "a", "2001:db8::96:1", "IP address 2001:db8::96:1 is that of the Service default/kubernetes"},
+		"Ready":    {"an ordinary node", corev1.ConditionTrue, lease(time.Second), true},
+		"Believed": {"it stopped, and the grace period is not over", corev1.ConditionTrue, lease(time.Hour), true},
+		"NotReady": {"the kubelet works, its pod network does not", corev1.ConditionFalse, lease(39 * time.Second), true},
+		"Lost":     {"the machine was reinstalled, or its certificate has expired", corev1.ConditionUnknown, lease(41 * time.Second), false},
+		"Silent":   {"a Node object that no kubelet reports on", corev1.ConditionUnknown, nil, false},
+		"Empty":    {"a Lease that was never renewed", corev1.ConditionUnknown, &coordinationv1.Lease{}, false},
 	} {
-		r := parsed(t, x509.CertificateRequest{Subject: node("system:nodes", "system:node:a"), DNSNames: []string{row.dns}, IPAddresses: []net.IP{net.ParseIP(row.ip)}})
-		got := ""
-		if err := checkServices(r, services); err != nil {
-			got = err.Error()
-		}
-		if got != row.want {
-			t.Errorf("%s (%s): %q, want %q", name, row.reason, got, row.want)
+		n := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: row.ready}}}}
+		if got := alive(n, row.lease, now); got != row.want {
+			t.Errorf("%s (%s): alive is %v", name, row.reason, got)
 		}
 	}
 }

@@ -20,8 +20,10 @@ import (
 // Config is what the controller needs.
 type Config struct {
 	kit.Kit
-	Authority func() *tls.Certificate // the present one; its file may change
-	Longest   time.Duration           // life of a certificate
+	// Authorities has the present authority of each signer; the files may
+	// change. Requests for a signer that is not in it stay as they are.
+	Authorities map[string]func() *tls.Certificate
+	Longest     time.Duration // life of a certificate
 }
 
 // Controller is the signer. Its keys are certificate signing requests.
@@ -53,6 +55,10 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	if !ok || !ours(request) {
 		return loop.Done, nil
 	}
+	authority := c.cfg.Authorities[request.Spec.SignerName]
+	if authority == nil {
+		return loop.Done, nil
+	}
 	next := request.DeepCopy()
 	parsed, err := csr.Parse(request.Spec.Request)
 	if err == nil {
@@ -64,7 +70,7 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 		})
 	} else {
 		life := lifetime(request.Spec.ExpirationSeconds, c.cfg.Longest)
-		if next.Status.Certificate, err = sign(c.cfg.Authority(), parsed, request.Spec.Usages, life, time.Now()); err != nil {
+		if next.Status.Certificate, err = sign(authority(), parsed, request.Spec.Usages, life, time.Now()); err != nil {
 			return loop.Done, fmt.Errorf("sign %s: %w", request.Name, err)
 		}
 	}

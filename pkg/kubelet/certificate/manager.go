@@ -160,7 +160,7 @@ func (m *Manager) due() (wait time.Duration, due bool) {
 	switch {
 	case ask == nil:
 		return time.Hour, false // what is not known yet comes with a poke
-	case m.leaf == nil || !csr.Fits(m.leaf, &ask.Template):
+	case m.leaf == nil || !csr.Fits(m.leaf, &ask.Template) || m.cfg.Store.renewalAsked():
 		return 0, true
 	}
 	wait = time.Until(m.next)

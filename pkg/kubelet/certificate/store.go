@@ -90,7 +90,11 @@ func (s Store) has(key crypto.Signer) bool {
 
 // DropKey forgets the key that waits.
 func (s Store) DropKey() error {
-	err := os.Remove(s.keyPath())
+	return removeIfThere(s.keyPath())
+}
+
+func removeIfThere(file string) error {
+	err := os.Remove(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -111,6 +115,17 @@ func parseKey(text []byte) (crypto.Signer, error) {
 		return nil, fmt.Errorf("a %T cannot sign", key)
 	}
 	return signer, nil
+}
+
+// RenewFile is the file that has the kubelet ask for a new certificate although
+// the present one is good; it is removed when that is stored. Who replaces the
+// CA makes it. It is looked at when the kubelet starts, and when it would ask
+// anyway.
+func (s Store) RenewFile() string { return filepath.Join(s.Dir, s.Name+".renew") }
+
+func (s Store) renewalAsked() bool {
+	_, err := os.Stat(s.RenewFile())
+	return err == nil
 }
 
 func keyText(key crypto.Signer) ([]byte, error) {
@@ -139,7 +154,7 @@ func (s Store) Save(certificate []byte, key crypto.Signer, now time.Time) (*tls.
 	if err := s.link(file); err != nil {
 		return nil, err
 	}
-	return cert, errors.Join(s.DropKey(), s.prune(file))
+	return cert, errors.Join(s.DropKey(), removeIfThere(s.RenewFile()), s.prune(file))
 }
 
 // link turns the present one to file in one step.

@@ -55,7 +55,7 @@ const year = 365 * 24 * time.Hour
 func leaves(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if name, ok := strings.CutSuffix(path, ".crt"); ok && filepath.Base(name) != "ca" {
+		if name, ok := strings.CutSuffix(path, ".crt"); ok && filepath.Base(name) != "ca" && filepath.Base(name) != "kubelet-ca" {
 			names = append(names, name)
 		}
 		return err
@@ -69,11 +69,14 @@ func leaves(t *testing.T, dir string) (names []string) {
 // ending signs a certificate for the same identity anew, so that it ends then.
 func ending(t *testing.T, dir, name string, end time.Time) {
 	t.Helper()
-	authority := dir
+	authority, signer := dir, "ca"
+	if filepath.Base(name) == "kubelet-serving" {
+		signer = "kubelet-ca"
+	}
 	if strings.HasPrefix(name, filepath.Join(dir, "etcd")+"/") || filepath.Base(name) == "apiserver-etcd-client" {
 		authority = filepath.Join(dir, "etcd")
 	}
-	ca, err := pki.OpenAuthority(authority, "ca", func() time.Time { return end.Add(-year) })
+	ca, err := pki.OpenAuthority(authority, signer, func() time.Time { return end.Add(-year) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +89,7 @@ func ending(t *testing.T, dir, name string, end time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := pki.Identity{Name: cert.Subject.CommonName, Groups: cert.Subject.Organization, Hosts: cert.DNSNames}
+	id := pki.Identity{Name: cert.Subject.CommonName, Groups: cert.Subject.Organization, Hosts: cert.DNSNames, Both: len(cert.ExtKeyUsage) > 1}
 	for _, ip := range cert.IPAddresses {
 		id.Hosts = append(id.Hosts, ip.String())
 	}

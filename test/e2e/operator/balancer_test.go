@@ -1,14 +1,18 @@
 package operator
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"podium/pkg/client/kubeconfig"
 	"podium/test/e2e/blank"
 	"podium/test/e2e/page"
 )
@@ -43,6 +47,44 @@ func TestBehindALoadBalancer(t *testing.T) {
 	out, err := exec.Command(abs(t, "../../../bin/peers/kubectl"), "--kubeconfig", config, "wait", "node", "--all", "--for=condition=Ready", "--timeout=60s").CombinedOutput()
 	if err != nil || strings.Count(string(out), "condition met") != 3 {
 		t.Errorf("kubectl through the load balancer (hack/peers brings it): %v\n%s", err, out)
+	}
+
+	first.Run("systemctl start kube-apiserver")
+	second.Run("cp /etc/podium/admin.conf /root/leaked.conf\npodium certs renew\npodium certs revoke /root/leaked.conf\npodium certs check | grep -A1 REVOKED | grep kubernetes-admin")
+	refused(t, second.Ask("cat /root/leaked.conf"), "https://"+blank.Address(t, first)+":6443/api/v1/nodes", "https://"+blank.Address(t, worker)+":10250/pods")
+}
+
+// refused waits until a kubeconfig's certificate, revoked on another machine,
+// opens none of these pages.
+func refused(t *testing.T, config string, pages ...string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "leaked.conf")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := kubeconfig.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := loaded.User(loaded.Context(loaded.CurrentContext).User)
+	pair, err := tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}, DisableKeepAlives: true}
+	for _, page := range pages {
+		code := 0
+		for end := time.Now().Add(30 * time.Second); code != http.StatusUnauthorized && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			resp, err := (&http.Client{Transport: tr}).Get(page)
+			if err != nil {
+				continue // the server is being started
+			}
+			code = resp.StatusCode
+			resp.Body.Close()
+		}
+		if code != http.StatusUnauthorized {
+			t.Errorf("a certificate that was revoked on another machine gets %d at %s", code, page)
+		}
 	}
 }
 

@@ -90,6 +90,7 @@ func TestUpgrade(t *testing.T) {
 	running.Wait()
 
 	c.arrived(next, old)
+	c.kubeletsHaveTheirOwnCA()
 	c.nothingLost(w)
 	requests, slowest, err := l.Result()
 	if err != nil || requests < 500 {
@@ -288,6 +289,30 @@ func (c *cluster) arrived(deb string, old map[string]string) {
 		c.Error("a second time it did something")
 	}
 	c.planes[0].Run("test -s /var/lib/podium/upgrade/before-*.backup; podium etcd list | grep -c ' healthy' | grep -qx 3")
+}
+
+// kubeletsHaveTheirOwnCA: what the timer does each day has every API server
+// trust kubelets by their own CA only, and reach each of them by it.
+func (c *cluster) kubeletsHaveTheirOwnCA() {
+	c.Helper()
+	for range 2 { // the first round moves the kubelets of control planes
+		for _, m := range c.planes {
+			m.Run("podium certs renew --expiring")
+		}
+	}
+	for _, m := range c.planes {
+		if n := m.Ask("grep -c 'BEGIN CERTIFICATE' /etc/podium/pki/kubelet-ca-bundle.pem"); strings.TrimSpace(n) != "1" {
+			c.Errorf("%s: the API server trusts kubelets by %s CAs", m.Name, n)
+		}
+	}
+	for _, server := range c.servers {
+		for _, m := range c.machines {
+			path := "/api/v1/nodes/" + m.Name + "/proxy/healthz"
+			if _, _, err := c.client(server).Do(c.Context(), client.Request{Path: path}); err != nil {
+				c.Errorf("%s does not reach the kubelet of %s: %v", server, m.Name, err)
+			}
+		}
+	}
 }
 
 // nothingLost looks for all that was acknowledged, by every server.

@@ -150,7 +150,8 @@ func (p *Policy) clients() {
 		rule("get list watch", "core", "nodes"),
 		rule("proxy", "core", "nodes"),
 		rule("*", "core", "nodes/configz nodes/healthz nodes/log nodes/metrics nodes/pods nodes/proxy nodes/stats"))
-	p.roleFor(system, "extension-apiserver-authentication-reader", nil,
+	// All daemons that know clients by certificates read there which are revoked.
+	p.roleFor(system, "extension-apiserver-authentication-reader", append(users(scheduler, controllerManager, cloudManager), groups(request.Nodes)...),
 		of(rule("get list watch", "core", "configmaps"), "extension-apiserver-authentication"))
 }
 

@@ -1,4 +1,4 @@
-package authn
+package revocation
 
 import (
 	"context"
@@ -71,8 +71,10 @@ func (c *Connections) Context(ctx context.Context, conn net.Conn) context.Contex
 	return ctx
 }
 
-// note writes down whose a request's connection is.
-func note(ctx context.Context, chain []*x509.Certificate) {
+// Note remembers which certificates the client of a request's connection has
+// shown. Call it before the look at the list: whoever replaces the list later
+// finds the connection.
+func Note(ctx context.Context, chain []*x509.Certificate) {
 	if conn, ok := ctx.Value(connectionKey{}).(*connection); ok && conn.chain.Load() == nil {
 		conn.chain.Store(&chain)
 	}
@@ -82,7 +84,7 @@ func note(ctx context.Context, chain []*x509.Certificate) {
 const lookEvery = time.Second
 
 // Run cuts the connections of revoked certificates until ctx ends.
-func (c *Connections) Run(ctx context.Context, revoked func() *Revocations) {
+func (c *Connections) Run(ctx context.Context, revoked func() *List) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	last := revoked()
@@ -99,7 +101,7 @@ func (c *Connections) Run(ctx context.Context, revoked func() *Revocations) {
 	}
 }
 
-func (c *Connections) cut(revoked *Revocations) {
+func (c *Connections) cut(revoked *List) {
 	var bad []*connection
 	c.mu.Lock()
 	for conn := range c.open {
