@@ -22,6 +22,7 @@ import (
 	"podium/pkg/apiserver/audit"
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/authz"
+	"podium/pkg/apiserver/budget"
 	"podium/pkg/apiserver/discovery"
 	"podium/pkg/apiserver/endpoints"
 	"podium/pkg/apiserver/flowcontrol"
@@ -72,6 +73,8 @@ type Config struct {
 	Random io.Reader        // optional: crypto/rand; safe for concurrent use
 
 	MaxReads, MaxWrites int           // requests in flight; 0: no limit
+	MaxLongRunning      int           // watches and streams of one ordinary user; 0: no limit
+	Memory              int64         // bytes that decoding bodies may take at the same time; 0: no limit
 	RequestTimeout      time.Duration // of what is not a watch or a stream; 0: 60 s
 	CompactEvery        time.Duration // how long the past is kept; 0: 5 minutes, negative: for ever
 	EventTTL            time.Duration // how long an event is kept that does not happen again; 0: for ever
@@ -107,6 +110,12 @@ type Server struct {
 	health  daemon.Health
 	pages   http.Handler // health
 	flow    *flowcontrol.Inflight
+
+	// What requests may take; nil: no limit.
+	bodies       *budget.Memory // of bodies that are being read
+	memory       *budget.Memory // of decoding and encoding for ordinary users
+	systemMemory *budget.Memory // the same for nodes and the control plane
+
 	metrics *metrics
 	known   authn.Authenticator // as cfg.Authenticator, without counting
 
@@ -141,7 +150,14 @@ func New(cfg Config) (*Server, error) {
 		}
 		cfg.Access = access
 	}
-	s := &Server{cfg: cfg, sightings: map[string]sighting{}, flow: flowcontrol.NewInflight(cfg.MaxReads, cfg.MaxWrites)}
+	s := &Server{cfg: cfg, sightings: map[string]sighting{}}
+	s.flow = flowcontrol.NewInflight(flowcontrol.Config{Reads: cfg.MaxReads, Writes: cfg.MaxWrites, LongRunning: cfg.MaxLongRunning})
+	cfg.Registry.MustRegister(s.flow)
+	if cfg.Memory > 0 {
+		s.bodies = budget.NewMemory(cfg.Memory/8, budget.SmallBody)
+		s.memory = budget.NewMemory(cfg.Memory/8*5, budget.Small)
+		s.systemMemory = budget.NewMemory(cfg.Memory/4, budget.Small)
+	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.metrics = newMetrics(cfg.Registry, cfg.Kinds, s.flow)
 	store := s.metrics.timed(cfg.Store)
@@ -304,14 +320,19 @@ func (s *Server) shutDown(ctx context.Context, web *http.Server) {
 	}
 }
 
-// The shape of HTTP/2 connections. A client of ours has all its watches in one.
+// The shape of connections. A client with more requests than one HTTP/2
+// connection may have opens another.
 const (
-	maxStreams    = 1000
+	maxStreams    = 250
+	maxHeader     = 128 << 10 // the command of an exec is in the URL: as long as Linux lets one argument be
 	pingAfter     = 30 * time.Second
 	pingTimeout   = 15 * time.Second
 	headerTimeout = 32 * time.Second
 	idleTimeout   = 90 * time.Second
 )
+
+// stall is how long a client may take to read a piece of an answer.
+func (s *Server) stall() time.Duration { return min(stallTimeout, s.cfg.RequestTimeout) }
 
 // listen begins to serve on the listener, if there is one.
 func (s *Server) listen(g *errgroup.Group) *http.Server {
@@ -323,8 +344,13 @@ func (s *Server) listen(g *errgroup.Group) *http.Server {
 		TLSConfig:         s.cfg.TLS,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+		ReadTimeout:       s.cfg.RequestTimeout + s.stall(), // recorder.go extends these where it is right
+		WriteTimeout:      s.cfg.RequestTimeout + s.stall(),
+		MaxHeaderBytes:    maxHeader,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: s.stall(),
+		},
+		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
 	listener := s.cfg.Listener
 	if c := s.cfg.Authn.Connections; c != nil {
