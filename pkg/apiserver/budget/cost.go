@@ -25,7 +25,7 @@ const (
 // What a decoder allocates, in bytes, measured on the worst kinds.
 const (
 	perObject   = 2048 // a struct in a growing slice
-	perValue    = 128  // an entry of a map
+	perValue    = 640  // an entry of a map, and what validation says of it
 	perByte     = 2    // the body and the strings made of it
 	perYAMLByte = 100  // the YAML reader's own tree
 	jsonAsYAML  = 4    // JSON that the YAML reader reads, beside the same as JSON

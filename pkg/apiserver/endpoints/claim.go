@@ -1,10 +1,14 @@
 package endpoints
 
 import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"podium/pkg/apiserver/budget"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
+	"podium/pkg/storage"
 )
 
 // applyFactor is how much more than decoding a configuration it takes to merge
@@ -74,4 +78,38 @@ func (c *call) claimText(f wire.Format, cost, size int64) (release func(), err e
 	}
 	req := request.From(c.ctx)
 	return req.Memory.Acquire(c.ctx, req.Flow, cost)
+}
+
+// trackable is an error if an object is too large to be stored, or has so many
+// fields that to track their owners takes too long. It is asked before they are
+// tracked.
+func trackable(obj scheme.Object) error {
+	size := obj.(protoMessage).Size()
+	if size > storage.MaxValue {
+		return storage.ErrTooLarge
+	}
+	if size <= budget.FewFields {
+		return nil
+	}
+	bare, err := scheme.BareProto(obj)
+	if err != nil {
+		return err
+	}
+	return budget.TrackWork(bare)
+}
+
+// storable is an error if the object that an applied configuration makes is
+// too large to be stored, whatever it is merged with, or not trackable.
+func (r *resource) storable(applied *unstructured.Unstructured) error {
+	if err := budget.TrackTreeWork(applied.Object); err != nil {
+		return err
+	}
+	obj := r.New()
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(applied.Object, obj) != nil {
+		return nil // the merge says what is wrong
+	}
+	if obj.(protoMessage).Size()+budget.ManagedSize(applied.Object) > storage.MaxValue {
+		return storage.ErrTooLarge
+	}
+	return nil
 }
