@@ -119,8 +119,11 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 	}
 	defer place.End()
 	defer req.Release()
-	if req.Memory = s.memory; !place.Ordinary() {
-		req.Memory = s.systemMemory
+	req.Memory, req.Turns = s.memory, s.turns
+	if !place.Ordinary() {
+		req.Memory, req.Turns = s.systemMemory, nil
+	} else if s.writes != nil {
+		req.Spend = s.writes.Spend
 	}
 	if err := s.fetchBody(rec, r, req); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/eventratelimit"
 	"podium/pkg/apiserver/admission/podsecurity"
 	"podium/pkg/apiserver/registry"
 )
@@ -19,12 +20,18 @@ type admissionOptions struct {
 }
 
 func (o *admissionOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.configFile, "admission-control-config-file", "", "file with an AdmissionConfiguration: what admission plugins read (PodSecurity: defaults and exemptions)")
+	f.StringVar(&o.configFile, "admission-control-config-file", "", "file with an AdmissionConfiguration: what admission plugins read (PodSecurity: defaults and exemptions; EventRateLimit: limits)")
 }
 
-// podSecurity is the plugin's configuration: that of the file, if there is one.
-func (o *admissionOptions) podSecurity() (podsecurity.Config, error) {
-	var c podsecurity.Config
+// admissionConfig is what the plugins that read one are configured with.
+type admissionConfig struct {
+	podSecurity podsecurity.Config
+	eventLimits eventratelimit.Config
+}
+
+// load reads the plugins' configurations: those of the file, if there is one.
+func (o *admissionOptions) load() (admissionConfig, error) {
+	c := admissionConfig{eventLimits: eventratelimit.Default()}
 	if o.configFile == "" {
 		return c, nil
 	}
@@ -33,10 +40,15 @@ func (o *admissionOptions) podSecurity() (podsecurity.Config, error) {
 		return c, fmt.Errorf("--admission-control-config-file: %w", err)
 	}
 	for name, data := range plugins {
-		if name != string(registry.PodSecurity) {
-			return c, fmt.Errorf("--admission-control-config-file: plugin %q reads no configuration", name)
+		switch registry.Plugin(name) {
+		case registry.PodSecurity:
+			c.podSecurity, err = podsecurity.ParseConfig(data)
+		case registry.EventRateLimit:
+			c.eventLimits, err = eventratelimit.ParseConfig(data)
+		default:
+			err = fmt.Errorf("plugin %q reads no configuration", name)
 		}
-		if c, err = podsecurity.ParseConfig(data); err != nil {
+		if err != nil {
 			return c, fmt.Errorf("--admission-control-config-file: %w", err)
 		}
 	}
@@ -46,6 +58,9 @@ func (o *admissionOptions) podSecurity() (podsecurity.Config, error) {
 // admission is the chain with the rules that need this server's objects.
 func (s *Server) admission() admission.Chain {
 	chain := s.restricted(s.cfg.Admission)
+	if !s.cfg.Disabled.Has(registry.EventRateLimit) {
+		chain.Validate = append(slices.Clone(chain.Validate), eventratelimit.New(s.cfg.EventLimits, s.cfg.Now))
+	}
 	if s.cfg.Disabled.Has(registry.PodSecurity) {
 		return chain
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/eventratelimit"
 	"podium/pkg/apiserver/admission/podsecurity"
 	"podium/pkg/apiserver/audit"
 	"podium/pkg/apiserver/authn"
@@ -58,8 +60,9 @@ type Config struct {
 	Admission     admission.Chain
 	Disabled      registry.PluginSet // rules of admission that are off
 	PodSecurity   podsecurity.Config // what pods are held to beside their namespaces' labels
-	Audit         *audit.Auditor     // optional
-	Profiling     bool               // serve /debug/pprof
+	EventLimits   eventratelimit.Config
+	Audit         *audit.Auditor // optional
+	Profiling     bool           // serve /debug/pprof
 
 	// Snapshot begins a copy of all that is stored, as it is stored, with its
 	// SHA-256 behind it; optional: without it /snapshot is not served.
@@ -74,6 +77,7 @@ type Config struct {
 
 	MaxReads, MaxWrites int           // requests in flight; 0: no limit
 	MaxLongRunning      int           // watches and streams of one ordinary user; 0: no limit
+	MaxWriteRate        int64         // bytes a second that one ordinary user may write to the store; 0: no limit
 	Memory              int64         // bytes that decoding bodies may take at the same time; 0: no limit
 	RequestTimeout      time.Duration // of what is not a watch or a stream; 0: 60 s
 	CompactEvery        time.Duration // how long the past is kept; 0: 5 minutes, negative: for ever
@@ -100,6 +104,10 @@ const (
 	leaveTimeout          = 2 * time.Second
 )
 
+// initialWatches is how many watches of one user send their initial events at
+// the same time: what is there can be large, and each watch sends all of it.
+const initialWatches = 8
+
 // Server is the apiserver.
 type Server struct {
 	cfg     Config
@@ -112,9 +120,11 @@ type Server struct {
 	flow    *flowcontrol.Inflight
 
 	// What requests may take; nil: no limit.
-	bodies       *budget.Memory // of bodies that are being read
-	memory       *budget.Memory // of decoding and encoding for ordinary users
-	systemMemory *budget.Memory // the same for nodes and the control plane
+	bodies       *budget.Pool // of bodies that are being read
+	memory       *budget.Pool // of decoding and encoding for ordinary users
+	systemMemory *budget.Pool // the same for nodes and the control plane
+	writes       *flowcontrol.Writes
+	turns        *budget.Pool // of watches of ordinary users to send their initial events
 
 	metrics *metrics
 	known   authn.Authenticator // as cfg.Authenticator, without counting
@@ -151,6 +161,10 @@ func New(cfg Config) (*Server, error) {
 		cfg.Access = access
 	}
 	s := &Server{cfg: cfg, sightings: map[string]sighting{}}
+	if cfg.MaxWriteRate > 0 {
+		s.writes = flowcontrol.NewWrites(cfg.MaxWriteRate, cfg.Now)
+	}
+	s.turns = budget.NewPool(budget.Limits{Total: math.MaxInt64, Share: initialWatches})
 	s.flow = flowcontrol.NewInflight(flowcontrol.Config{Reads: cfg.MaxReads, Writes: cfg.MaxWrites, LongRunning: cfg.MaxLongRunning})
 	cfg.Registry.MustRegister(s.flow)
 	if cfg.Memory > 0 {

@@ -19,6 +19,7 @@ const (
 	Priority                 Plugin = "Priority"
 	TaintNodesByCondition    Plugin = "TaintNodesByCondition"
 	PodSecurity              Plugin = "PodSecurity"
+	EventRateLimit           Plugin = "EventRateLimit"
 
 	NodeRestriction               Plugin = "NodeRestriction"
 	CertificateApproval           Plugin = "CertificateApproval"
@@ -30,7 +31,7 @@ func plugins() []Plugin {
 	return []Plugin{
 		NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority,
 		TaintNodesByCondition,
-		PodSecurity,
+		PodSecurity, EventRateLimit,
 		NodeRestriction, CertificateApproval, CertificateSigning, CertificateSubjectRestriction,
 	}
 }

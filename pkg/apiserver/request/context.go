@@ -30,8 +30,12 @@ type Request struct {
 	Info
 	User    *User // nil until authenticated
 	AuditID string
-	Flow    string         // whose share of the server the request counts for
-	Memory  *budget.Memory // what decoding and encoding takes; nil: no limit
+	Flow    string       // whose share of the server the request counts for
+	Memory  *budget.Pool // what decoding and encoding takes; nil: no limit
+	Turns   *budget.Pool // for sending a watch's initial events; nil: at once
+
+	// Spend counts bytes that are written to the store for a flow; nil: no limit.
+	Spend func(flow string, bytes int) error
 
 	held func() // releases what the work on the request has taken
 
@@ -144,6 +148,15 @@ func With(ctx context.Context, r *Request) context.Context {
 func From(ctx context.Context) *Request {
 	r, _ := ctx.Value(contextKey{}).(*Request)
 	return r
+}
+
+// Spend counts bytes that a request writes to the store. The error is a 429. The
+// server's own work is not counted.
+func Spend(ctx context.Context, bytes int) error {
+	if r := From(ctx); r != nil && r.Spend != nil {
+		return r.Spend(r.Flow, bytes)
+	}
+	return nil
 }
 
 // UserFrom is the user of a request, nil where a request has none: the
