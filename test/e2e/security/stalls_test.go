@@ -4,9 +4,13 @@ import (
 	"testing"
 )
 
-func TestStalledBodies(t *testing.T) { stalls(t, 65535, "POST", func(a *tenant) string { return a.path("configmaps") }) }
+func TestStalledBodies(t *testing.T) {
+	stalls(t, 65535, "POST", func(a *tenant) string { return a.path("configmaps") })
+}
 
-func TestUnreadAnswers(t *testing.T) { stalls(t, 0, "GET", func(*tenant) string { return "/openapi/v2" }) }
+func TestUnreadAnswers(t *testing.T) {
+	stalls(t, 0, "GET", func(*tenant) string { return "/openapi/v2" })
+}
 
 // stalls opens more requests than there are seats, none of which comes to an
 // end, and wants that others do not notice.
