@@ -38,6 +38,9 @@ func (r *resource) mutate(ctx context.Context, key, name string, dryRun bool, at
 		if err != nil {
 			return nil, r.writeError(name, err)
 		}
+		if err := ctx.Err(); err != nil {
+			return nil, err // the client is gone, or its time is over
+		}
 		p, planErr := attempt(cur)
 		if planErr != nil {
 			if p.undo != nil {
