@@ -112,6 +112,13 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 	if decision != authz.Allow {
 		return s.refusal(user, asked, reason)
 	}
+	r, stop := again.begin(r)
+	defer stop()
+	return s.work(rec, r, req)
+}
+
+// work answers a request that is allowed once there is a place for it.
+func (s *Server) work(rec *recorder, r *http.Request, req *request.Request) error {
 	place, err := s.flow.Begin(req)
 	if err != nil {
 		s.metrics.dropped(req)
@@ -119,12 +126,7 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 	}
 	defer place.End()
 	defer req.Release()
-	req.Memory, req.Turns = s.memory, s.turns
-	if !place.Ordinary() {
-		req.Memory, req.Turns = s.systemMemory, nil
-	} else if s.writes != nil {
-		req.Spend = s.writes.Spend
-	}
+	s.limits.give(req, place.Ordinary())
 	if err := s.fetchBody(rec, r, req); err != nil {
 		return err
 	}
@@ -133,8 +135,6 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 		return err
 	}
 	req.Hold(place.FreeSeat)
-	r, stop := again.begin(r)
-	defer stop()
 	s.page(rec, r, req)
 	return nil
 }
@@ -171,7 +171,7 @@ func (s *Server) fetchBody(rec *recorder, r *http.Request, req *request.Request)
 		size = wire.MaxBody
 	}
 	if size > budget.SmallBody && size <= wire.MaxBody {
-		release, err := s.bodies.Acquire(r.Context(), req.Flow, size)
+		release, err := s.limits.bodies.Acquire(r.Context(), req.Flow, size)
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -24,7 +23,6 @@ import (
 	"podium/pkg/apiserver/audit"
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/authz"
-	"podium/pkg/apiserver/budget"
 	"podium/pkg/apiserver/discovery"
 	"podium/pkg/apiserver/endpoints"
 	"podium/pkg/apiserver/flowcontrol"
@@ -104,10 +102,6 @@ const (
 	leaveTimeout          = 2 * time.Second
 )
 
-// initialWatches is how many watches of one user send their initial events at
-// the same time: what is there can be large, and each watch sends all of it.
-const initialWatches = 8
-
 // Server is the apiserver.
 type Server struct {
 	cfg     Config
@@ -118,14 +112,7 @@ type Server struct {
 	health  daemon.Health
 	pages   http.Handler // health
 	flow    *flowcontrol.Inflight
-
-	// What requests may take; nil: no limit.
-	bodies       *budget.Pool // of bodies that are being read
-	memory       *budget.Pool // of decoding and encoding for ordinary users
-	systemMemory *budget.Pool // the same for nodes and the control plane
-	writes       *flowcontrol.Writes
-	turns        *budget.Pool // of watches of ordinary users to send their initial events
-
+	limits  limits
 	metrics *metrics
 	known   authn.Authenticator // as cfg.Authenticator, without counting
 
@@ -160,18 +147,9 @@ func New(cfg Config) (*Server, error) {
 		}
 		cfg.Access = access
 	}
-	s := &Server{cfg: cfg, sightings: map[string]sighting{}}
-	if cfg.MaxWriteRate > 0 {
-		s.writes = flowcontrol.NewWrites(cfg.MaxWriteRate, cfg.Now)
-	}
-	s.turns = budget.NewPool(budget.Limits{Total: math.MaxInt64, Share: initialWatches})
+	s := &Server{cfg: cfg, limits: newLimits(&cfg), sightings: map[string]sighting{}}
 	s.flow = flowcontrol.NewInflight(flowcontrol.Config{Reads: cfg.MaxReads, Writes: cfg.MaxWrites, LongRunning: cfg.MaxLongRunning})
 	cfg.Registry.MustRegister(s.flow)
-	if cfg.Memory > 0 {
-		s.bodies = budget.NewMemory(cfg.Memory/8, budget.SmallBody)
-		s.memory = budget.NewMemory(cfg.Memory/8*5, budget.Small)
-		s.systemMemory = budget.NewMemory(cfg.Memory/4, budget.Small)
-	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.metrics = newMetrics(cfg.Registry, cfg.Kinds, s.flow)
 	store := s.metrics.timed(cfg.Store)

@@ -1,6 +1,7 @@
 package security
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -23,7 +24,8 @@ func manyContainers() string {
 	return `{"metadata":{"name":"q"},"spec":{"containers":[` + strings.Repeat("{},", 49_990) + `{}]}}`
 }
 
-func names(n int, prefix string) string {
+// finalizers is a JSON list of n.
+func finalizers(n int, prefix string) string {
 	var b strings.Builder
 	for i := range n {
 		fmt.Fprintf(&b, `,"%s.example.com/f%d"`, prefix, i)
@@ -44,13 +46,13 @@ func TestYAMLAliasExpansion(t *testing.T) {
 
 func TestQuadraticPatch(t *testing.T) {
 	a, b := newTenant(t), newTenant(t)
-	a.wants(201, "POST", a.path("configmaps"), jsonType, `{"metadata":{"name":"x","finalizers":`+names(8000, "a")+`}}`)
+	a.wants(201, "POST", a.path("configmaps"), jsonType, `{"metadata":{"name":"x","finalizers":`+finalizers(8000, "a")+`}}`)
 	t.Cleanup(func() {
-		_, err := client.For[*corev1.ConfigMap](admin).In(a.namespace).Patch(t.Context(), "x", mergeType, []byte(`{"metadata":{"finalizers":null}}`))
+		_, err := client.For[*corev1.ConfigMap](admin).In(a.namespace).Patch(context.Background(), "x", mergeType, []byte(`{"metadata":{"finalizers":null}}`))
 		check(t, err)
 	})
-	a.wants(413, "PATCH", a.path("configmaps")+"/x", smpType, `{"metadata":{"finalizers":`+names(8000, "b")+`}}`)
-	a.wants(200, "PATCH", a.path("configmaps")+"/x", smpType, `{"metadata":{"finalizers":`+names(10, "b")+`}}`)
+	a.wants(413, "PATCH", a.path("configmaps")+"/x", smpType, `{"metadata":{"finalizers":`+finalizers(8000, "b")+`}}`)
+	a.wants(200, "PATCH", a.path("configmaps")+"/x", smpType, `{"metadata":{"finalizers":`+finalizers(10, "b")+`}}`)
 	unharmed(t, b)
 }
 
