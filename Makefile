@@ -54,6 +54,10 @@ test: ## all tests: unit, contract, integration, end to end
 e2e: deps ## only the end-to-end tests, on a real containerd
 	@hack/test e2e
 
+.PHONY: soak
+soak: deps ## tests that run for long (SOAK, 10m a stage): one tenant's abuse of a cluster
+	@hack/soak
+
 .PHONY: e2e-vm
 e2e-vm: deb ## the operator's page on three virtual machines (QEMU; 12 to 45 minutes without KVM)
 	@hack/e2e-vm

@@ -1,22 +1,19 @@
 package apiserver
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"runtime/debug"
 	"time"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"podium/pkg/apiserver/audit"
 	"podium/pkg/apiserver/authz"
+	"podium/pkg/apiserver/budget"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/daemon"
@@ -29,8 +26,8 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 // find it a place, answer it.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	began := s.cfg.Now()
-	rec := &recorder{ResponseWriter: w, began: began}
 	req := request.New(request.Parse(r), w.Header())
+	rec := &recorder{ResponseWriter: w, began: began, req: req, stall: s.stall()}
 	req.AuditID = auditID(r)
 	h := w.Header()
 	h["Audit-Id"] = []string{req.AuditID}
@@ -44,6 +41,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(ctx)
 	defer s.finish(rec, r, req, began)
+	if req.LongRunning() {
+		defer s.unbounded(rec, r)()
+	}
 	if err := s.admit(rec, r, req); err != nil {
 		wire.WriteError(rec, r, err)
 	}
@@ -112,14 +112,29 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 	if decision != authz.Allow {
 		return s.refusal(user, asked, reason)
 	}
-	done, err := s.flow.Begin(req)
+	r, stop := again.begin(r)
+	defer stop()
+	return s.work(rec, r, req)
+}
+
+// work answers a request that is allowed once there is a place for it.
+func (s *Server) work(rec *recorder, r *http.Request, req *request.Request) error {
+	place, err := s.flow.Begin(req)
 	if err != nil {
 		s.metrics.dropped(req)
 		return err
 	}
-	defer done()
-	r, stop := again.begin(r)
-	defer stop()
+	defer place.End()
+	defer req.Release()
+	s.limits.give(req, place.Ordinary())
+	if err := s.fetchBody(rec, r, req); err != nil {
+		return err
+	}
+	if err := place.TakeSeat(); err != nil {
+		s.metrics.dropped(req)
+		return err
+	}
+	req.Hold(place.FreeSeat)
 	s.page(rec, r, req)
 	return nil
 }
@@ -143,6 +158,26 @@ func methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Allow", allow)
 	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false)
+}
+
+// fetchBody reads the body before the request takes a seat: a client may take
+// long to send it.
+func (s *Server) fetchBody(rec *recorder, r *http.Request, req *request.Request) error {
+	if !req.IsResource || req.LongRunning() || r.ContentLength == 0 {
+		return nil
+	}
+	size := r.ContentLength
+	if size < 0 {
+		size = wire.MaxBody
+	}
+	if size > budget.SmallBody && size <= wire.MaxBody {
+		release, err := s.limits.bodies.Acquire(r.Context(), req.Flow, size)
+		if err != nil {
+			return err
+		}
+		req.Hold(release)
+	}
+	return wire.FetchBody(rec, r)
 }
 
 // page answers a request that has come through the chain.
@@ -181,51 +216,4 @@ func firstSegment(path string) string {
 		}
 	}
 	return path[min(1, len(path)):]
-}
-
-// recorder notes what was answered.
-type recorder struct {
-	http.ResponseWriter
-	code  int
-	size  int64
-	began time.Time
-	trail *audit.Trail // nil: the request is not recorded for the audit
-}
-
-// Note is told why the request failed.
-func (w *recorder) Note(status *metav1.Status) { w.trail.Failed(status) }
-
-func (w *recorder) WriteHeader(code int) {
-	if w.code == 0 {
-		w.code = code
-		w.trail.Started(code, w.Header())
-	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
-func (w *recorder) Write(p []byte) (int, error) {
-	if w.code == 0 {
-		w.code = http.StatusOK
-		w.trail.Started(w.code, w.Header())
-	}
-	w.size += int64(len(p))
-	w.trail.Sent(p)
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap and what follows let streams through to the connection.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *recorder) Flush() { _ = w.FlushError() }
-
-// FlushError is Flush, and says when the connection is gone.
-func (w *recorder) FlushError() error { return http.NewResponseController(w.ResponseWriter).Flush() }
-
-func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err == nil && w.code == 0 {
-		w.code = http.StatusSwitchingProtocols
-		w.trail.Started(w.code, w.Header())
-	}
-	return conn, rw, err
 }

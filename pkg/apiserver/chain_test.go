@@ -51,7 +51,7 @@ func everybody() authz.Authorizer {
 func TestTooManyRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		w := start(t, func(cfg *apiserver.Config) { cfg.MaxWrites, cfg.MaxReads, cfg.Authorizer = 2, 5, everybody() },
+		w := start(t, func(cfg *apiserver.Config) { cfg.MaxWrites, cfg.MaxReads, cfg.Authorizer = 4, 5, everybody() },
 			rule(func(_ context.Context, a *admission.Attributes) error {
 				if a.User != nil {
 					<-release

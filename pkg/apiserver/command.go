@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/api/openapi"
-	"podium/pkg/apiserver/admission/podsecurity"
+	"podium/pkg/apiserver/budget"
 	"podium/pkg/apiserver/nodeproxy"
 	apiopenapi "podium/pkg/apiserver/openapi"
 	"podium/pkg/apiserver/registry"
@@ -64,6 +65,8 @@ type options struct {
 	profiling    bool
 	maxReads     int
 	maxWrites    int
+	maxLong      int
+	maxWriteRate int64
 	timeout      time.Duration
 	delay        time.Duration
 	compactEvery time.Duration
@@ -122,6 +125,8 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.BoolVar(&o.profiling, "profiling", true, "serve profiles of this process at /debug/pprof to those who may read them (system:masters)")
 	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many reading requests are worked on at a time; 0: no limit")
 	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many changing requests are worked on at a time; 0: no limit")
+	f.IntVar(&o.maxLong, "max-long-running-requests-per-user", 1000, "maximum number of watches and streams of one user, or of the service accounts of one namespace; ten times as many of a node; 0: no limit")
+	f.Int64Var(&o.maxWriteRate, "max-write-bytes-per-user", 2<<20, "maximum number of bytes a second that one user, or the service accounts of one namespace, may write to the store, sixteen times as many at once; 0: no limit")
 	f.DurationVar(&o.timeout, "request-timeout", defaultRequestTimeout, "how long a request may take that is no watch and no stream")
 	f.DurationVar(&o.delay, "shutdown-delay-duration", 0, "how long to go on serving after readiness has begun to fail")
 	f.StringVar(&o.identity, "hostname-override", "", "this server's name among several (default: the host's name)")
@@ -132,7 +137,7 @@ type settings struct {
 	cidr        netip.Prefix
 	ports       registry.PortRange
 	disabled    registry.PluginSet
-	podSecurity podsecurity.Config
+	admission   admissionConfig
 	externalIPs []netip.Prefix
 	known       Authentication
 	tls         *tls.Config
@@ -146,7 +151,7 @@ func (o *options) settings(log *slog.Logger) (s settings, err error) {
 	if s.disabled, err = registry.DisabledPlugins(o.enable, o.disable); err != nil {
 		return s, err
 	}
-	if s.podSecurity, err = o.admission.podSecurity(); err != nil {
+	if s.admission, err = o.admission.load(); err != nil {
 		return s, err
 	}
 	if s.externalIPs, err = o.admission.externalIPRanges(); err != nil {
@@ -257,8 +262,9 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
 		Listener: listener, TLS: set.tls, Registry: metrics, Encryption: keys, Audit: record,
 		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
-		Authn:   set.known, Disabled: set.disabled, PodSecurity: set.podSecurity, ExternalIPRanges: set.externalIPs, Profiling: o.profiling, Snapshot: disk.Snapshot,
-		MaxReads: o.maxReads, MaxWrites: o.maxWrites, RequestTimeout: o.timeout,
+		Authn:   set.known, Disabled: set.disabled, PodSecurity: set.admission.podSecurity, EventLimits: set.admission.eventLimits, ExternalIPRanges: set.externalIPs, Profiling: o.profiling, Snapshot: disk.Snapshot,
+		MaxReads: o.maxReads, MaxWrites: o.maxWrites, MaxLongRunning: o.maxLong, MaxWriteRate: o.maxWriteRate, RequestTimeout: o.timeout,
+		Memory:       budget.Share(debug.SetMemoryLimit(-1)),
 		CompactEvery: o.keepPast(), EventTTL: o.eventTTL, ShutdownDelay: o.delay,
 		Advertise: advertise, ServiceCIDR: set.cidr, Identity: o.identity,
 		Repair: func(ctx context.Context, b registry.Backend) error {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/eventratelimit"
 	"podium/pkg/apiserver/admission/externalips"
 	"podium/pkg/apiserver/admission/podsecurity"
 	"podium/pkg/apiserver/registry"
@@ -23,7 +24,7 @@ type admissionOptions struct {
 }
 
 func (o *admissionOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.configFile, "admission-control-config-file", "", "file with an AdmissionConfiguration: what admission plugins read (PodSecurity: defaults and exemptions)")
+	f.StringVar(&o.configFile, "admission-control-config-file", "", "file with an AdmissionConfiguration: what admission plugins read (PodSecurity: defaults and exemptions; EventRateLimit: limits)")
 	f.StringSliceVar(&o.externalIPs, "service-external-ip-ranges", nil, "CIDRs that new spec.externalIPs of Services may be in while the plugin DenyServiceExternalIPs is on, never addresses of nodes, pods or Services (default: none)")
 }
 
@@ -41,9 +42,15 @@ func (o *admissionOptions) externalIPRanges() ([]netip.Prefix, error) {
 	return ranges, errors.Join(errs...)
 }
 
-// podSecurity is the plugin's configuration: that of the file, if there is one.
-func (o *admissionOptions) podSecurity() (podsecurity.Config, error) {
-	var c podsecurity.Config
+// admissionConfig is what the plugins that read one are configured with.
+type admissionConfig struct {
+	podSecurity podsecurity.Config
+	eventLimits eventratelimit.Config
+}
+
+// load reads the plugins' configurations: those of the file, if there is one.
+func (o *admissionOptions) load() (admissionConfig, error) {
+	c := admissionConfig{eventLimits: eventratelimit.Default()}
 	if o.configFile == "" {
 		return c, nil
 	}
@@ -52,10 +59,15 @@ func (o *admissionOptions) podSecurity() (podsecurity.Config, error) {
 		return c, fmt.Errorf("--admission-control-config-file: %w", err)
 	}
 	for name, data := range plugins {
-		if name != string(registry.PodSecurity) {
-			return c, fmt.Errorf("--admission-control-config-file: plugin %q reads no configuration", name)
+		switch registry.Plugin(name) {
+		case registry.PodSecurity:
+			c.podSecurity, err = podsecurity.ParseConfig(data)
+		case registry.EventRateLimit:
+			c.eventLimits, err = eventratelimit.ParseConfig(data)
+		default:
+			err = fmt.Errorf("plugin %q reads no configuration", name)
 		}
-		if c, err = podsecurity.ParseConfig(data); err != nil {
+		if err != nil {
 			return c, fmt.Errorf("--admission-control-config-file: %w", err)
 		}
 	}
@@ -69,6 +81,9 @@ func (s *Server) admission() admission.Chain {
 		chain.Validate = append(slices.Clone(chain.Validate), externalips.New(externalips.Config{
 			Allowed: s.cfg.ExternalIPRanges, Services: s.cfg.ServiceCIDR, Server: s.cfg.Advertise.Addr(), Objects: objects{s},
 		}))
+	}
+	if !s.cfg.Disabled.Has(registry.EventRateLimit) {
+		chain.Validate = append(slices.Clone(chain.Validate), eventratelimit.New(s.cfg.EventLimits, s.cfg.Now))
 	}
 	if s.cfg.Disabled.Has(registry.PodSecurity) {
 		return chain

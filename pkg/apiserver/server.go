@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/eventratelimit"
 	"podium/pkg/apiserver/admission/podsecurity"
 	"podium/pkg/apiserver/audit"
 	"podium/pkg/apiserver/authn"
@@ -57,6 +58,7 @@ type Config struct {
 	Admission     admission.Chain
 	Disabled      registry.PluginSet // rules of admission that are off
 	PodSecurity   podsecurity.Config // what pods are held to beside their namespaces' labels
+	EventLimits   eventratelimit.Config
 
 	// ExternalIPRanges are where new spec.externalIPs of Services may be, unless
 	// DenyServiceExternalIPs is disabled; empty: nowhere.
@@ -77,6 +79,9 @@ type Config struct {
 	Random io.Reader        // optional: crypto/rand; safe for concurrent use
 
 	MaxReads, MaxWrites int           // requests in flight; 0: no limit
+	MaxLongRunning      int           // watches and streams of one ordinary user; 0: no limit
+	MaxWriteRate        int64         // bytes a second that one ordinary user may write to the store; 0: no limit
+	Memory              int64         // bytes that decoding bodies may take at the same time; 0: no limit
 	RequestTimeout      time.Duration // of what is not a watch or a stream; 0: 60 s
 	CompactEvery        time.Duration // how long the past is kept; 0: 5 minutes, negative: for ever
 	EventTTL            time.Duration // how long an event is kept that does not happen again; 0: for ever
@@ -112,6 +117,7 @@ type Server struct {
 	health  daemon.Health
 	pages   http.Handler // health
 	flow    *flowcontrol.Inflight
+	limits  limits
 	metrics *metrics
 	known   authn.Authenticator // as cfg.Authenticator, without counting
 
@@ -146,7 +152,9 @@ func New(cfg Config) (*Server, error) {
 		}
 		cfg.Access = access
 	}
-	s := &Server{cfg: cfg, sightings: map[string]sighting{}, flow: flowcontrol.NewInflight(cfg.MaxReads, cfg.MaxWrites)}
+	s := &Server{cfg: cfg, limits: newLimits(&cfg), sightings: map[string]sighting{}}
+	s.flow = flowcontrol.NewInflight(flowcontrol.Config{Reads: cfg.MaxReads, Writes: cfg.MaxWrites, LongRunning: cfg.MaxLongRunning})
+	cfg.Registry.MustRegister(s.flow)
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.metrics = newMetrics(cfg.Registry, cfg.Kinds, s.flow)
 	store := s.metrics.timed(cfg.Store)
@@ -310,14 +318,19 @@ func (s *Server) shutDown(ctx context.Context, web *http.Server) {
 	}
 }
 
-// The shape of HTTP/2 connections. A client of ours has all its watches in one.
+// The shape of connections. A client with more requests than one HTTP/2
+// connection may have opens another.
 const (
-	maxStreams    = 1000
+	maxStreams    = 250
+	maxHeader     = 128 << 10 // the command of an exec is in the URL: as long as Linux lets one argument be
 	pingAfter     = 30 * time.Second
 	pingTimeout   = 15 * time.Second
 	headerTimeout = 32 * time.Second
 	idleTimeout   = 90 * time.Second
 )
+
+// stall is how long a client may take to read a piece of an answer.
+func (s *Server) stall() time.Duration { return min(stallTimeout, s.cfg.RequestTimeout) }
 
 // listen begins to serve on the listener, if there is one.
 func (s *Server) listen(g *errgroup.Group) *http.Server {
@@ -329,8 +342,13 @@ func (s *Server) listen(g *errgroup.Group) *http.Server {
 		TLSConfig:         s.cfg.TLS,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+		ReadTimeout:       s.cfg.RequestTimeout + s.stall(), // recorder.go extends these where it is right
+		WriteTimeout:      s.cfg.RequestTimeout + s.stall(),
+		MaxHeaderBytes:    maxHeader,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: s.stall(),
+		},
+		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
 	listener := s.cfg.Listener
 	if c := s.cfg.Authn.Connections; c != nil {

@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"podium/pkg/apiserver/budget"
 	"podium/pkg/scheme"
 )
 
@@ -75,7 +76,18 @@ func (d *bodies) json(b *body, omitManagedFields bool) shown {
 
 func (d *bodies) text(b *body) ([]byte, error) {
 	media, _, _ := strings.Cut(b.media, ";")
-	switch media = strings.TrimSpace(strings.ToLower(media)); {
+	media = strings.TrimSpace(strings.ToLower(media))
+	if media == scheme.JSON {
+		return b.data, nil
+	}
+	// What was refused for its size is recorded, too, but not decoded here either.
+	if _, err := budget.Cost(b.data, media); err != nil {
+		return nil, err
+	}
+	if err := budget.Check(b.data, media); err != nil {
+		return nil, err
+	}
+	switch {
 	case strings.HasPrefix(media, scheme.Protobuf):
 		obj, gvk, err := d.scheme.Decode(b.data, scheme.Protobuf, nil)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/yaml"
 
+	"podium/pkg/apiserver/budget"
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
 )
@@ -23,6 +24,11 @@ func (c *call) applier(p patchCall) (func(*present) (scheme.Object, error), erro
 	applied, err := c.readApplied(p)
 	if err != nil {
 		return nil, err
+	}
+	if len(p.data) > budget.FewFields {
+		if err := c.res.storable(applied); err != nil {
+			return nil, c.res.writeError(c.info.Name, err)
+		}
 	}
 	sub := ""
 	if c.sub != nil {
@@ -35,6 +41,9 @@ func (c *call) applier(p patchCall) (func(*present) (scheme.Object, error), erro
 	return func(cur *present) (scheme.Object, error) {
 		live := c.res.New()
 		if cur != nil {
+			if err := trackable(cur.obj); err != nil {
+				return nil, c.res.writeError(c.info.Name, err)
+			}
 			live = cur.obj.DeepCopyObject().(scheme.Object)
 		} else {
 			live.SetName(c.info.Name)

@@ -46,6 +46,17 @@ func asObject() wire.Offer { return wire.Offer{As: []string{wire.Table, wire.Par
 // respond answers with an object of the call's resource. obj is asked for only
 // where the encodings do not do.
 func (c *call) respond(code int, f wire.Format, obj func() scheme.Object, enc wire.Encoded) error {
+	if f.Media == scheme.YAML {
+		bare, err := enc.JSON()
+		if err != nil {
+			return err
+		}
+		release, err := c.claimText(f, 0, int64(len(bare)))
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	if f.As == nil {
 		return wire.WriteObject(c.w, c.r, code, f, c.res.gvk(), enc)
 	}

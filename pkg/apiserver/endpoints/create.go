@@ -128,6 +128,9 @@ func (r *resource) insert(ctx context.Context, obj scheme.Object, dryRun bool) (
 		}
 		return &stored{obj: obj, bare: bare}, nil
 	}
+	if err := request.Spend(ctx, len(value)); err != nil {
+		return nil, err
+	}
 	rev, err := r.api.Store.Create(ctx, key, value)
 	if err != nil {
 		return nil, r.writeError(obj.GetName(), err)

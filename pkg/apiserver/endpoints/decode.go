@@ -35,7 +35,7 @@ func (c *call) readBody() (body, error) {
 	}
 	data, err := wire.ReadBody(c.w, c.r)
 	if err == nil {
-		err = checkBulk(data, media)
+		err = c.claim(data, media)
 	}
 	return body{data, media}, err
 }

@@ -45,7 +45,8 @@ func eventFrame(media string, event watch.EventType, gvk schema.GroupVersionKind
 		if err != nil {
 			return nil, err
 		}
-		return appendJSONEvent(make([]byte, 0, len(bare)+128), event, scheme.TypedJSON(gvk, bare)), nil
+		b := appendJSONEventHead(make([]byte, 0, len(bare)+128), event, gvk, bare)
+		return append(append(b, bare[1:]...), jsonEventTail...), nil
 	}
 	bare, err := obj.Proto()
 	if err != nil {
@@ -54,12 +55,27 @@ func eventFrame(media string, event watch.EventType, gvk schema.GroupVersionKind
 	return protoEvent(event, gvk, bare), nil
 }
 
+const jsonEventTail = "}\n"
+
+// appendJSONEventHead opens an event up to where the bare object goes on behind
+// its brace. jsonEventTail closes it.
+func appendJSONEventHead(b []byte, event watch.EventType, gvk schema.GroupVersionKind, bare []byte) []byte {
+	b = append(b, `{"type":"`...)
+	b = append(b, event...)
+	b = append(b, `","object":`...)
+	b = wire.AppendJSONHead(b, gvk)
+	if len(bare) == len("{}") {
+		b = b[:len(b)-1] // no comma before the brace
+	}
+	return b
+}
+
 func appendJSONEvent(b []byte, event watch.EventType, object []byte) []byte {
 	b = append(b, `{"type":"`...)
 	b = append(b, event...)
 	b = append(b, `","object":`...)
 	b = append(b, object...)
-	return append(b, "}\n"...)
+	return append(b, jsonEventTail...)
 }
 
 // protoEvent nests, from the outside in: the length of the frame, the

@@ -40,6 +40,11 @@ func (c *call) list() error {
 
 // respondPage writes objects as a list of the form f.
 func (c *call) respondPage(f wire.Format, p page) error {
+	release, err := c.claimAnswer(f, p)
+	if err != nil {
+		return err
+	}
+	defer release()
 	switch {
 	case f.As == nil:
 		return writeList(c.w, c.r, f, c.res.listGVK, p)

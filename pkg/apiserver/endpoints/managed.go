@@ -60,6 +60,11 @@ func (m *managedFields) update(r *resource, old, new scheme.Object, o writeOptio
 	if err != nil {
 		return err
 	}
+	for _, obj := range []scheme.Object{old, new} {
+		if err := trackable(obj); err != nil {
+			return r.writeError(new.GetName(), err)
+		}
+	}
 	live := old.DeepCopyObject()
 	for _, obj := range []runtime.Object{live, new} {
 		obj.GetObjectKind().SetGroupVersionKind(r.gvk())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 
+	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
 	"podium/pkg/storage"
 	"podium/pkg/storage/watchcache"
@@ -36,6 +37,9 @@ func (r *resource) mutate(ctx context.Context, key, name string, dryRun bool, at
 	for {
 		if err != nil {
 			return nil, r.writeError(name, err)
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err // the client is gone, or its time is over
 		}
 		p, planErr := attempt(cur)
 		if planErr != nil {
@@ -137,6 +141,9 @@ func (r *resource) carryOut(ctx context.Context, key string, cur *present, p pla
 		if dryRun || !cur.stale {
 			return &stored{obj: p.next, bare: bare}, nil
 		}
+	}
+	if err := request.Spend(ctx, len(value)); err != nil {
+		return nil, err
 	}
 	rev, err := r.api.Store.Update(ctx, key, value, cur.revision)
 	if err != nil {

@@ -44,7 +44,7 @@ func (c *call) readPatch() (p patchCall, err error) {
 	if p.data, err = wire.ReadBody(c.w, c.r); err != nil {
 		return p, err
 	}
-	return p, checkBulk(p.data, string(p.kind))
+	return p, c.claim(p.data, string(p.kind))
 }
 
 // patch changes a part of an object, by one of the four kinds of patches.

@@ -15,12 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	kjson "sigs.k8s.io/json"
 
+	"podium/pkg/apiserver/budget"
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
 )
 
-// maxPatchOperations bounds the work of one JSON patch.
-const maxPatchOperations = 10000
+// These bound the work of one JSON patch: an operation may move the elements
+// of a list that is as long as the object.
+const (
+	maxPatchOperations = 10000
+	maxPatchWork       = 1 << 30 // operations by bytes of the object
+)
 
 // patchDoc is a parsed patch: a list of operations (JSON patch), or a tree of
 // fields (merge and strategic merge patch).
@@ -74,6 +79,9 @@ func (d *patchDoc) operate(obj runtime.Object, gvk schema.GroupVersionKind) ([]e
 	if err != nil {
 		return nil, err
 	}
+	if len(d.ops)*len(bare) > maxPatchWork {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%d operations on an object of %d bytes are too many for one JSON patch", len(d.ops), len(bare)))
+	}
 	patched, err := d.ops.ApplyWithOptions(scheme.TypedJSON(gvk, bare), patchOptions())
 	if err != nil {
 		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
@@ -122,6 +130,9 @@ func (d *patchDoc) merge(obj runtime.Object, gvk schema.GroupVersionKind) ([]err
 func (d *patchDoc) mergeMaps(have map[string]any, t reflect.Type) (map[string]any, error) {
 	if d.kind == types.MergePatchType {
 		return mergeInto(have, d.fields), nil
+	}
+	if err := budget.MergeWork(have, d.fields); err != nil {
+		return nil, err
 	}
 	// The fields are changed by the merge: each attempt needs its own.
 	patch := runtime.DeepCopyJSON(d.fields)

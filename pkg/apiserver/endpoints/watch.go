@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
 	"podium/pkg/storage"
@@ -46,6 +47,14 @@ func (c *call) watch() error {
 	defer context.AfterFunc(c.res.api.Closing, cancel)()
 
 	s := c.newStream(f, o)
+	if wo.Initial {
+		s.begin()
+		req := request.From(c.ctx)
+		if s.turn, err = req.Turns.Acquire(ctx, req.Flow, 1); err != nil {
+			return nil // the watch has ended before its turn
+		}
+		defer func() { s.turn() }()
+	}
 	watcher, err := c.res.cache.Watch(ctx, wo)
 	if err != nil {
 		if errors.Is(err, storage.ErrFuture) {
@@ -102,7 +111,8 @@ type stream struct {
 	bookmarks bool
 	begun     bool
 	out       *http.ResponseController
-	columns   bool // the table's head has been sent
+	columns   bool   // the table's head has been sent
+	turn      func() // gives up the turn to send initial events
 }
 
 func (c *call) newStream(f wire.Format, o listOptions) *stream {
@@ -159,6 +169,10 @@ func (s *stream) run(ctx context.Context, watcher *watchcache.Watcher) error {
 		}
 		for i := range events {
 			last = events[i].Revision
+			if events[i].InitialEnd {
+				s.turn()
+				s.turn = func() {}
+			}
 			if err := s.write(&events[i]); err != nil {
 				s.res.api.Log.Debug("watch ends", "path", s.r.URL.Path, "err", err)
 				return nil
@@ -181,6 +195,9 @@ func (s *stream) write(e *watchcache.WatchEvent) error {
 	if s.f.As != nil && s.f.As.Kind == wire.Table {
 		return s.send(s.tableFrame(e.Type, row{e.Entry.Object, e.Entry}))
 	}
+	if e.Alone() && s.f.As == nil && s.f.Media == scheme.JSON {
+		return s.sendAlone(e)
+	}
 	var failed error
 	data := e.Frame(s.frameKey(), func() []byte {
 		frame, err := s.objectFrame(e.Type, e.Entry.Object, e.Entry)
@@ -199,6 +216,24 @@ func (s *stream) frameKey() string {
 		return s.f.Media + ";as=" + s.f.As.Version + "." + s.f.As.Kind
 	}
 	return s.f.Media
+}
+
+// sendAlone sends an event that no other watch sends, such as an initial one,
+// without a copy of the object: only the cached bytes are kept while the client
+// does not read.
+func (s *stream) sendAlone(e *watchcache.WatchEvent) error {
+	bare, err := e.Entry.JSON()
+	if err != nil {
+		return err
+	}
+	head := appendJSONEventHead(make([]byte, 0, 128), e.Type, s.res.gvk(), bare)
+	s.res.api.Observe.WatchEvent(s.res.gvk(), len(head)+len(bare)-1+len(jsonEventTail))
+	for _, part := range [][]byte{head, bare[1:], []byte(jsonEventTail)} {
+		if _, err := s.w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *stream) send(frame []byte, err error) error {

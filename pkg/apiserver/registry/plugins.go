@@ -20,6 +20,7 @@ const (
 	TaintNodesByCondition    Plugin = "TaintNodesByCondition"
 	PodSecurity              Plugin = "PodSecurity"
 	DenyServiceExternalIPs   Plugin = "DenyServiceExternalIPs"
+	EventRateLimit           Plugin = "EventRateLimit"
 
 	NodeRestriction               Plugin = "NodeRestriction"
 	CertificateApproval           Plugin = "CertificateApproval"
@@ -31,7 +32,7 @@ func plugins() []Plugin {
 	return []Plugin{
 		NamespaceLifecycle, ServiceAccount, DefaultTolerationSeconds, Priority,
 		TaintNodesByCondition,
-		PodSecurity, DenyServiceExternalIPs,
+		PodSecurity, DenyServiceExternalIPs, EventRateLimit,
 		NodeRestriction, CertificateApproval, CertificateSigning, CertificateSubjectRestriction,
 	}
 }

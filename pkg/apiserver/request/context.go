@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/util/net"
+
+	"podium/pkg/apiserver/budget"
 )
 
 // User is who a request comes from.
@@ -28,6 +30,14 @@ type Request struct {
 	Info
 	User    *User // nil until authenticated
 	AuditID string
+	Flow    string       // whose share of the server the request counts for
+	Memory  *budget.Pool // what decoding and encoding takes; nil: no limit
+	Turns   *budget.Pool // for sending a watch's initial events; nil: at once
+
+	// Spend counts bytes that are written to the store for a flow; nil: no limit.
+	Spend func(flow string, bytes int) error
+
+	held func() // releases what the work on the request has taken
 
 	mu          sync.Mutex
 	header      http.Header
@@ -44,6 +54,27 @@ type Reference struct {
 // New makes the record of a request whose response headers are header.
 func New(info Info, header http.Header) *Request {
 	return &Request{Info: info, header: header}
+}
+
+// Hold has release called when the answer begins or the request ends, after
+// what is held already. Hold and Release are called by the goroutine that
+// serves the request.
+func (r *Request) Hold(release func()) {
+	before := r.held
+	r.held = func() {
+		if before != nil {
+			before()
+		}
+		release()
+	}
+}
+
+// Release releases all that is held.
+func (r *Request) Release() {
+	if release := r.held; release != nil {
+		r.held = nil
+		release()
+	}
 }
 
 // maxWarnings is how many bytes all warnings of a response may have: clients
@@ -117,6 +148,15 @@ func With(ctx context.Context, r *Request) context.Context {
 func From(ctx context.Context) *Request {
 	r, _ := ctx.Value(contextKey{}).(*Request)
 	return r
+}
+
+// Spend counts bytes that a request writes to the store. The error is a 429. The
+// server's own work is not counted.
+func Spend(ctx context.Context, bytes int) error {
+	if r := From(ctx); r != nil && r.Spend != nil {
+		return r.Spend(r.Flow, bytes)
+	}
+	return nil
 }
 
 // UserFrom is the user of a request, nil where a request has none: the

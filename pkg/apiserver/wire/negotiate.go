@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -67,6 +68,17 @@ func NotAcceptable(accepted []string) *apierrors.StatusError {
 		Code:    http.StatusNotAcceptable,
 		Reason:  metav1.StatusReasonNotAcceptable,
 		Message: "only the following media types are accepted: " + strings.Join(accepted, ", "),
+	}}
+}
+
+// TooLargeFor is the 406 of an answer that is not made in the form that the
+// client asks for: it would have more than limit bytes.
+func TooLargeFor(media string, limit int) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusNotAcceptable,
+		Reason:  metav1.StatusReasonNotAcceptable,
+		Message: fmt.Sprintf("answers of more than %d bytes are not made as %s: ask for application/json, or for pages by limit", limit, media),
 	}}
 }
 

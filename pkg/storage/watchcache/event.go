@@ -19,6 +19,10 @@ type WatchEvent struct {
 	change *change // nil if nobody else sees this very event
 }
 
+// Alone says that no other watcher sees this very event: what Frame returns is
+// not kept.
+func (e *WatchEvent) Alone() bool { return e.change == nil }
+
 // Frame returns the event's bytes in a media type: what another watcher has
 // made for the same event, else what make returns, which is then kept for the
 // others. The bytes are shared and must not be modified.

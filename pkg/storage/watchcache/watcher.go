@@ -29,7 +29,7 @@ const (
 )
 
 const (
-	batchSize     = 500 // events a Next makes from a list or from history
+	batchSize     = 100 // events a Next makes from a list or from history: kept while the reader stalls
 	keepQueue     = 64  // room a watcher keeps for what comes next
 	bookmarkEvery = time.Minute
 	bookmarkLast  = 2 * time.Second // before the context's deadline

@@ -1,0 +1,81 @@
+package eventratelimit
+
+import (
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// LimitType says what shares a limit.
+type LimitType string
+
+// The types, as upstream has them.
+const (
+	Server          LimitType = "Server"
+	Namespace       LimitType = "Namespace"
+	User            LimitType = "User"
+	SourceAndObject LimitType = "SourceAndObject"
+)
+
+// Limit is one token bucket for each key of its type.
+type Limit struct {
+	Type      LimitType `json:"type"`
+	QPS       int32     `json:"qps"`   // events a second in the long run
+	Burst     int32     `json:"burst"` // events at once
+	CacheSize int32     `json:"cacheSize,omitempty"`
+}
+
+// Config is the list of limits; an event must pass all.
+type Config struct {
+	metav1.TypeMeta `json:",inline"`
+	Limits          []Limit `json:"limits"`
+}
+
+const (
+	apiVersion       = "eventratelimit.admission.k8s.io/v1alpha1"
+	defaultCacheSize = 4096
+)
+
+// Default lets a namespace write as many events as a thousand pods that start at
+// the same time, and stops a flood.
+func Default() Config {
+	return Config{Limits: []Limit{{Type: Namespace, QPS: 100, Burst: 5000, CacheSize: defaultCacheSize}}}
+}
+
+// ParseConfig reads a Configuration of eventratelimit.admission.k8s.io/v1alpha1.
+func ParseConfig(data []byte) (Config, error) {
+	var c Config
+	if err := yaml.UnmarshalStrict(data, &c); err != nil {
+		return c, fmt.Errorf("read EventRateLimit configuration: %w", err)
+	}
+	if c.Kind != "Configuration" || c.APIVersion != apiVersion {
+		return c, fmt.Errorf("expected kind Configuration of %s, found kind %q of %q", apiVersion, c.Kind, c.APIVersion)
+	}
+	var errs []error
+	if len(c.Limits) == 0 {
+		errs = append(errs, errors.New("limits: Invalid value: must not be empty"))
+	}
+	for i := range c.Limits {
+		l := &c.Limits[i]
+		switch l.Type {
+		case Server, Namespace, User, SourceAndObject:
+		default:
+			errs = append(errs, fmt.Errorf("limits[%d].type: Unsupported value: %q: supported values: %q, %q, %q, %q", i, l.Type, Namespace, Server, SourceAndObject, User))
+		}
+		if l.QPS <= 0 {
+			errs = append(errs, fmt.Errorf("limits[%d].qps: Invalid value: %d: must be positive", i, l.QPS))
+		}
+		if l.Burst <= 0 {
+			errs = append(errs, fmt.Errorf("limits[%d].burst: Invalid value: %d: must be positive", i, l.Burst))
+		}
+		if l.CacheSize < 0 {
+			errs = append(errs, fmt.Errorf("limits[%d].cacheSize: Invalid value: %d: must not be negative", i, l.CacheSize))
+		}
+		if l.CacheSize == 0 {
+			l.CacheSize = defaultCacheSize
+		}
+	}
+	return c, errors.Join(errs...)
+}

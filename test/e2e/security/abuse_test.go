@@ -1,0 +1,275 @@
+package security
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/client"
+)
+
+// abuseTime is short for `make test`; `make soak` gives it minutes.
+var abuseTime = flag.Duration("abuse", 40*time.Second, "how long TestResourceAbuse lasts")
+
+// leaseDuration is how long a kubelet's Lease counts.
+const leaseDuration = 40 * time.Second
+
+// One tenant does its worst, all at once; another works on. What is asserted
+// holds on a loaded machine, too; the latencies are told.
+func TestResourceAbuse(t *testing.T) {
+	a, b := newTenant(t), newTenant(t)
+	b.wants(http.StatusCreated, "POST", b.path("configmaps"), jsonType, `{"metadata":{"name":"x"}}`)
+	calm := gets(t.Context(), b, 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), *abuseTime)
+	defer cancel()
+	m := &mischief{tenant: a, ctx: ctx, done: map[string]*atomic.Int64{}}
+	defer m.end()
+	m.pods()
+	m.stalls()
+	m.bombs()
+	m.floods()
+	m.watches()
+	var all sync.WaitGroup
+	all.Go(func() { heartbeats(ctx, t) })
+	abused := gets(ctx, b, *abuseTime)
+	all.Wait()
+	cancel()
+	m.end()
+	t.Logf("GETs of another tenant: calm %v, under abuse %v", calm, abused)
+	t.Logf("the API server's peak of memory: %d MB", memoryPeak(t)>>20)
+	for what, n := range m.done {
+		t.Logf("%s: %d", what, n.Load())
+		if n.Load() == 0 {
+			t.Errorf("the tenant has done nothing of: %s", what)
+		}
+	}
+	unharmed(t, b)
+}
+
+// latencies are of requests that were answered with 200.
+type latencies []time.Duration
+
+func (l latencies) String() string {
+	if len(l) == 0 {
+		return "none"
+	}
+	slices.Sort(l)
+	at := func(percent int) time.Duration { return l[len(l)*percent/100].Round(100 * time.Microsecond) }
+	return fmt.Sprintf("n=%d p50=%v p99=%v max=%v", len(l), at(50), at(99), l[len(l)-1].Round(100*time.Microsecond))
+}
+
+// gets reads a ConfigMap over and over, and wants every answer to be right.
+func gets(ctx context.Context, b *tenant, lasts time.Duration) (l latencies) {
+	for end := time.Now().Add(lasts); time.Now().Before(end) && ctx.Err() == nil; {
+		began := time.Now()
+		code, text := b.do("GET", b.path("configmaps")+"/x", "", "")
+		if code != http.StatusOK {
+			b.Errorf("GET: %d %.200s", code, text)
+		}
+		l = append(l, time.Since(began))
+	}
+	return l
+}
+
+// heartbeats wants the node's Lease to be renewed in time, and the node to be
+// Ready.
+func heartbeats(ctx context.Context, t *testing.T) {
+	leases, nodes := client.For[*coordinationv1.Lease](admin).In("kube-node-lease"), client.For[*corev1.Node](admin)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if lease, err := leases.Get(t.Context(), "node-a"); err != nil {
+			t.Errorf("read the node's Lease: %v", err)
+		} else if late := time.Since(lease.Spec.RenewTime.Time); late > leaseDuration {
+			t.Errorf("the node's Lease was renewed %v ago", late)
+		}
+		node, err := nodes.Get(t.Context(), "node-a")
+		if err != nil {
+			t.Errorf("read the node: %v", err)
+			continue
+		}
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+				t.Errorf("the node is not ready: %s %s", c.Reason, c.Message)
+			}
+		}
+	}
+}
+
+// mischief is what a tenant does that means ill, and how often.
+type mischief struct {
+	*tenant
+	ctx  context.Context
+	all  sync.WaitGroup
+	done map[string]*atomic.Int64 // written before the workers start
+}
+
+func (m *mischief) end() { m.all.Wait() }
+
+// keep runs workers that do something until the time is over.
+func (m *mischief) keep(what string, workers int, do func(i int)) {
+	n := &atomic.Int64{}
+	m.done[what] = n
+	for range workers {
+		m.all.Go(func() {
+			for i := 0; m.ctx.Err() == nil; i++ {
+				do(i)
+				n.Add(1)
+			}
+		})
+	}
+}
+
+// send sends a request and reads nothing of the answer; refusals are expected.
+func (m *mischief) send(method, path, contentType, body string) {
+	resp, err := m.http.Do(m.request(method, path, contentType, body).WithContext(m.ctx))
+	if err != nil {
+		return
+	}
+	io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	if resp.StatusCode == http.StatusTooManyRequests {
+		m.pause(100 * time.Millisecond) // a tenth of what it was asked for
+	}
+}
+
+func (m *mischief) pause(d time.Duration) {
+	select {
+	case <-m.ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// stalls are connections on which nothing comes to an end, and slow ones.
+func (m *mischief) stalls() {
+	m.keep("connections with stalled bodies", 2, func(int) { m.stall(65535, "POST", m.path("configmaps")) })
+	m.keep("connections with unread answers", 2, func(int) { m.stall(0, "GET", "/openapi/v2") })
+	m.keep("slow connections", 50, func(int) { m.slow() })
+}
+
+func (m *mischief) stall(window uint32, method, path string) {
+	c, err := m.dial(window)
+	if err != nil {
+		m.pause(time.Second)
+		return
+	}
+	defer c.conn.Close()
+	if c.open(240, method, path) == nil {
+		m.pause(10 * time.Second)
+	}
+}
+
+// slow sends a request a byte a second.
+func (m *mischief) slow() {
+	to, err := url.Parse(server)
+	if err != nil {
+		return
+	}
+	conn, err := tls.Dial("tcp", to.Host, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
+	if err != nil {
+		m.pause(time.Second)
+		return
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n", m.path("configmaps"), m.token)
+	for range 20 {
+		if _, err := io.WriteString(conn, " "); err != nil || m.ctx.Err() != nil {
+			return
+		}
+		m.pause(time.Second)
+	}
+}
+
+// bombs are bodies that become much more than they are, and patches that take
+// long.
+func (m *mischief) bombs() {
+	scalar, pod := longScalar(), manyContainers()
+	proto := "k8s\x00\x12\xd0\x0f\x12\xcd\x0f" + strings.Repeat("\x12\x00", 1000)
+	patch := `{"metadata":{"finalizers":` + finalizers(2000, "b") + `}}`
+	m.wants(http.StatusCreated, "POST", m.path("configmaps"), jsonType, `{"metadata":{"name":"patched","annotations":{"a":"b"}}}`)
+	m.keep("bombs of YAML", 2, func(int) { m.send("POST", m.path("configmaps"), yamlType, scalar) })
+	m.keep("bombs of YAML, applied", 2, func(int) { m.send("PATCH", m.path("configmaps")+"/x?fieldManager=m", applyType, scalar) })
+	m.keep("bombs of JSON", 4, func(int) { m.send("POST", m.path("pods"), jsonType, pod) })
+	m.keep("bombs of protobuf", 2, func(int) { m.send("POST", m.path("pods"), protoType, proto) })
+	m.keep("quadratic patches", 2, func(int) { m.send("PATCH", m.path("configmaps")+"/patched?dryRun=All", smpType, patch) })
+}
+
+// floods are many writes.
+func (m *mischief) floods() {
+	text := strings.Repeat("x", 100<<10)
+	one := event(m.namespace)
+	m.keep("events", 4, func(int) { m.send("POST", m.path("events"), jsonType, one) })
+	m.keep("objects", 4, func(i int) {
+		m.send("POST", m.path("configmaps"), jsonType, fmt.Sprintf(`{"metadata":{"generateName":"flood-"},"data":{"a":"%d%s"}}`, i, text))
+	})
+	m.keep("lists", 4, func(int) { m.send("GET", m.path("configmaps"), "", "") })
+}
+
+// watches opens two thousand, and keeps those it gets.
+func (m *mischief) watches() {
+	const each = 100
+	m.keep("watches", 2000/each, func(int) {
+		var open []*http.Response
+		for range each {
+			resp, err := m.http.Do(m.request("GET", m.path("configmaps")+"?watch=true", "", "").WithContext(m.ctx))
+			if err == nil {
+				open = append(open, resp)
+			}
+		}
+		m.pause(10 * time.Second)
+		for _, resp := range open {
+			resp.Body.Close()
+		}
+	})
+}
+
+// pods write logs as fast as they can, and fork without end where the node
+// bounds processes.
+func (m *mischief) pods() {
+	run := func(name, script string) {
+		p := pod("", name, "none")
+		p.Spec.Volumes = nil
+		p.Spec.Containers[0].Command = []string{"sh", "-c", script}
+		body, err := json.Marshal(p)
+		check(m.T, err)
+		m.wants(http.StatusCreated, "POST", m.path("pods"), jsonType, string(body))
+	}
+	run("logs", `line=$(head -c 8000 /dev/zero | tr '\0' x); while true; do i=0; while [ $i -lt 64 ]; do echo "$line"; i=$((i+1)); done; sleep 0.1; done`)
+	if !boundsProcesses(m.T) {
+		m.Log("the node does not bound the processes of a pod: no fork bomb")
+		return
+	}
+	run("forks", `bomb() { bomb | bomb & }; while true; do bomb; sleep 1; done`)
+}
+
+// boundsProcesses says whether the kubelet has a limit of processes for pods.
+func boundsProcesses(t *testing.T) bool {
+	text, _, err := admin.Do(t.Context(), client.Request{Path: "/api/v1/nodes/node-a/proxy/configz"})
+	check(t, err)
+	var config struct {
+		KubeletConfig struct {
+			PodPidsLimit int64 `json:"podPidsLimit"`
+		} `json:"kubeletconfig"`
+	}
+	check(t, json.Unmarshal(text, &config))
+	return config.KubeletConfig.PodPidsLimit > 0
+}
