@@ -39,6 +39,7 @@ type caller struct {
 	http   *http.Client
 	base   string // https://host:port
 	header http.Header
+	tls    *tls.Config
 }
 
 // answer is one response, read to its end.
@@ -52,10 +53,21 @@ func newCaller(t *testing.T, base string, trust *tls.Config, header http.Header)
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: trust, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &caller{base: base, header: header, http: &http.Client{
+	return &caller{base: base, header: header, tls: trust, http: &http.Client{
 		Transport: transport, Timeout: time.Minute,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+}
+
+// overHTTP1 is the same caller without HTTP/2, which has no Upgrade.
+func (c *caller) overHTTP1(t *testing.T) *caller {
+	t.Helper()
+	cfg := c.tls.Clone()
+	cfg.NextProtos = []string{"http/1.1"}
+	plain := newCaller(t, c.base, cfg, c.header)
+	plain.http.Transport.(*http.Transport).TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	plain.http.Transport.(*http.Transport).ForceAttemptHTTP2 = false
+	return plain
 }
 
 func trusted(pairs ...tls.Certificate) *tls.Config {
@@ -175,8 +187,8 @@ func grant(t *testing.T, ns string, rules ...rbacv1.PolicyRule) {
 	})
 	check(t, err)
 	resource, sub, _ := strings.Cut(rules[0].Resources[0], "/")
-	review := fmt.Sprintf(`{"spec":{"user":"system:serviceaccount:%s:default","resourceAttributes":{"namespace":%q,"verb":%q,"group":%q,"resource":%q,"subresource":%q}}}`,
-		ns, ns, rules[0].Verbs[0], rules[0].APIGroups[0], resource, sub)
+	review := fmt.Sprintf(`{"spec":{"user":"system:serviceaccount:%s:default","resourceAttributes":{"namespace":%q,"verb":%q,"group":%q,"resource":%q,"subresource":%q,"name":%q}}}`,
+		ns, ns, rules[0].Verbs[0], rules[0].APIGroups[0], resource, sub, strings.Join(rules[0].ResourceNames, ""))
 	root := administrator(t)
 	eventually(t, "the role is known", func() error {
 		if a := root.do(t, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review); !strings.Contains(a.body, `"allowed":true`) {

@@ -15,9 +15,6 @@ import (
 	"time"
 )
 
-// noHTTP2 keeps a transport to HTTP/1.1.
-var noHTTP2 = map[string]func(string, *tls.Conn) http.RoundTripper{}
-
 // issuer signs certificates: a real authority, a copy of its name or a leaf
 // that has no right to.
 type issuer struct {

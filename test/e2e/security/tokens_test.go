@@ -263,6 +263,7 @@ func TestForgedTokens(t *testing.T) {
 	bad := forgedTokens(t, good)
 	maps.Copy(bad, signedTokens(t, good))
 	nobody, root := anonymous(t), administrator(t)
+	upgrading := nobody.overHTTP1(t)
 	for what, forged := range bad {
 		for where, header := range map[string][]string{
 			"Authorization": {"Authorization", "Bearer " + forged},
@@ -270,7 +271,7 @@ func TestForgedTokens(t *testing.T) {
 			"WebSocket protocol": {"Connection", "Upgrade", "Upgrade", "websocket",
 				"Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(forged)) + ", v4.channel.k8s.io"},
 		} {
-			if a := overHTTP1(t, nobody).do(t, "GET", "/api", "", header...); a.code != http.StatusUnauthorized {
+			if a := upgrading.do(t, "GET", "/api", "", header...); a.code != http.StatusUnauthorized {
 				t.Errorf("%s, %s: %d, want 401: %.200s", what, where, a.code, a.body)
 			}
 		}
@@ -290,18 +291,6 @@ func TestForgedTokens(t *testing.T) {
 			t.Errorf("a good token as %s: %d, want 401 or 403", what, a.code)
 		}
 	}
-}
-
-// overHTTP1 is the same caller without HTTP/2, which has no Upgrade.
-func overHTTP1(t *testing.T, c *caller) *caller {
-	t.Helper()
-	cfg := trusted()
-	cfg.NextProtos = []string{"http/1.1"}
-	transport := &http.Transport{TLSClientConfig: cfg, TLSNextProto: noHTTP2}
-	t.Cleanup(transport.CloseIdleConnections)
-	plain := *c.http
-	plain.Transport = transport
-	return &caller{&plain, c.base, c.header}
 }
 
 // A token dies with its service account, and another account of the same name
