@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -178,20 +179,47 @@ func allow(verbs, resources string) rbacv1.PolicyRule {
 // first rule says.
 func grant(t *testing.T, ns string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
+	grantTo(t, ns, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"}, rules...)
+}
+
+// grantTo is grant for any account or user.
+func grantTo(t *testing.T, ns string, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	user := to.Name
+	if to.Kind == rbacv1.ServiceAccountKind {
+		user = "system:serviceaccount:" + to.Namespace + ":" + to.Name
+	}
 	meta := metav1.ObjectMeta{GenerateName: "granted-"}
 	role, err := client.For[*rbacv1.Role](admin).In(ns).Create(t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: rules})
 	check(t, err)
 	_, err = client.For[*rbacv1.RoleBinding](admin).In(ns).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"}},
+		Subjects: []rbacv1.Subject{to},
 	})
 	check(t, err)
 	resource, sub, _ := strings.Cut(rules[0].Resources[0], "/")
-	review := fmt.Sprintf(`{"spec":{"user":"system:serviceaccount:%s:default","resourceAttributes":{"namespace":%q,"verb":%q,"group":%q,"resource":%q,"subresource":%q,"name":%q}}}`,
-		ns, ns, rules[0].Verbs[0], rules[0].APIGroups[0], resource, sub, strings.Join(rules[0].ResourceNames, ""))
+	review := fmt.Sprintf(`{"spec":{"user":%q,"resourceAttributes":{"namespace":%q,"verb":%q,"group":%q,"resource":%q,"subresource":%q,"name":%q}}}`,
+		user, ns, rules[0].Verbs[0], rules[0].APIGroups[0], resource, sub, strings.Join(rules[0].ResourceNames, ""))
 	root := administrator(t)
 	eventually(t, "the role is known", func() error {
 		if a := root.do(t, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review); !strings.Contains(a.body, `"allowed":true`) {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// bindRole gives a cluster role in a namespace to the account "default" there.
+func bindRole(t *testing.T, ns, role string) {
+	t.Helper()
+	_, err := client.For[*rbacv1.RoleBinding](admin).In(ns).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "bound-"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"}},
+	})
+	check(t, err)
+	c := bearer(t, token(t, ns, authenticationv1.TokenRequestSpec{}))
+	eventually(t, "the role is known", func() error {
+		if c.do(t, "GET", "/api/v1/namespaces/"+ns+"/pods", "").code != http.StatusOK {
 			return errNotYet
 		}
 		return nil
@@ -262,4 +290,14 @@ func nodeIP(t *testing.T) string {
 	}
 	t.Fatal("the node has no internal address")
 	return ""
+}
+
+// objectName is the name of the object in an answer.
+func objectName(t *testing.T, a answer) string {
+	t.Helper()
+	var meta metav1.PartialObjectMetadata
+	if err := json.Unmarshal([]byte(a.body), &meta); err != nil {
+		t.Fatalf("%v in %s", err, a.body)
+	}
+	return meta.Name
 }

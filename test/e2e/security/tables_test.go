@@ -47,7 +47,7 @@ func TestTablesNeedTheSameRight(t *testing.T) {
 			}
 		}
 	}
-	for _, form := range forms[5:10] { // those of metadata alone
+	for _, form := range []string{forms[5], forms[6], forms[8], forms[9]} { // those of metadata alone
 		for _, include := range []string{"Metadata", "None", ""} {
 			if a := root.must(t, "GET", secrets+"?includeObject="+include, "", "Accept", form); reveals(a.body) {
 				t.Errorf("the metadata of secrets as %s, includeObject=%s, holds their data: %s", form, include, a.body)
