@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -290,14 +289,4 @@ func nodeIP(t *testing.T) string {
 	}
 	t.Fatal("the node has no internal address")
 	return ""
-}
-
-// objectName is the name of the object in an answer.
-func objectName(t *testing.T, a answer) string {
-	t.Helper()
-	var meta metav1.PartialObjectMetadata
-	if err := json.Unmarshal([]byte(a.body), &meta); err != nil {
-		t.Fatalf("%v in %s", err, a.body)
-	}
-	return meta.Name
 }

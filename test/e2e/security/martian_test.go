@@ -1,13 +1,12 @@
 package security
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -47,13 +46,13 @@ func neighbourHost(t *testing.T) (node, name string) {
 	return "10.98.0.1", name
 }
 
-// inNamespace runs f on a thread that is in a network namespace.
-func inNamespace(t *testing.T, name string, f func()) {
+// inNamespace runs f on a thread that is in the network namespace of a file.
+func inNamespace(t *testing.T, network string, f func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
-		file, err := os.Open("/run/netns/" + name)
+		file, err := os.Open(network)
 		if err == nil {
 			err = unix.Setns(int(file.Fd()), unix.CLONE_NEWNET)
 			file.Close()
@@ -81,7 +80,7 @@ func TestLoopbackFromANeighbour(t *testing.T) {
 	defer tcp.Close()
 
 	var dialled error
-	inNamespace(t, name, func() {
+	inNamespace(t, "/run/netns/"+name, func() {
 		socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP("10.98.0.2")})
 		if err != nil {
 			dialled = err
@@ -136,36 +135,58 @@ func reached(address string) error {
 // The same from a pod that has every right over its own network.
 func TestLoopbackFromAPod(t *testing.T) {
 	t.Parallel()
-	serve := func(address, text string) int {
-		l, err := net.Listen("tcp4", address)
-		check(t, err)
-		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })}
-		go s.Serve(l)
-		t.Cleanup(func() { s.Close() })
-		return l.Addr().(*net.TCPAddr).Port
-	}
 	gateway := bridgeAddress(t)
-	closed, open := serve("127.0.0.1:0", sesame), serve(gateway+":0", "reached")
-	script := fmt.Sprintf(`set -e
-gw=$(ip route | sed -n 's/default via \([^ ]*\).*/\1/p')
-ip addr del 127.0.0.1/8 dev lo
-echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet
-ip route add 127.0.0.1/32 via $gw
-wget -q -T 10 -O - http://%s:%d/
-wget -q -T 1 -O - http://127.0.0.1:%d/ || true
-wget -q -T 10 -O - http://%s:%d/
-`, gateway, open, closed, gateway, open)
-	ns := space(t)
-	status := finished(t, ns, fmt.Sprintf(`{"metadata":{"name":"martian"},"spec":{"restartPolicy":"Never","terminationGracePeriodSeconds":0,"containers":[
-		{"name":"c","image":"localhost/podium/busybox:v1","securityContext":{"privileged":true},"terminationMessagePolicy":"FallbackToLogsOnError",
-		 "command":["sh","-c",%q]}]}}`, "exec > /dev/termination-log 2>&1\n"+script))
-	text := status.ContainerStatuses[0].State.Terminated.Message
-	if reveals(text) {
-		t.Errorf("a pod reads what listens on the node's 127.0.0.1: %s", text)
+	closed, err := net.Listen("tcp4", "127.0.0.1:0")
+	check(t, err)
+	defer closed.Close()
+	open, err := net.Listen("tcp4", gateway+":0")
+	check(t, err)
+	defer open.Close()
+	network := podNetwork(t, space(t))
+	within := func(command ...string) { run(t, append([]string{"nsenter", "--net=" + network}, command...)...) }
+	within("ip", "addr", "del", "127.0.0.1/8", "dev", "lo")
+	within("sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet")
+	within("ip", "route", "add", "127.0.0.0/8", "via", gateway)
+	inNamespace(t, network, func() {
+		if err := reached(open.Addr().String()); err != nil {
+			t.Errorf("the pod does not reach the node at all: this test proves nothing: %v", err)
+		}
+		for _, address := range []string{closed.Addr().String(), "127.0.0.1:10257", "127.0.0.1:10259", "127.0.0.1:10249", "127.0.0.1:10248"} {
+			if reached(address) == nil {
+				t.Errorf("a pod has a connection to the node's %s", address)
+			}
+		}
+	})
+}
+
+// podNetwork runs a pod and returns the file of its network namespace.
+func podNetwork(t *testing.T, ns string) string {
+	t.Helper()
+	pods := client.For[*corev1.Pod](admin).In(ns)
+	made, err := pods.Create(t.Context(), plainPod("martian"))
+	check(t, err)
+	eventually(t, "the pod runs", func() error {
+		p, err := pods.Get(t.Context(), made.Name)
+		if err == nil && p.Status.Phase != corev1.PodRunning {
+			err = errNotYet
+		}
+		return err
+	})
+	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	check(t, err)
+	for _, file := range groups {
+		if data, err := os.ReadFile(file); err == nil && strings.Contains(string(data), string(made.UID)) {
+			return filepath.Join(filepath.Dir(file), "ns", "net")
+		}
 	}
-	if strings.Count(text, "reached") != 2 {
-		t.Errorf("the pod does not reach the node at all: this test proves nothing: %q", text)
-	}
+	t.Fatalf("no process is in a cgroup of the pod %s", made.UID)
+	return ""
+}
+
+func plainPod(name string) *corev1.Pod {
+	p := pod("", name, "none")
+	p.Spec.Volumes = nil
+	return p
 }
 
 // bridgeAddress is the node's address on the bridge of its pods.
@@ -182,23 +203,4 @@ func bridgeAddress(t *testing.T) string {
 	}
 	t.Fatal("the bridge of pods has no address")
 	return ""
-}
-
-// finished runs a pod to its end and returns its status.
-func finished(t *testing.T, ns, manifest string) corev1.PodStatus {
-	t.Helper()
-	made := administrator(t).must(t, "POST", "/api/v1/namespaces/"+ns+"/pods", manifest)
-	name := objectName(t, made)
-	var status corev1.PodStatus
-	eventually(t, "the pod "+name+" has ended", func() error {
-		p, err := client.For[*corev1.Pod](admin).In(ns).Get(context.Background(), name)
-		if err != nil {
-			return err
-		}
-		if status = p.Status; status.Phase != corev1.PodSucceeded && status.Phase != corev1.PodFailed {
-			return fmt.Errorf("it is %s: %+v", status.Phase, status.ContainerStatuses)
-		}
-		return nil
-	})
-	return status
 }
