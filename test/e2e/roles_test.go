@@ -77,22 +77,16 @@ var spares = []spare{
 	{"kube-system/system:node-proxier", "coordination.k8s.io/leases", "delete get", "kube-proxy stops in good order, or finds a Lease of its former process"},
 
 	{"system:node", "authentication.k8s.io/tokenreviews", "create", noToken},
-	{"system:node", "authorization.k8s.io/subjectaccessreviews", "create", noToken},
 	{"system:node", "nodes", "patch", "the node was registered before, with other labels"},
 	{"system:node", "events", "patch", repeated},
 	{"system:node", "pods", "get", lostAnswer},
 	{"system:node", "pods/eviction", "create", "no worker is upgraded; see test/e2e/upgrade"},
-	{"system:node", "certificates.k8s.io/certificatesigningrequests", "create get list watch", "this kubelet came with its certificates; see test/e2e/multinode"},
+	{"system:node", "certificates.k8s.io/certificatesigningrequests", "list watch", "its request is signed before it begins to wait"},
 
-	{"system:controller:certificate-controller", "certificates.k8s.io/certificatesigningrequests", "delete", noJoin},
-	{"system:controller:certificate-controller", "certificates.k8s.io/certificatesigningrequests/approval", "update", noJoin},
-	{"system:controller:certificate-controller", "certificates.k8s.io/certificatesigningrequests/status", "update", noJoin},
-	{"system:controller:certificate-controller", "certificates.k8s.io/signers", "approve sign", noJoin},
-	{"system:controller:certificate-controller", "authorization.k8s.io/subjectaccessreviews", "create", noJoin},
+	{"system:controller:certificate-controller", "certificates.k8s.io/certificatesigningrequests", "delete", "a request is deleted an hour after its decision, or later"},
 	{"kube-public/system:controller:bootstrap-signer", "configmaps", "update", noJoin},
 	{"kube-system/system:controller:token-cleaner", "secrets", "delete", noJoin},
 
-	{"system:controller:clusterrole-aggregation-controller", "rbac.authorization.k8s.io/clusterroles", "escalate patch", "it writes when the cluster is new, which may be before the first look"},
 	{"system:controller:deployment-controller", "apps/deployments", "get", adoption},
 	{"system:controller:deployment-controller", "apps/replicasets", "delete get patch", "the history is longer than its limit, a name is taken, or a ReplicaSet is adopted"},
 	{"system:controller:deployment-controller", "events", "patch", repeated},
@@ -116,7 +110,7 @@ var spares = []spare{
 	{"system:controller:pod-garbage-collector", "pods/status", "patch", oneNode},
 	{"system:controller:root-ca-cert-publisher", "configmaps", "update", "the cluster's authority stays the same"},
 	{"system:controller:tokens-controller", "serviceaccounts", "get", "no token is kept in a Secret; see test/conformance"},
-	{"system:controller:tokens-controller", "secrets", "delete list update watch", "no token is kept in a Secret; see test/conformance"},
+	{"system:controller:tokens-controller", "secrets", "delete update", "no token is kept in a Secret; see test/conformance"},
 }
 
 // otherRoles are those of the system that no daemon of a cluster has.
@@ -285,6 +279,11 @@ func (c *cluster) refusals() []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
+	ofPods, err := filepath.Glob(filepath.Join(c.dir, "pods", "kube-system_*", "*", "*.log")) // cluster-dns
+	if err != nil {
+		return []string{err.Error()}
+	}
+	files = append(files, ofPods...)
 	found := map[string]bool{}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -293,7 +292,7 @@ func (c *cluster) refusals() []string {
 		}
 		for _, line := range strings.Split(string(data), "\n") {
 			if m := refusal.FindString(line); m != "" && !strings.Contains(line, "no relationship found") {
-				found[filepath.Base(file)+": "+m] = true
+				found[strings.TrimPrefix(file, c.dir+"/")+": "+m] = true
 			}
 		}
 	}

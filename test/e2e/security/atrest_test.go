@@ -111,13 +111,18 @@ func TestFileModes(t *testing.T) {
 			if private := within("etcd") || within("kubelet-pki"); private && mode.Perm() != 0o700 {
 				t.Errorf("%s: %v, want 0700", path, mode)
 			}
+			if strings.HasSuffix(path, "/cluster/kubelet") && mode.Perm()&0o007 != 0 {
+				t.Errorf("%s: %v, but it holds the volumes of pods", path, mode)
+			}
 			return
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return // removed, or a socket
 		}
-		secret := within("etcd") || within("logs") || within("pids") || slices.Contains([]string{".conf", ".yaml", ".json", ".key", ".pem"}, filepath.Ext(path)) ||
+		public := slices.Contains([]string{".crt", ".crl", ".pub"}, filepath.Ext(path))
+		secret := slices.ContainsFunc([]string{"etcd", "logs", "pids", "kubelet-pki"}, within) ||
+			!public && (within("pki") || within("kubeconfigs")) || slices.Contains([]string{"kubeconfig", "cluster.json", "audit-policy.yaml"}, filepath.Base(path)) ||
 			bytes.Contains(data, []byte("PRIVATE KEY")) || bytes.Contains(data, []byte("client-key-data"))
 		if secret && mode.Perm()&^0o600 != 0 {
 			t.Errorf("%s: %v, want 0600 or less", path, mode)
