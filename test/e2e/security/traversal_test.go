@@ -3,6 +3,7 @@ package security
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -222,8 +224,13 @@ func TestCopyFromAHostileContainer(t *testing.T) {
 	top := t.TempDir()
 	dst := filepath.Join(top, "here", "dst")
 	check(t, os.MkdirAll(dst, 0o755))
-	out, err := exec.CommandContext(t.Context(), "../../../bin/podium", "cp", "-n", ns, "p:/src", dst).CombinedOutput()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "../../../bin/podium", "cp", "-n", ns, "p:/src", dst).CombinedOutput()
 	t.Logf("podium cp: %v: %s", err, out)
+	if ctx.Err() != nil {
+		t.Error("podium cp does not end")
+	}
 	written := 0
 	check(t, filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 		switch {
