@@ -86,7 +86,8 @@ func TestEscalation(t *testing.T) {
 	}
 }
 
-// Who may impersonate one user is neither another nor in a group by it.
+// An account that may impersonate one user becomes no other user and no member of
+// a group by it.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	ns := space(t)
@@ -119,8 +120,8 @@ func TestImpersonation(t *testing.T) {
 		"a service account":        {"Impersonate-User", "system:serviceaccount:kube-system:default"},
 		"a node":                   {"Impersonate-User", "system:node:node-a"},
 		"anonymous":                {"Impersonate-User", "system:anonymous"},
-		"nobody, with a group":     {"Impersonate-Group", "system:masters"},
-		"nobody, with extra":       {"Impersonate-Extra-Scopes", "x"},
+		"no user, with a group":    {"Impersonate-Group", "system:masters"},
+		"no user, with extra":      {"Impersonate-Extra-Scopes", "x"},
 	} {
 		for path, body := range map[string]string{review: "{}", "/api/v1/namespaces/" + theirs + "/secrets/victim": ""} {
 			method := map[string]string{"{}": "POST", "": "GET"}[body]

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -204,20 +205,23 @@ func apiServerMemory(t *testing.T) int {
 	return 0
 }
 
-// floods are abuses of the frames of HTTP/2. Each writes until it has sent all
-// of it or the server has closed the connection, which it may.
-func floods(key string) map[string]func(*frames) error {
-	user := []string{"authorization", "Bearer " + key}
-	get := append(pseudo("GET", "/api/v1/namespaces/kube-system/configmaps"), user...)
-	times := func(n int, write func() error) error {
-		for range n {
-			if err := write(); err != nil {
-				return err
-			}
+// flood is an abuse of the frames of HTTP/2. It writes until it has sent all of
+// it or the server has closed the connection, which the server may.
+type flood func(*frames) error
+
+// times calls write until it fails, but n times at most.
+func times(n int, write func() error) error {
+	for range n {
+		if err := write(); err != nil {
+			return err
 		}
-		return nil
 	}
-	return map[string]func(*frames) error{
+	return nil
+}
+
+// streamFloods begin, feed and reset streams, as the user of a token.
+func streamFloods(get, user []string) map[string]flood {
+	return map[string]flood{
 		"rapid reset": func(f *frames) error {
 			return times(20_000, func() error {
 				id, err := f.open(true, get...)
@@ -239,6 +243,29 @@ func floods(key string) map[string]func(*frames) error {
 		"more streams than allowed": func(f *frames) error {
 			return times(5_000, func() error { _, err := f.open(false, append(pseudo("POST", "/api"), user...)...); return err })
 		},
+		"empty DATA": func(f *frames) error {
+			id, err := f.open(false, append(pseudo("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"), append(user, "content-type", jsonType)...)...)
+			for i := 0; i < 50_000 && err == nil; i++ {
+				err = f.WriteData(id, false, nil)
+			}
+			return err
+		},
+		"padded DATA": func(f *frames) error {
+			id, err := f.open(false, append(pseudo("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"), append(user, "content-type", jsonType)...)...)
+			for i := 0; i < 5_000 && err == nil; i++ {
+				err = f.WriteDataPadded(id, false, nil, make([]byte, 255))
+			}
+			return err
+		},
+		"resets of no stream": func(f *frames) error {
+			return times(50_000, func() error { return f.WriteRSTStream(1, http2.ErrCodeCancel) })
+		},
+	}
+}
+
+// controlFloods are frames about the connection.
+func controlFloods() map[string]flood {
+	return map[string]flood{
 		"settings": func(f *frames) error {
 			return times(50_000, func() error { return f.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 1 << 30}) })
 		},
@@ -255,12 +282,19 @@ func floods(key string) map[string]func(*frames) error {
 		"window that overflows": func(f *frames) error {
 			return times(100, func() error { return f.WriteWindowUpdate(0, 1<<31-1) })
 		},
-		"resets of no stream": func(f *frames) error {
-			return times(50_000, func() error { return f.WriteRSTStream(1, http2.ErrCodeCancel) })
-		},
 		"unknown frames": func(f *frames) error {
 			return times(5_000, func() error { return f.WriteRawFrame(0xfa, 0, 0, make([]byte, 4096)) })
 		},
+		"frame beyond its limit": func(f *frames) error {
+			_, err := f.conn.Write([]byte{0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1})
+			return errors.Join(err, times(100, func() error { _, err := f.conn.Write(make([]byte, 16<<10)); return err }))
+		},
+	}
+}
+
+// headerFloods are header fields without end.
+func headerFloods(get []string) map[string]flood {
+	return map[string]flood{
 		"CONTINUATION without end": func(f *frames) error {
 			err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.block(get...)})
 			more := f.block("x", strings.Repeat("a", 8000))
@@ -288,24 +322,6 @@ func floods(key string) map[string]func(*frames) error {
 			}
 			return err
 		},
-		"empty DATA": func(f *frames) error {
-			id, err := f.open(false, append(pseudo("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"), append(user, "content-type", jsonType)...)...)
-			for i := 0; i < 50_000 && err == nil; i++ {
-				err = f.WriteData(id, false, nil)
-			}
-			return err
-		},
-		"padded DATA": func(f *frames) error {
-			id, err := f.open(false, append(pseudo("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"), append(user, "content-type", jsonType)...)...)
-			for i := 0; i < 5_000 && err == nil; i++ {
-				err = f.WriteDataPadded(id, false, nil, make([]byte, 255))
-			}
-			return err
-		},
-		"frame beyond its limit": func(f *frames) error {
-			_, err := f.conn.Write([]byte{0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1})
-			return errors.Join(err, times(100, func() error { _, err := f.conn.Write(make([]byte, 16<<10)); return err }))
-		},
 	}
 }
 
@@ -316,7 +332,12 @@ func TestFloodsOfHTTP2(t *testing.T) {
 	ns, key := tenant(t, everything)
 	joe := bearer(t, key)
 	before := apiServerMemory(t)
-	for what, flood := range floods(key) {
+	user := []string{"authorization", "Bearer " + key}
+	get := append(pseudo("GET", "/api/v1/namespaces/kube-system/configmaps"), user...)
+	floods := streamFloods(get, user)
+	maps.Copy(floods, controlFloods())
+	maps.Copy(floods, headerFloods(get))
+	for what, flood := range floods {
 		f := dialHTTP2(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		unread := make(chan error, 1)

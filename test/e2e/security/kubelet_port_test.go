@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,7 +39,9 @@ func TestKubeletPort(t *testing.T) {
 	payload, _, _ := strings.Cut(rest, ".")
 	shows := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
 	_, self := issue(t, clientCertificate(), nil)
-	unknown, forbidden := []int{http.StatusUnauthorized}, []int{http.StatusForbidden}
+	unknown := []int{http.StatusUnauthorized}
+	forbidden := []int{http.StatusForbidden, http.StatusUnauthorized} // a kubelet need not know those that may do nothing
+
 	if a := open(nil, stolen(t, "apiserver-kubelet-client")).do(t, "GET", "/pods", ""); a.code != http.StatusOK {
 		t.Fatalf("the API server's certificate gets %d: this test would prove nothing", a.code)
 	}
@@ -72,8 +75,8 @@ func TestKubeletPort(t *testing.T) {
 					t.Fatalf("%s %s: %v", method, path, err)
 				}
 				redirect := a.code == http.StatusMovedPermanently || a.code == http.StatusTemporaryRedirect // to the clean spelling
-				if a.code != row.codes[0] && !redirect || len(a.body) > 400 {
-					t.Errorf("%s, %s %s: %d, want %d: %.200s", who, method, path, a.code, row.codes[0], a.body)
+				if !slices.Contains(row.codes, a.code) && !redirect || len(a.body) > 400 {
+					t.Errorf("%s, %s %s: %d, want of %v: %.200s", who, method, path, a.code, row.codes, a.body)
 				}
 			}
 		}

@@ -147,7 +147,7 @@ func spelledOut(t *testing.T, what, text string) {
 }
 
 // A stream to a container needs the verb create, also where a WebSocket begins
-// as a GET: who may only look does not run commands.
+// as a GET: an account that may only read does not run commands.
 func TestExecByGet(t *testing.T) {
 	t.Parallel()
 	ns, key := tenant(t, allow("get list watch", "pods pods/exec pods/attach pods/portforward pods/proxy pods/log services services/proxy"))

@@ -126,14 +126,14 @@ func TestTLSRenegotiation(t *testing.T) {
 // API server, and gets nothing else that way.
 func TestHealthNeedsNoCertificate(t *testing.T) {
 	t.Parallel()
-	nobody := anonymous(t)
+	unknown := anonymous(t)
 	for _, page := range []string{"/healthz", "/livez", "/readyz"} {
-		if a := nobody.do(t, "GET", page, ""); a.code != http.StatusOK || a.body != "ok" {
+		if a := unknown.do(t, "GET", page, ""); a.code != http.StatusOK || a.body != "ok" {
 			t.Errorf("%s: %d %s, want ok", page, a.code, a.body)
 		}
 	}
 	for _, page := range []string{"/metrics", "/api/v1/namespaces/kube-system/secrets", "/healthz/../metrics", "/readyz/..%2fmetrics"} {
-		if a := nobody.do(t, "GET", page, ""); a.code != http.StatusForbidden && a.code != http.StatusUnauthorized {
+		if a := unknown.do(t, "GET", page, ""); a.code != http.StatusForbidden && a.code != http.StatusUnauthorized {
 			t.Errorf("%s: %d, want 401 or 403", page, a.code)
 		}
 	}

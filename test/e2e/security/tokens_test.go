@@ -262,8 +262,8 @@ func TestForgedTokens(t *testing.T) {
 	check(t, err)
 	bad := forgedTokens(t, good)
 	maps.Copy(bad, signedTokens(t, good))
-	nobody, root := anonymous(t), administrator(t)
-	upgrading := nobody.overHTTP1(t)
+	unknown, root := anonymous(t), administrator(t)
+	upgrading := unknown.overHTTP1(t)
 	for what, forged := range bad {
 		for where, header := range map[string][]string{
 			"Authorization": {"Authorization", "Bearer " + forged},
@@ -283,9 +283,9 @@ func TestForgedTokens(t *testing.T) {
 		}
 	}
 	for what, a := range map[string]answer{
-		"query":  nobody.do(t, "GET", "/api?access_token="+good, ""),
-		"cookie": nobody.do(t, "GET", "/api", "", "Cookie", "Authorization="+good),
-		"basic":  nobody.do(t, "GET", "/api", "", "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("default:"+good))),
+		"query":  unknown.do(t, "GET", "/api?access_token="+good, ""),
+		"cookie": unknown.do(t, "GET", "/api", "", "Cookie", "Authorization="+good),
+		"basic":  unknown.do(t, "GET", "/api", "", "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("default:"+good))),
 	} {
 		if a.code != http.StatusUnauthorized && a.code != http.StatusForbidden {
 			t.Errorf("a good token as %s: %d, want 401 or 403", what, a.code)
