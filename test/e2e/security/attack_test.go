@@ -169,7 +169,7 @@ func victim(t *testing.T) string {
 	return ns
 }
 
-func allow(verbs, resources string) rbacv1.PolicyRule {
+func permit(verbs, resources string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{""}, Verbs: strings.Fields(verbs), Resources: strings.Fields(resources)}
 }
 
@@ -235,7 +235,7 @@ func tenant(t *testing.T, rules ...rbacv1.PolicyRule) (ns, bearer string) {
 }
 
 // everything is the rule of an account that rules its namespace.
-var everything = allow("*", "*")
+var everything = permit("*", "*")
 
 // host is the API server's host:port.
 func host(t *testing.T) string {

@@ -36,7 +36,7 @@ func encoded(text string) string { return base64.RawURLEncoding.EncodeToString([
 func TestForgedContinueTokens(t *testing.T) {
 	t.Parallel()
 	theirs := victim(t)
-	mine, key := tenant(t, allow("list get watch create", "secrets configmaps pods"))
+	mine, key := tenant(t, permit("list get watch create", "secrets configmaps pods"))
 	joe, root := bearer(t, key), administrator(t)
 	for _, name := range []string{"a", "b", "c"} {
 		for _, resource := range []string{"secrets", "configmaps"} {

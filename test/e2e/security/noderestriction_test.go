@@ -168,7 +168,7 @@ func TestNodeRestriction(t *testing.T) {
 	// A role that gives a node more than kubelets need does not lift what
 	// NodeRestriction says.
 	grantTo(t, ns, rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:node:node-a"},
-		allow("create delete patch update", "pods pods/status pods/binding pods/ephemeralcontainers pods/exec pods/eviction"))
+		permit("create delete patch update", "pods pods/status pods/binding pods/ephemeralcontainers pods/exec pods/eviction"))
 	try("with a wide role")
 	// What a kubelet needs is let through: the refusals above are not for all.
 	kubelet.must(t, "PATCH", nodes+"/node-a", `{"metadata":{"labels":{"example.com/held":"yes"}}}`, "Content-Type", mergeType)

@@ -150,7 +150,7 @@ func spelledOut(t *testing.T, what, text string) {
 // as a GET: an account that may only read does not run commands.
 func TestExecByGet(t *testing.T) {
 	t.Parallel()
-	ns, key := tenant(t, allow("get list watch", "pods pods/exec pods/attach pods/portforward pods/proxy pods/log services services/proxy"))
+	ns, key := tenant(t, permit("get list watch", "pods pods/exec pods/attach pods/portforward pods/proxy pods/log services services/proxy"))
 	administrator(t).must(t, "POST", "/api/v1/namespaces/"+ns+"/pods", `{"metadata":{"name":"p"},"spec":{"terminationGracePeriodSeconds":0,"containers":[{"name":"c","image":"localhost/podium/busybox:v1","command":["sleep","3600"]}]}}`)
 	joe := bearer(t, key).overHTTP1(t)
 	joe.must(t, "GET", "/api/v1/namespaces/"+ns+"/pods/p", "")

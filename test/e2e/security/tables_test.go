@@ -26,7 +26,7 @@ func TestTablesNeedTheSameRight(t *testing.T) {
 	root := administrator(t)
 	root.must(t, "POST", "/api/v1/namespaces/"+ns+"/secrets", `{"metadata":{"name":"open"},"stringData":{"key":"known"}}`)
 	grant(t, ns, rbacv1.PolicyRule{APIGroups: []string{""}, Verbs: []string{"get"}, Resources: []string{"secrets"}, ResourceNames: []string{"open"}})
-	grant(t, ns, allow("list", "configmaps"))
+	grant(t, ns, permit("list", "configmaps"))
 	joe := bearer(t, token(t, ns, authenticationv1.TokenRequestSpec{}))
 	secrets := "/api/v1/namespaces/" + ns + "/secrets"
 	joe.must(t, "GET", secrets+"/open", "")
