@@ -191,7 +191,10 @@ func (o *cpOptions) download(ctx context.Context, pod *corev1.Pod, container str
 	}()
 	err := unpackTree(r, path.Base(src), dst, func(text string) { fmt.Fprintln(o.Err, text) })
 	r.CloseWithError(err)
-	return errors.Join(<-done, err)
+	if ended := <-done; !errors.Is(ended, err) {
+		err = errors.Join(ended, err)
+	}
+	return err
 }
 
 // unpackTree writes an archive's files below dst. The container is not to be

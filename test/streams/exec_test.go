@@ -124,6 +124,40 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// full is a disk that takes nothing more.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+// A client that cannot write the output away ends the stream with that error,
+// also while the server goes on sending.
+func TestExecOutputThatCannotBeWritten(t *testing.T) {
+	run := func(p *process) int {
+		for range 100 {
+			if _, err := p.stdout.Write(make([]byte, 64<<10)); err != nil {
+				return 1
+			}
+		}
+		return 0
+	}
+	both(t, run, func(t *testing.T, s *stack) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() {
+			done <- remotecommand.Stream(ctx, s.client, execPath, in("c", "x"), remotecommand.Streams{Out: full{}})
+		}()
+		select {
+		case err := <-done:
+			if err == nil || !strings.Contains(err.Error(), "no space left") {
+				t.Errorf("got %v", err)
+			}
+		case <-time.After(2 * time.Minute):
+			t.Fatal("the stream does not end")
+		}
+	})
+}
+
 func TestTerminal(t *testing.T) {
 	run := func(p *process) int {
 		for range 2 {

@@ -217,9 +217,13 @@ func (c *copies) start(to io.Writer, from io.Reader) {
 		return
 	}
 	c.wg.Go(func() {
-		if _, err := io.Copy(localOnly{to, c}, from); err != nil && c.err() != nil {
-			c.abort()
+		if _, err := io.Copy(localOnly{to, c}, from); err == nil || c.err() == nil {
+			return
 		}
+		if r, ok := from.(io.Closer); ok {
+			r.Close() // else the connection waits for it with the rest of a message
+		}
+		c.abort()
 	})
 }
 
