@@ -15,10 +15,10 @@ import (
 // lifecycleHooks returns the rows of postStart and preStop.
 func lifecycleHooks() []testcase {
 	get := func(server string, marker string) *corev1.LifecycleHandler {
-		return &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Host: server, Port: intstr.FromInt32(8080), Path: "/echo?" + marker}}
+		return &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Host: server, Port: intstr.FromInt32(8080), Path: "/" + marker}}
 	}
 	wget := func(server string, marker string) *corev1.LifecycleHandler {
-		url := "http://" + net.JoinHostPort(server, "8080") + "/echo?" + marker
+		url := "http://" + net.JoinHostPort(server, "8080") + "/" + marker
 		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"wget", "-q", "-O", "/dev/null", url}}}
 	}
 	return []testcase{
@@ -29,13 +29,13 @@ func lifecycleHooks() []testcase {
 	}
 }
 
-// echoServer runs a pod that answers GET /echo and logs each request.
+// echoServer runs a pod that answers GET /hook-called and logs each request.
 func echoServer(t *testing.T, ctx context.Context, namespace string) *corev1.Pod {
 	t.Helper()
-	pod := script(namespace, "mkdir /tmp/www && echo ok > /tmp/www/echo && exec httpd -f -vv -p 8080 -h /tmp/www")
+	pod := script(namespace, "mkdir /tmp/www && echo ok > /tmp/www/ready && echo ok > /tmp/www/hook-called && exec httpd -f -vv -p 8080 -h /tmp/www")
 	pod.Name = "server"
 	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
-		PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/echo", Port: intstr.FromInt32(8080)}},
+		PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)}},
 	}
 	return podBecomes(t, ctx, create(t, ctx, pod), "is ready", isReady)
 }

@@ -84,7 +84,7 @@ type testcase struct {
 
 // testcases returns the tests of all areas.
 func testcases() []testcase {
-	return slices.Concat(auth(), storage(), commonNode())
+	return slices.Concat(auth(), storage(), commonNode(), network())
 }
 
 func TestRows(t *testing.T) {
@@ -195,18 +195,28 @@ func run(t *testing.T, ctx context.Context, pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// exec runs a command in one of the pod's containers and returns its output.
+// exec runs a command in one of the pod's containers, wants it to succeed, and
+// returns its output.
 func exec(t *testing.T, ctx context.Context, pod *corev1.Pod, container string, command ...string) string {
 	t.Helper()
+	out, err := tryExec(ctx, pod, container, command...)
+	check(t, err)
+	return out
+}
+
+// tryExec is exec for commands that may fail.
+func tryExec(ctx context.Context, pod *corev1.Pod, container string, command ...string) (string, error) {
 	url := admin.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
 	executor, err := remotecommand.NewWebSocketExecutor(config, "GET", url.String())
-	check(t, err)
+	if err != nil {
+		return "", err
+	}
 	var out, errs bytes.Buffer
 	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs}); err != nil {
-		t.Fatalf("%v: %v: %s%s", command, err, &out, &errs)
+		return "", fmt.Errorf("%v: %w: %s%s", command, err, &out, &errs)
 	}
-	return out.String()
+	return out.String(), nil
 }
 
 func sleeper(namespace, name string) *corev1.Pod {
