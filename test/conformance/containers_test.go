@@ -400,4 +400,3 @@ func subPathFixed(t *testing.T, ctx context.Context, namespace string) {
 	check(t, admin.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}))
 	gone(t, ctx, pod)
 }
-

@@ -84,7 +84,7 @@ type testcase struct {
 
 // testcases returns the tests of all areas.
 func testcases() []testcase {
-	return slices.Concat(auth(), storage(), commonNode(), network())
+	return slices.Concat(auth(), storage(), commonNode(), network(), apps(), machinery(), scheduling(), nodeRows())
 }
 
 func TestRows(t *testing.T) {
@@ -121,6 +121,7 @@ func namespace(t *testing.T, ctx context.Context, prefix string) string {
 	})
 	return ns.Name
 }
+
 // TestCatalogue checks the lists against the catalogue: the tests and the files
 // name rows that exist, once each, and no row that has passed lost its test.
 func TestCatalogue(t *testing.T) {

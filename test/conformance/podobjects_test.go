@@ -58,7 +58,9 @@ func podAndStatus(t *testing.T, ctx context.Context, namespace string) {
 
 	_, err = pods.Patch(ctx, "pod", types.StrategicMergePatchType, []byte(`{"metadata":{"labels":{"patched":"yes"}},"spec":{"containers":[{"name":"c","image":"`+web+`"}]}}`), metav1.PatchOptions{})
 	check(t, err)
-	sees(t, ctx, w, watch.Modified, func(pod *corev1.Pod) bool { return pod.Labels["patched"] == "yes" && pod.Spec.Containers[0].Image == web })
+	sees(t, ctx, w, watch.Modified, func(pod *corev1.Pod) bool {
+		return pod.Labels["patched"] == "yes" && pod.Spec.Containers[0].Image == web
+	})
 
 	eventually(t, ctx, "the status is updated", func() error {
 		got := &corev1.Pod{}

@@ -104,7 +104,9 @@ func neverReady(t *testing.T, ctx context.Context, namespace string) {
 	pod := script(namespace, "sleep 3600")
 	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"false"}}}, PeriodSeconds: 2}
 	pod = run(t, ctx, pod)
-	stays(t, ctx, pod, func(pod *corev1.Pod) bool { return !isReady(pod) && restarts(pod) == 0 && pod.Status.Phase == corev1.PodRunning })
+	stays(t, ctx, pod, func(pod *corev1.Pod) bool {
+		return !isReady(pod) && restarts(pod) == 0 && pod.Status.Phase == corev1.PodRunning
+	})
 }
 
 func readyAfterDelay(t *testing.T, ctx context.Context, namespace string) {
