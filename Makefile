@@ -57,6 +57,7 @@ e2e: deps ## only the end-to-end tests, on a real containerd
 .PHONY: soak
 soak: deps ## tests that run for long (SOAK, 10m a stage): one tenant's abuse of a cluster
 	@hack/soak
+
 .PHONY: conformance
 conformance: deps ## the rows of upstream's conformance suite, counted by area
 	@hack/test conformance
