@@ -58,6 +58,10 @@ e2e: deps ## only the end-to-end tests, on a real containerd
 soak: deps ## tests that run for long (SOAK, 10m a stage): one tenant's abuse of a cluster
 	@hack/soak
 
+.PHONY: conformance
+conformance: deps ## the rows of upstream's conformance suite, counted by area
+	@hack/test conformance
+
 .PHONY: e2e-vm
 e2e-vm: deb ## the operator's page on three virtual machines (QEMU; 12 to 45 minutes without KVM)
 	@hack/e2e-vm

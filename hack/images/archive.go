@@ -27,12 +27,12 @@ type entry struct {
 	data   []byte
 }
 
-func (m *image) addFile(target, source string) error {
+func (m *image) addFile(target, source string, mode int64) error {
 	data, err := os.ReadFile(source)
 	if err != nil {
 		return err
 	}
-	m.add(tar.Header{Typeflag: tar.TypeReg, Name: target, Mode: 0o755}, data)
+	m.add(tar.Header{Typeflag: tar.TypeReg, Name: target, Mode: mode}, data)
 	return nil
 }
 

@@ -35,7 +35,7 @@ func run(out, busybox string) error {
 	}
 	defer os.RemoveAll(work)
 
-	for _, source := range []string{"./deploy/images/pause", "./deploy/images/web", "./cmd/cluster-dns"} {
+	for _, source := range []string{"./deploy/images/pause", "./deploy/images/web", "./deploy/images/conformance", "./cmd/cluster-dns"} {
 		name := filepath.Base(source)
 		binary := filepath.Join(work, name)
 		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, source)
@@ -44,7 +44,11 @@ func run(out, busybox string) error {
 			return fmt.Errorf("build %s: %w\n%s", name, err, text)
 		}
 		img := image{name: "localhost/podium/" + name + ":v1", entrypoint: []string{"/" + name}}
-		if err := img.addFile("/"+name, binary); err != nil {
+		mode := int64(0o755)
+		if name == "conformance" { // setuid root, and with a default command
+			img.entrypoint, img.command, mode = append(img.entrypoint, "print"), []string{"default"}, 0o4755
+		}
+		if err := img.addFile("/"+name, binary, mode); err != nil {
 			return err
 		}
 		if err := img.write(filepath.Join(out, name+".tar")); err != nil {
@@ -61,7 +65,7 @@ func busyboxImage(out, busybox string) error {
 		return fmt.Errorf("ask %s for its applets (Debian: apt-get install busybox-static): %w", busybox, err)
 	}
 	img := image{name: "localhost/podium/busybox:v1", command: []string{"sh"}}
-	if err := img.addFile("/bin/busybox", busybox); err != nil {
+	if err := img.addFile("/bin/busybox", busybox, 0o755); err != nil {
 		return err
 	}
 	for _, applet := range strings.Fields(string(list)) {

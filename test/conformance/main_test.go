@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +28,7 @@ const (
 var (
 	config *rest.Config         // of the administrator
 	admin  kubernetes.Interface // the client of config
+	nodes  int                  // that take any pod
 )
 
 func TestMain(m *testing.M) {
@@ -41,42 +42,116 @@ func TestMain(m *testing.M) {
 		config.QPS = -1
 		admin, err = kubernetes.NewForConfig(config)
 	}
+	if err == nil {
+		nodes, err = schedulableNodes()
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
-}
-
-// row runs the test of a catalogue's row in a namespace of its own.
-func row(t *testing.T, id string, test func(t *testing.T, ctx context.Context, namespace string)) {
-	t.Run(id, func(t *testing.T) {
-		t.Parallel()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		ns, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: id[:min(len(id), 40)] + "-"}}, metav1.CreateOptions{})
-		check(t, err)
-		t.Cleanup(func() {
-			if err := admin.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-				t.Error(err)
-			}
-		})
-		test(t, ctx, ns.Name)
-	})
-}
-
-// TestNames holds the tests against the catalogue: each name is a row's.
-func TestNames(t *testing.T) {
-	text, err := os.ReadFile("catalogue.tsv")
-	check(t, err)
-	rows := map[string]bool{}
-	for line := range strings.Lines(string(text)) {
-		id, _, _ := strings.Cut(line, "\t")
-		rows[id] = true
+	code := m.Run()
+	if err := report(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "report the results:", err)
+		code = 1
 	}
-	for _, tc := range auth() {
-		if !rows[tc.id] {
-			t.Errorf("%s is no row of the catalogue", tc.id)
+	os.Exit(code)
+}
+
+// schedulableNodes returns the number of nodes that take any pod.
+func schedulableNodes() (int, error) {
+	list, err := admin.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, node := range list.Items {
+		if !node.Spec.Unschedulable && len(node.Spec.Taints) == 0 {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// A testcase is the test of a row of the catalogue. The test runs in parallel
+// with others, in a namespace of its own that is deleted afterwards.
+type testcase struct {
+	id   string
+	test func(t *testing.T, ctx context.Context, namespace string)
+
+	nodes  int  // schedulable nodes that the row needs; 0 means one
+	serial bool // changes what other rows see, such as a node's taints
+}
+
+// testcases returns the tests of all areas.
+func testcases() []testcase {
+	return slices.Concat(auth(), storage(), commonNode(), network(), apps(), machinery(), scheduling(), nodeRows())
+}
+
+func TestRows(t *testing.T) {
+	for _, tc := range testcases() {
+		t.Run(tc.id, func(t *testing.T) { tc.run(t) })
+	}
+}
+
+func (tc testcase) run(t *testing.T) {
+	if tc.nodes > nodes {
+		t.Skipf("needs %d schedulable nodes, the cluster has %d", tc.nodes, nodes)
+	}
+	if !tc.serial {
+		t.Parallel()
+	}
+	defer func() { record(t, tc.id) }()
+	ctx, cancel := context.WithTimeout(t.Context(), rowTimeout)
+	defer cancel()
+	tc.test(t, ctx, namespace(t, ctx, tc.id))
+}
+
+// rowTimeout bounds a row: five restarts with their back-off take six minutes.
+const rowTimeout = 8 * time.Minute
+
+// namespace creates a namespace that lasts as long as the test.
+func namespace(t *testing.T, ctx context.Context, prefix string) string {
+	t.Helper()
+	ns, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix[:min(len(prefix), 40)] + "-"}}, metav1.CreateOptions{})
+	check(t, err)
+	t.Cleanup(func() {
+		if err := admin.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+	return ns.Name
+}
+
+// TestCatalogue checks the lists against the catalogue: the tests and the files
+// name rows that exist, once each, and no row that has passed lost its test.
+func TestCatalogue(t *testing.T) {
+	rows, err := readCatalogue()
+	check(t, err)
+	known, tested := map[string]bool{}, map[string]bool{}
+	for _, r := range rows {
+		known[r.id] = true
+	}
+	for _, tc := range testcases() {
+		if !known[tc.id] {
+			t.Errorf("%s: the catalogue has no such row", tc.id)
+		}
+		if tested[tc.id] {
+			t.Errorf("%s: two tests", tc.id)
+		}
+		tested[tc.id] = true
+	}
+	reasons, err := readPairs("notrunnable.tsv")
+	check(t, err)
+	for id, reason := range reasons {
+		if !known[id] || tested[id] || reason == "" {
+			t.Errorf("notrunnable.tsv: %s must be a row without a test, with a reason", id)
+		}
+	}
+	passing, err := readLines("passing.txt")
+	check(t, err)
+	for _, id := range passing {
+		if !tested[id] {
+			t.Errorf("%s has passed before and has no test now", id)
 		}
 	}
 }
@@ -121,18 +196,28 @@ func run(t *testing.T, ctx context.Context, pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// exec runs a command in one of the pod's containers and returns its output.
+// exec runs a command in one of the pod's containers, wants it to succeed, and
+// returns its output.
 func exec(t *testing.T, ctx context.Context, pod *corev1.Pod, container string, command ...string) string {
 	t.Helper()
+	out, err := tryExec(ctx, pod, container, command...)
+	check(t, err)
+	return out
+}
+
+// tryExec is exec for commands that may fail.
+func tryExec(ctx context.Context, pod *corev1.Pod, container string, command ...string) (string, error) {
 	url := admin.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
 	executor, err := remotecommand.NewWebSocketExecutor(config, "GET", url.String())
-	check(t, err)
+	if err != nil {
+		return "", err
+	}
 	var out, errs bytes.Buffer
 	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs}); err != nil {
-		t.Fatalf("%v: %v: %s%s", command, err, &out, &errs)
+		return "", fmt.Errorf("%v: %w: %s%s", command, err, &out, &errs)
 	}
-	return out.String()
+	return out.String(), nil
 }
 
 func sleeper(namespace, name string) *corev1.Pod {

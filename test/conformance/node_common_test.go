@@ -1,0 +1,11 @@
+package conformance
+
+import "slices"
+
+const conformanceImage = "localhost/podium/conformance:v1"
+
+// commonNode returns the rows of the area common-node.
+func commonNode() []testcase {
+	return slices.Concat(environments(), configObjects(), containerCommands(), initContainers(), kubeletRows(), lifecycleHooks(),
+		podObjects(), probes(), securityRows(), subPathExpressions(), sysctls(), terminationMessages())
+}
