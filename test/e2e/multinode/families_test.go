@@ -94,16 +94,16 @@ spec: {type: NodePort, selector: {app: b}, ports: [{port: 80, targetPort: 8080}]
 	return s
 }
 
-// carries has pods of two nodes send each other 4 MB by TCP, whose segments are
-// as big as the pods' MTU allows: if the way dropped such packets, the first
+// carries has pods of two nodes send each other a megabyte by TCP, whose segments
+// are as big as the pods' MTU allows: if the way dropped such packets, the first
 // would never be acknowledged.
 func (s *space) carries(nodes map[string]string, mtu string) {
 	s.t.Helper()
-	const size = "4194304"
+	const size = 1 << 20
 	address := map[string]string{}
 	for name, node := range nodes {
 		s.apply(pinned("bulk-"+name, node, "localhost/podium/busybox:v1", "sh", "-c",
-			"head -c "+size+" /dev/zero > /tmp/bulk && exec httpd -f -p 8080 -h /tmp"))
+			fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x > /tmp/bulk && exec httpd -f -p 8080 -h /tmp", size)))
 		address[name] = s.ready("bulk-" + name).Status.PodIP
 	}
 	for from, to := range map[string]string{"a": "b", "b": "a"} {
@@ -111,9 +111,9 @@ func (s *space) carries(nodes map[string]string, mtu string) {
 			s.t.Errorf("the MTU of pod %s is %q, want %s: %v", from, got, mtu, err)
 		}
 		docked.Eventually(s.t, 20*time.Second, to+" sends full packets to "+from, func(context.Context) error {
-			got, err := s.exec("bulk-"+from, "sh", "-c", "wget -q -T 5 -O - http://"+net.JoinHostPort(address[to], "8080")+"/bulk | wc -c")
-			if err == nil && got != size {
-				err = fmt.Errorf("%s of %s bytes came", got, size)
+			got, err := s.exec(from, "/web", "get", "http://"+net.JoinHostPort(address[to], "8080")+"/bulk")
+			if err == nil && len(got) != size {
+				err = fmt.Errorf("%d of %d bytes came", len(got), size)
 			}
 			return err
 		})

@@ -22,8 +22,8 @@ import (
 // address that is not its own; what it sends from there is dropped on the node.
 func TestPodSendsFromItsOwnAddressOnly(t *testing.T) {
 	ns := space(t)
-	forger := networkPod(t, ns, "forger", "NET_ADMIN", "NET_RAW")
-	other := networkPod(t, ns, "other")
+	forger := networkPod(t, ns, "forger", box, "NET_ADMIN", "NET_RAW")
+	other := networkPod(t, ns, "other", box)
 	run := func(words ...string) string {
 		out, err := inNetworkPod(t, ns, forger.Name, words...)
 		if err != nil {
@@ -65,23 +65,25 @@ func dropped(t *testing.T) int {
 // node's credentials refuse pods at once.
 func TestMetadataAddressIsClosedToPods(t *testing.T) {
 	ns := space(t)
-	pod := networkPod(t, ns, "tenant")
-	out, err := inNetworkPod(t, ns, pod.Name, "wget", "-T", "5", "-O", "-", "http://169.254.169.254/latest/meta-data/")
+	pod := networkPod(t, ns, "tenant", corev1.Container{Image: "localhost/podium/web:v1"})
+	out, err := inNetworkPod(t, ns, pod.Name, "/web", "get", "http://169.254.169.254/latest/meta-data/")
 	if err == nil || !strings.Contains(err.Error()+out, "refused") {
 		t.Errorf("the metadata address: %q, %v: want it refused", out, err)
 	}
 }
 
-func networkPod(t *testing.T, ns, name string, capabilities ...corev1.Capability) *corev1.Pod {
+// box is a container that waits for commands.
+var box = corev1.Container{Image: "localhost/podium/busybox:v1", Command: []string{"sleep", "1000"}}
+
+func networkPod(t *testing.T, ns, name string, c corev1.Container, capabilities ...corev1.Capability) *corev1.Pod {
 	t.Helper()
+	c.Name, c.ImagePullPolicy = "c", corev1.PullNever
+	c.SecurityContext = &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: capabilities}}
 	pods := client.For[*corev1.Pod](admin).In(ns)
 	grace := int64(0)
 	_, err := pods.Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{
-			Name: "c", Image: "localhost/podium/busybox:v1", ImagePullPolicy: corev1.PullNever, Command: []string{"sleep", "1000"},
-			SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: capabilities}},
-		}}},
+		Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{c}},
 	})
 	check(t, err)
 	var pod *corev1.Pod
