@@ -27,11 +27,14 @@ func TestClusterCreateChoosesTheProvider(t *testing.T) {
 		"File":         {[]string{"--config", "-"}, "docker from-file control-plane worker wait 1m0s"},
 		"FileNamed":    {[]string{"ci", "--config", "-"}, "docker ci control-plane worker wait 1m0s"},
 		"Local":        {[]string{"--provider", "local", "--dir", "d"}, "local d wait 1m0s"},
+		"LocalLevel":   {[]string{"--provider", "local", "--dir", "d", "--pod-security", "restricted"}, "local d wait 1m0s restricted"},
 		"Even":         {[]string{"--control-planes=2"}, "error: --control-planes 2: use 1, or 3 for high availability"},
 		"Twice":        {[]string{"--config", "-", "--workers", "1"}, "error: the nodes stand in the file of --config: leave --control-planes and --workers out"},
 		"OtherFlags":   {[]string{"--dir", "d", "--port", "1"}, "error: --dir is for --provider local; --port is for --provider local"},
 		"LocalWorkers": {[]string{"--provider", "local", "--workers", "1"}, "error: --workers is for --provider docker"},
 		"Provider":     {[]string{"--provider", "podman"}, `error: --provider "podman": use docker or local`},
+		"Level":        {[]string{"--pod-security=strict"}, `error: podSecurity: Unsupported value: "strict"`},
+		"DockerLevel":  {[]string{"--pod-security=baseline", "--config", "-"}, "docker from-file control-plane worker wait 1m0s baseline"},
 		"BadName":      {[]string{"Big"}, `error: metadata.name: Invalid value: "Big": a lowercase RFC 1123 label`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,10 +45,10 @@ func TestClusterCreateChoosesTheProvider(t *testing.T) {
 				for _, n := range o.Cluster.Nodes {
 					got += " " + string(n.Role)
 				}
-				got += fmt.Sprint(" wait ", o.Wait)
+				got += fmt.Sprint(" wait ", o.Wait, " ", o.Cluster.PodSecurity)
 				return nil
 			}, func(_ context.Context, cfg local.Config) error {
-				got = fmt.Sprint("local ", cfg.Dir, " wait ", cfg.Wait)
+				got = fmt.Sprint("local ", cfg.Dir, " wait ", cfg.Wait, " ", cfg.PodSecurity)
 				return nil
 			})
 			cmd.SilenceErrors, cmd.SilenceUsage = true, true
