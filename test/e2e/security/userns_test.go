@@ -40,6 +40,7 @@ func TestUserNamespaces(t *testing.T) {
 			return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed
 		})
 		if !supportsUserNS(t, p.Spec.NodeName) {
+			t.Logf("the runtime has no user namespaces: %s is %s, %s", name, p.Status.Phase, p.Status.Message)
 			if p.Status.Reason != "UserNamespacesNotSupported" {
 				t.Errorf("a node without user namespaces: %+v", p.Status)
 			}
@@ -55,6 +56,7 @@ func TestUserNamespaces(t *testing.T) {
 			t.Errorf("%s: ids are mapped as %q", name, ids)
 			continue
 		}
+		t.Logf("%s has the node's ids from %s on", name, ids[1])
 		seen[ids[1]] = true
 	}
 }
