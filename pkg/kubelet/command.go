@@ -127,7 +127,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.clusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
 	fs.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "the host's resolver configuration, for pods that use it; empty: none")
 	fs.BoolVar(&o.seccompDefault, "seccomp-default", true, "use the runtime's seccomp profile where a pod says nothing")
-	fs.BoolVar(&o.allowNetRaw, "allow-net-raw", false, "leave containers the capability NET_RAW, as upstream does; otherwise only those that add it have it, and ping works without")
+	fs.BoolVar(&o.allowNetRaw, "allow-net-raw", false, "leave containers the capability NET_RAW, as upstream does; otherwise only those that add it have it, and pings that use ICMP sockets work without")
 	fs.StringSliceVar(&o.unsafeSysctls, "allowed-unsafe-sysctls", nil, "sysctls that pods may set beside the safe ones, which must be namespaced: names, or patterns like kernel.msg*")
 	fs.DurationVar(&o.syncPeriod, "sync-frequency", time.Minute, "how often the contents of configMap, secret and other volumes are refreshed")
 	fs.DurationVar(&o.drainTimeout, "endpoint-drain-timeout", 5*time.Second, "how long a deleted pod waits for the proxies to take it out of rotation before it is told to stop; 0: not at all")

@@ -282,6 +282,7 @@ func TestAMachineThatIsOffTaintsItsNodeUntilItIsReady(t *testing.T) {
 		w.register("a", fresh, users)
 		w.setReady("a", corev1.ConditionTrue)
 		w.start()
+		synctest.Wait() // the controller's first write is done: the test's own must not conflict with it
 		w.machines.set(func(m *machines) { m.off["a"] = true })
 		w.setReady("a", corev1.ConditionUnknown)
 		w.want("a", met+" gpu shutdown")

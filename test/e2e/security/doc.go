@@ -64,10 +64,10 @@
 //	                                  TestPodSecurityOfUpdates
 //	Secrets of other accounts         TestMountableSecrets                      403                                        same
 //	external IPs of Services          TestServiceExternalIPs                    DenyServiceExternalIPs is off              it is on; ranges can be allowed
-//	raw sockets                       TestRawSocketsAreRefused                  NET_RAW by default                         dropped by default; ping works
+//	raw sockets                       TestRawSocketsAreRefused                  NET_RAW by default                         dropped by default; ICMP sockets work
 //	forged source addresses           TestPodSendsFromItsOwnAddressOnly         the network add-on's                       dropped
 //	cloud metadata                    TestMetadataAddressIsClosedToPods         open                                       closed to pods by default
-//	user namespaces                   TestUserNamespaces                        by the runtime                             same
+//	user namespaces                   TestUserNamespaces                        the sandbox is retried without support     the pod is refused without support
 //	the kubelet's port                TestKubeletPort, TestDaemonPorts          403 without rights                         401 or 403 on every path
 //	listeners                         TestListeners                             by configuration                           6443, 10250 and 10256 only
 //	paths in specs                    TestPathsInSpecs                          422                                        same
