@@ -172,7 +172,7 @@ func followClusterIP(spec, old *corev1.ServiceSpec) {
 	sameIP := spec.ClusterIP == old.ClusterIP
 	sameIPs := apiequality.Semantic.DeepEqual(spec.ClusterIPs, old.ClusterIPs)
 	switch {
-	case !sameIP && sameIPs && spec.ClusterIP == "":
+	case !sameIP && spec.ClusterIP == "" && (sameIPs || len(spec.ClusterIPs) == 0):
 		spec.ClusterIPs = nil
 	case !sameIP && (sameIPs || len(spec.ClusterIPs) == 0):
 		spec.ClusterIPs = []string{spec.ClusterIP}

@@ -100,6 +100,12 @@ func TestServiceAllocation(t *testing.T) {
 	if _, err := r.write(ctx, named, svc); err != nil {
 		t.Fatal(err)
 	}
+	// The same by a client that clears the addresses itself.
+	cleared := named.DeepCopy()
+	cleared.Spec.ClusterIP, cleared.Spec.ClusterIPs = "", nil
+	if _, err := r.write(ctx, cleared, svc); err != nil {
+		t.Error(err)
+	}
 	r.kinds["services"].Release(ctx, named, svc)
 	if named.Spec.ClusterIP != "" || named.Spec.Ports[0].NodePort != 0 || named.Spec.IPFamilyPolicy != nil {
 		t.Errorf("an ExternalName keeps %+v", named.Spec)

@@ -135,14 +135,14 @@ func reached(address string) error {
 // The same from a pod that has every right over its own network.
 func TestLoopbackFromAPod(t *testing.T) {
 	t.Parallel()
-	gateway := bridgeAddress(t)
+	network := podNetwork(t, space(t))
+	gateway := gatewayOf(t, network)
 	closed, err := net.Listen("tcp4", "127.0.0.1:0")
 	check(t, err)
 	defer closed.Close()
 	open, err := net.Listen("tcp4", gateway+":0")
 	check(t, err)
 	defer open.Close()
-	network := podNetwork(t, space(t))
 	within := func(command ...string) { run(t, append([]string{"nsenter", "--net=" + network}, command...)...) }
 	within("ip", "addr", "del", "127.0.0.1/8", "dev", "lo")
 	within("sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet")
@@ -189,18 +189,17 @@ func plainPod(name string) *corev1.Pod {
 	return p
 }
 
-// bridgeAddress is the node's address on the bridge of its pods.
-func bridgeAddress(t *testing.T) string {
+// gatewayOf returns the node's address on the link of a pod.
+func gatewayOf(t *testing.T, network string) string {
 	t.Helper()
-	bridge, err := net.InterfaceByName("podium0")
+	out, err := exec.Command("nsenter", "--net="+network, "ip", "-4", "route", "show", "default").Output()
 	check(t, err)
-	addresses, err := bridge.Addrs()
-	check(t, err)
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil {
-			return n.IP.String()
+	words := strings.Fields(string(out))
+	for i, word := range words[:max(len(words)-1, 0)] {
+		if word == "via" {
+			return words[i+1]
 		}
 	}
-	t.Fatal("the bridge of pods has no address")
+	t.Fatalf("the pod has no gateway: %q", out)
 	return ""
 }

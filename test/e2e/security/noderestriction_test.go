@@ -38,7 +38,7 @@ const (
 func attemptsOnNodes(ns string) map[string]nodeAttempt {
 	return map[string]nodeAttempt{
 		"its node's taints":                   {"PATCH", nodes + "/node-a", `{"spec":{"taints":[{"key":"x","effect":"NoSchedule"}]}}`},
-		"its node's role":                     {"PATCH", nodes + "/node-a", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`},
+		"its node's role":                     {"PATCH", nodes + "/node-a", `{"metadata":{"labels":{"node-role.kubernetes.io/infra":""}}}`},
 		"a label kept from nodes":             {"PATCH", nodes + "/node-a", `{"metadata":{"labels":{"node-restriction.kubernetes.io/x":"y"}}}`},
 		"a label below one kept from nodes":   {"PATCH", nodes + "/node-a", `{"metadata":{"labels":{"a.node-restriction.kubernetes.io/x":"y"}}}`},
 		"an unknown label of kubernetes.io":   {"PATCH", nodes + "/node-a", `{"metadata":{"labels":{"kubernetes.io/x":"y"}}}`},
