@@ -82,9 +82,9 @@ type testcase struct {
 	serial bool // changes what other rows see, such as a node's taints
 }
 
-// testcases returns the tests of all areas.
+// testcases returns the tests of all areas, those that wait longest first.
 func testcases() []testcase {
-	return slices.Concat(auth(), storage(), commonNode(), network(), apps(), machinery(), scheduling(), nodeRows())
+	return slices.Concat(commonNode(), auth(), storage(), network(), apps(), machinery(), scheduling(), nodeRows())
 }
 
 func TestRows(t *testing.T) {

@@ -139,24 +139,25 @@ func partialNames(t *testing.T, ctx context.Context, namespace string) {
 // Service.
 func serviceNames(t *testing.T, ctx context.Context, namespace string) {
 	pod := ready(t, ctx, server(namespace, "pod", map[string]string{"app": "svc"}))[0]
+	from := asker(t, ctx, namespace) // another pod: /etc/hosts has a pod's own name
 	h := headless("headless")
 	h.Spec.Selector["app"], h.Spec.Ports[0].TargetPort = "svc", intstr.FromInt32(httpPort)
 	createService(t, ctx, namespace, h)
 	s := createService(t, ctx, namespace, service("svc", "svc"))
 	zone := namespace + ".svc." + clusterDomain + "."
-	resolves(t, ctx, pod, "A", "svc."+zone, s.Spec.ClusterIP)
-	resolves(t, ctx, pod, "A", "headless."+zone, pod.Status.PodIP)
-	resolves(t, ctx, pod, "SRV", "_http._tcp.svc."+zone, "svc."+zone+":80")
-	resolves(t, ctx, pod, "PTR", s.Spec.ClusterIP, "svc."+zone)
+	resolves(t, ctx, from, "A", "svc."+zone, s.Spec.ClusterIP)
+	resolves(t, ctx, from, "A", "headless."+zone, pod.Status.PodIP)
+	resolves(t, ctx, from, "SRV", "_http._tcp.svc."+zone, "svc."+zone+":80")
+	resolves(t, ctx, from, "PTR", s.Spec.ClusterIP, "svc."+zone)
 	eventually(t, ctx, "the headless Service has an SRV record", func() error {
-		got, err := ask(t, ctx, pod, "dig", "udp", "SRV", "_http._tcp.headless."+zone)
+		got, err := ask(t, ctx, from, "dig", "udp", "SRV", "_http._tcp.headless."+zone)
 		if err == nil && (!strings.HasSuffix(got, ".headless."+zone+fmt.Sprintf(":%d", httpPort)) || strings.Contains(got, "\n")) {
 			err = fmt.Errorf("the records are %q", got)
 		}
 		return err
 	})
 	eventually(t, ctx, "the pod's address has a name", func() error {
-		got, err := ask(t, ctx, pod, "dig", "tcp", "PTR", pod.Status.PodIP)
+		got, err := ask(t, ctx, from, "dig", "tcp", "PTR", pod.Status.PodIP)
 		if err == nil && !strings.Contains(got+"\n", ".headless."+zone+"\n") { // the other Service may give it a name, too
 			err = fmt.Errorf("the records are %q", got)
 		}

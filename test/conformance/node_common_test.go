@@ -6,6 +6,6 @@ const conformanceImage = "localhost/podium/conformance:v1"
 
 // commonNode returns the rows of the area common-node.
 func commonNode() []testcase {
-	return slices.Concat(environments(), configObjects(), containerCommands(), initContainers(), kubeletRows(), lifecycleHooks(),
-		podObjects(), probes(), securityRows(), subPathExpressions(), sysctls(), terminationMessages())
+	return slices.Concat(probes(), environments(), configObjects(), containerCommands(), initContainers(), kubeletRows(), lifecycleHooks(),
+		podObjects(), securityRows(), subPathExpressions(), sysctls(), terminationMessages())
 }
