@@ -126,8 +126,8 @@ func TestALeakedCertificateIsCutOff(t *testing.T) {
 	}
 }
 
-// What is revoked on one control plane is refused by the others, and whoever
-// deletes what is published, or forges it, changes nothing.
+// A certificate that is revoked on one control plane is refused by the others.
+// Deleting or forging the published list changes nothing.
 func TestARevocationReachesOtherServers(t *testing.T) {
 	ca, err := pki.OpenAuthority(t.TempDir(), "ca", time.Now)
 	if err != nil {

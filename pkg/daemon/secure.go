@@ -48,7 +48,7 @@ func (s *Secure) Serve(ctx context.Context, pages *http.ServeMux, c *client.Clie
 		addProfiles(pages)
 	}
 	serving := ServeConfig{Address: net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port)), TLS: cfg, Log: log}
-	if s.ClientCA == "" { // nobody is known by a certificate
+	if s.ClientCA == "" { // client certificates are not accepted
 		serving.Handler = s.Guard(pages, c, nil, log)
 		return Serve(ctx, serving)
 	}

@@ -302,8 +302,8 @@ func (o *options) secure(ctx context.Context, cfg *Config, id *identity, g *errg
 // revokedFile keeps, below --root-dir, which certificates are revoked.
 const revokedFile = "revoked.crl"
 
-// guard says who may use the server. Without an authority of clients nobody is
-// known by a certificate.
+// guard sets up authentication and authorization of the kubelet's server.
+// Without --client-ca-file no client certificate is accepted.
 func (o *options) guard(ctx context.Context, cfg *Config, id *identity, g *errgroup.Group) error {
 	if o.tls.ClientCA == "" {
 		cfg.Access = o.access.delegate(id.client, nil)

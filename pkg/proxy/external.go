@@ -36,9 +36,9 @@ func (p *Proxy) claims(old, new *corev1.Service) {
 	}
 }
 
-// captured says why an external IP is not served, "" if it is. Whoever may
-// write a Service must not take over what already has an owner: this node, a
-// pod or another Service (CVE-2020-8554). The API server refuses external IPs
+// captured returns why an external IP is not served, "" if it is. A user who can
+// write a Service must not take over the address of this node, a pod or another
+// Service (CVE-2020-8554). The API server refuses external IPs
 // unless it is told otherwise; this holds even then. Addresses of load balancers
 // are not looked at: only who may write the status of Services sets them, and
 // those of nodes are legitimate there.

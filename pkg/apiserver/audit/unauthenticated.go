@@ -58,7 +58,7 @@ func (s *suppressor) admit(now time.Time) bool {
 	return false
 }
 
-// take returns what is to be reported, and starts to count anew.
+// take returns what is to be reported, and restarts the count.
 func (s *suppressor) take() (suppressed int, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

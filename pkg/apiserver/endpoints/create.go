@@ -44,9 +44,9 @@ func (c *call) create() error {
 // generateAttempts is how many names are drawn before giving up.
 const generateAttempts = 8
 
-// create stores obj, which it may change. A generated name that is taken is
-// drawn anew. Only a dry run accepts a resourceVersion, and keeps it, as
-// upstream, where the store refuses it last.
+// create stores obj, which it may change. If a generated name is
+// taken, it draws another. As upstream, only a dry run accepts a
+// resourceVersion, and keeps it.
 func (r *resource) create(ctx context.Context, namespace string, obj scheme.Object, o writeOptions) (*stored, error) {
 	if err := r.matchNamespace(obj, namespace); err != nil {
 		return nil, err

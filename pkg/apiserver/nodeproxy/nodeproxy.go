@@ -89,8 +89,8 @@ func New(cfg Config) *Proxy {
 		DisableCompression:  true,
 		// Not verified, as upstream: clients ask for a pod or a Service by its
 		// name and the proxy dials an address, for which no certificate of a
-		// pod is valid, by an authority that the cluster does not know. Whom
-		// the proxy reaches is decided by the API: the pod's IP, allowed below.
+		// pod is valid, by an authority that the cluster does not know. The
+		// API decides which address the proxy dials: the pod's IP, allowed below.
 		// kubelets are verified (dialKubelet); pods get none of our credentials.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}
@@ -261,7 +261,7 @@ func (t kubeletTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (p *Proxy) dialKubelet(ctx context.Context, network, _ string) (net.Conn, error) {
 	at, ok := ctx.Value(kubeletKey{}).(kubeletAt)
 	if !ok {
-		return nil, errors.New("nobody said whose kubelet is dialled")
+		return nil, errors.New("dial kubelet: the request names no node")
 	}
 	host, _, err := net.SplitHostPort(at.address)
 	if err != nil {

@@ -95,8 +95,8 @@ func (d *Delegate) Authenticate(r *http.Request) (*User, error) {
 	return d.byToken(r.Context(), token)
 }
 
-// byCertificate is whom a verified certificate names; nil if the request shows
-// none. A connection may be older than its certificate's end.
+// byCertificate returns the user that a verified certificate names, nil if the
+// request shows none. A connection may be older than its certificate's end.
 func (d *Delegate) byCertificate(r *http.Request) (*User, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return nil, nil

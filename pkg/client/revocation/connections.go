@@ -72,8 +72,8 @@ func (c *Connections) Context(ctx context.Context, conn net.Conn) context.Contex
 }
 
 // Note remembers which certificates the client of a request's connection has
-// shown. Call it before the look at the list: whoever replaces the list later
-// finds the connection.
+// shown. Call it before the check of the list: an update of the list that comes
+// later then finds the connection.
 func Note(ctx context.Context, chain []*x509.Certificate) {
 	if conn, ok := ctx.Value(connectionKey{}).(*connection); ok && conn.chain.Load() == nil {
 		conn.chain.Store(&chain)

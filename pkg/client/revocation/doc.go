@@ -6,10 +6,10 @@
 // (--client-crl-file) and publishes it in the ConfigMap
 // kube-system/extension-apiserver-authentication, beside the authorities, where
 // the other API servers and, by a Follower, the kubelets, schedulers and
-// controller managers find it. The signature makes the list: whoever can write
-// the ConfigMap can revoke nothing. Lists are only ever added to: whoever
-// deletes the ConfigMap, or puts an old list back, un-revokes nothing, since
-// everybody keeps what they have seen and the API servers publish it again.
+// controller managers find it. Every reader verifies the signature: a user who can
+// write the ConfigMap can revoke nothing. Revocations are never undone: if the
+// ConfigMap is deleted or an old list put back, every daemon keeps the lists
+// that it has seen, and the API servers publish them again.
 //
 // Connections ends what is open with a certificate when that is revoked.
 package revocation

@@ -101,8 +101,8 @@ func ParseCertificates(data []byte) (out []*x509.Certificate) {
 	}
 }
 
-// Present is the list of the moment. While known is false nobody can say which
-// certificates are revoked.
+// Present returns the current list. While known is false, the follower has not
+// seen a list: no certificate can be accepted.
 func (f *Follower) Present() (list *List, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

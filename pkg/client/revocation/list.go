@@ -111,8 +111,8 @@ func check(list *x509.RevocationList, authorities []*x509.Certificate) error {
 		}
 	}
 	for _, a := range authorities {
-		// Authorities made without the right to sign lists sign them anyway:
-		// whoever has their key can revoke.
+		// The usage "CRL sign" is not required: authorities of earlier versions
+		// lack it.
 		if bytes.Equal(a.RawSubject, list.RawIssuer) && a.CheckSignature(list.SignatureAlgorithm, list.RawTBSRevocationList, list.Signature) == nil {
 			return nil
 		}

@@ -109,8 +109,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Whoever can write the ConfigMap can neither revoke nor keep a revocation from
-// its readers.
+// A user who can write the ConfigMap can neither revoke a certificate nor hide a
+// revocation.
 func TestForgedListsDoNotHideOthers(t *testing.T) {
 	ours, forged := newAuthority(t, "ours"), newAuthority(t, "ours")
 	bad, good := ours.issue("bad"), ours.issue("good")

@@ -14,8 +14,8 @@ import (
 	"podium/pkg/cluster/pki"
 )
 
-// Whoever looks after the certificates sees which are revoked, here and by the
-// other control planes.
+// podium certs check shows the certificates that this and the other control
+// planes revoked.
 func TestRevokedCertificatesAreShown(t *testing.T) {
 	host, cfg := newHost(t)
 	m, err := newMachine(cfg, host)

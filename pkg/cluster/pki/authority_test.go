@@ -114,7 +114,7 @@ func TestADamagedAuthorityIsNotReplaced(t *testing.T) {
 	}
 }
 
-// A server's certificate that a client could show would let whoever has the
+// A server's certificate that a client could show would let a holder of the
 // server's key log in as its common name.
 func TestUsagesAreOnlyThoseNeeded(t *testing.T) {
 	server, client := x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth

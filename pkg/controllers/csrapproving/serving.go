@@ -123,9 +123,9 @@ func isControlPlane(n *corev1.Node) bool {
 	return marked
 }
 
-// addressesOf are a Service's cluster addresses. Its external ones may be
-// those of nodes: whoever can write Services must not thereby keep a node from
-// its certificate.
+// addressesOf returns a Service's cluster addresses. Its external ones may be
+// those of nodes: a user who can write Services must not be able to keep a node
+// from its certificate.
 func addressesOf(s *corev1.Service) (out []netip.Addr) {
 	for _, text := range append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...) {
 		if ip := net.ParseIP(text); ip != nil { // nil for None and ""

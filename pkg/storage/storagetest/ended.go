@@ -9,7 +9,7 @@ import (
 )
 
 // testEnded: a call whose context has ended fails with the context's error, if
-// it fails: whoever gave up does not count as a failure of the store.
+// it fails: a client that gave up does not count as a failure of the store.
 func testEnded(t *testing.T, f *fixture) {
 	rev := f.create("a", "v")
 	last := f.create("d", "v")

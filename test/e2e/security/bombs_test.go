@@ -83,7 +83,7 @@ func TestConcurrentBombs(t *testing.T) {
 	unharmed(t, b)
 }
 
-// A tenant's watches and events have a bound, and nobody else's do for it.
+// A tenant's watches and events are bounded; those of others are not affected.
 func TestWatchFlood(t *testing.T) {
 	a, b := newTenant(t), newTenant(t)
 	var all sync.WaitGroup

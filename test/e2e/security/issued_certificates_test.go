@@ -111,7 +111,7 @@ func TestRevokedCertificateIsRefusedEverywhere(t *testing.T) {
 	}
 }
 
-// The API server's own certificate makes nobody its user.
+// The API server's serving certificate is not accepted as a client certificate.
 func TestTheAPIServersCertificateIsNoClients(t *testing.T) {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(pkiDir, "apiserver.crt"), filepath.Join(pkiDir, "apiserver.key"))
 	check(t, err)
