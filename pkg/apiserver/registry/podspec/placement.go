@@ -23,10 +23,8 @@ func validatePlacement(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, invalid(validation.IsDNS1123Subdomain(spec.SchedulerName), path.Child("schedulerName"), spec.SchedulerName)...)
 	}
 	errs = append(errs, validateTolerations(spec.Tolerations, path.Child("tolerations"))...)
-	if a := spec.Affinity; a != nil && a.NodeAffinity != nil {
-		errs = append(errs, validateNodeAffinity(a.NodeAffinity, path.Child("affinity", "nodeAffinity"))...)
-	}
-	return errs
+	errs = append(errs, validateAffinity(spec.Affinity, path.Child("affinity"))...)
+	return append(errs, validateSpread(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
 }
 
 func validateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
@@ -80,9 +78,7 @@ func validateNodeAffinity(a *corev1.NodeAffinity, path *field.Path) field.ErrorL
 	at := path.Child("preferredDuringSchedulingIgnoredDuringExecution")
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		term := &a.PreferredDuringSchedulingIgnoredDuringExecution[i]
-		if term.Weight < 1 || term.Weight > 100 {
-			errs = append(errs, field.Invalid(at.Index(i).Child("weight"), term.Weight, "must be in the range 1-100"))
-		}
+		errs = append(errs, validateWeight(term.Weight, at.Index(i).Child("weight"))...)
 		errs = append(errs, validateNodeTerm(&term.Preference, at.Index(i).Child("preference"))...)
 	}
 	return errs

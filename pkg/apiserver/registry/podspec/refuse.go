@@ -67,7 +67,7 @@ func Refuse(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	r.podSecurity(spec.SecurityContext, path.Child("securityContext"))
 	r.affinity(spec.Affinity, path.Child("affinity"))
 	for i, c := range spec.TopologySpreadConstraints {
-		r.when(c.WhenUnsatisfiable != corev1.ScheduleAnyway, path.Child("topologySpreadConstraints").Index(i))
+		r.when(c.WhenUnsatisfiable == corev1.DoNotSchedule, path.Child("topologySpreadConstraints").Index(i))
 	}
 	for i := range spec.InitContainers {
 		r.container(&spec.InitContainers[i], path.Child("initContainers").Index(i))

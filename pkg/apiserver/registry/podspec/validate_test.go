@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -203,7 +204,73 @@ func TestValidate(t *testing.T) {
 		"PodAffinityPreferred": {
 			reason: "ordinary manifests carry it: a Warning is enough",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
-				s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1}}}}
+				s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+					{Weight: 1, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone"}}}}}
+			},
+		},
+		"PodAffinityPreferredBadly": {
+			reason: "a preference without effect is checked like any other",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Affinity = &corev1.Affinity{
+					PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+						{Weight: 0, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone", Namespaces: []string{"A"}}},
+						{Weight: 1, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone", MismatchLabelKeys: []string{"app"}}},
+					}},
+					PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+						{Weight: 500, PodAffinityTerm: corev1.PodAffinityTerm{}},
+						{Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{
+							TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{}, NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}},
+							MatchLabelKeys: []string{"app"}, MismatchLabelKeys: []string{"app"}}},
+					}},
+				}
+			},
+			want: []string{
+				"spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 0: must be in the range 1-100",
+				"spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.namespace: Invalid value: \"A\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
+				"spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].podAffinityTerm.mismatchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 500: must be in the range 1-100",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey: Required value: can not be empty",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey: Invalid value: \"\": name part must be non-empty",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey: Invalid value: \"\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].podAffinityTerm.namespaceSelector.matchExpressions[0].operator: Invalid value: \"Like\": not a valid selector operator",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].podAffinityTerm.matchLabelKeys[0]: Invalid value: \"app\": exists in both matchLabelKeys and mismatchLabelKeys",
+			},
+		},
+		"SpreadSoft": {
+			reason: "ordinary manifests carry it: a Warning is enough",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+					MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{}, MatchLabelKeys: []string{"pod-template-hash"},
+					NodeAffinityPolicy: new(corev1.NodeInclusionPolicyHonor), NodeTaintsPolicy: new(corev1.NodeInclusionPolicyIgnore)}}
+			},
+		},
+		"SpreadHard": {
+			reason: "honest fields: the scheduler would ignore it",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule, MinDomains: new(int32(2))}}
+			},
+			want: []string{"spec.topologySpreadConstraints[0]: " + unsupported},
+		},
+		"SpreadBadly": {
+			reason: "a preference without effect is checked like any other",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
+					{MaxSkew: 0, WhenUnsatisfiable: corev1.ScheduleAnyway},
+					{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.ScheduleAnyway, MinDomains: new(int32(0)), MatchLabelKeys: []string{"app"}},
+					{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.ScheduleAnyway, NodeAffinityPolicy: new(corev1.NodeInclusionPolicy("Maybe"))},
+					{MaxSkew: 1, TopologyKey: "host", WhenUnsatisfiable: "Perhaps", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "-"}}},
+				}
+			},
+			want: []string{
+				"spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+				"spec.topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
+				`spec.topologySpreadConstraints[1].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, ScheduleAnyway}"`,
+				"spec.topologySpreadConstraints[1].minDomains: Invalid value: 0: must be greater than zero",
+				"spec.topologySpreadConstraints[1].minDomains: Invalid value: 0: can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway",
+				"spec.topologySpreadConstraints[1].matchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
+				`spec.topologySpreadConstraints[2].nodeAffinityPolicy: Unsupported value: "Maybe": supported values: "Honor", "Ignore"`,
+				`spec.topologySpreadConstraints[3].whenUnsatisfiable: Unsupported value: "Perhaps": supported values: "DoNotSchedule", "ScheduleAnyway"`,
+				`spec.topologySpreadConstraints[3].labelSelector.matchLabels: Invalid value: "-": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')`,
 			},
 		},
 		"UnknownPriorityClass": {
