@@ -170,6 +170,45 @@ func TestValidate(t *testing.T) {
 			},
 			want: []string{"spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1"},
 		},
+		"SleepLongerThanTheGracePeriod": {
+			reason: "the kubelet would cut it short",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				s.TerminationGracePeriodSeconds = new(int64(15))
+				c.Lifecycle = &corev1.Lifecycle{
+					PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: -1}},
+					PreStop:   &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 16}},
+				}
+			},
+			want: []string{
+				"spec.containers[0].lifecycle.postStart.sleep: Invalid value: -1: must be non-negative and less than terminationGracePeriodSeconds (15)",
+				"spec.containers[0].lifecycle.preStop.sleep: Invalid value: 16: must be non-negative and less than terminationGracePeriodSeconds (15)",
+			},
+		},
+		"SleepWithinTheGracePeriod": {
+			reason: "upstream's text says less than, upstream's rule is not more than; zero is allowed",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				c.Lifecycle = &corev1.Lifecycle{
+					PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{}},
+					PreStop:   &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 30}},
+				}
+			},
+		},
+		"ResizePolicies": {
+			reason: "one resource has one policy, and of values there are two",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				s.RestartPolicy = corev1.RestartPolicyNever
+				c.ResizePolicy = []corev1.ContainerResizePolicy{
+					{ResourceName: "cpu", RestartPolicy: corev1.NotRequired},
+					{ResourceName: "cpu", RestartPolicy: corev1.NotRequired},
+					{ResourceName: "disk", RestartPolicy: corev1.RestartContainer},
+				}
+			},
+			want: []string{
+				`spec.containers[0].resizePolicy[1]: Duplicate value: "cpu"`,
+				`spec.containers[0].resizePolicy: Unsupported value: "disk": supported values: "cpu", "memory"`,
+				"spec.containers[0].resizePolicy: Invalid value: \"RestartContainer\": must be 'NotRequired' when pod `restartPolicy` is 'Never'",
+			},
+		},
 		"InitContainerWithProbe": {
 			reason: "it is not there to be asked",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
