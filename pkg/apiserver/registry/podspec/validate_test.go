@@ -35,6 +35,17 @@ func quantities(pairs ...string) corev1.ResourceList {
 	return list
 }
 
+// nodeAffinity is an affinity with one required and one preferred term.
+func nodeAffinity(required, preferred corev1.NodeSelectorRequirement) *corev1.Affinity {
+	term := func(r corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{r}}
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution:  &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term(required)}},
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 1, Preference: term(preferred)}},
+	}}
+}
+
 func TestValidate(t *testing.T) {
 	const unsupported = "Forbidden: " + podspec.Unsupported
 	for name, row := range map[string]struct {
@@ -209,6 +220,39 @@ func TestValidate(t *testing.T) {
 				"spec.containers[0].resizePolicy: Invalid value: \"RestartContainer\": must be 'NotRequired' when pod `restartPolicy` is 'Never'",
 			},
 		},
+		"PullSecretWithoutName": {
+			reason: "it has no effect: a Warning is enough",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.ImagePullSecrets = []corev1.LocalObjectReference{{}}
+			},
+		},
+		"NodeAffinityBoundOfNoInteger": {
+			reason: "such a term matches no node, which is for the scheduler to find out",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Affinity = nodeAffinity(
+					corev1.NodeSelectorRequirement{Key: "cores", Operator: corev1.NodeSelectorOpGt, Values: []string{"many"}},
+					corev1.NodeSelectorRequirement{Key: "cores", Operator: corev1.NodeSelectorOpLt, Values: []string{"few"}})
+			},
+		},
+		"NodeAffinityTwoBounds": {
+			reason: "which of them would it be",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				two := corev1.NodeSelectorRequirement{Key: "cores", Operator: corev1.NodeSelectorOpGt, Values: []string{"1", "2"}}
+				s.Affinity = nodeAffinity(two, two)
+			},
+			want: []string{
+				"spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].values: Required value: must be specified single value when `operator` is 'Lt' or 'Gt'",
+				"spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].values: Required value: must be specified single value when `operator` is 'Lt' or 'Gt'",
+			},
+		},
+		"NodeAffinityValueOfNoLabel": {
+			reason: "upstream looks at the values of what is required only",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				odd := corev1.NodeSelectorRequirement{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"-"}}
+				s.Affinity = nodeAffinity(odd, odd)
+			},
+			want: []string{"spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].values[0]: Invalid value: \"-\": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"},
+		},
 		"InitContainerWithProbe": {
 			reason: "it is not there to be asked",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
@@ -361,9 +405,12 @@ func TestValidate(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	spec := minimal()
 	spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.ScheduleAnyway}}
+	spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "a"}, {Name: "a"}, {}}
 	spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}
 	want := []string{
 		"spec.topologySpreadConstraints[0]: Podium's scheduler does not consider this preference",
+		`spec.imagePullSecrets[1].name: duplicate name "a"`,
+		`spec.imagePullSecrets[2].name: invalid empty name ""`,
 		`spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply`,
 	}
 	if diff := cmp.Diff(want, podspec.Warnings(spec, field.NewPath("spec"))); diff != "" {
