@@ -31,6 +31,9 @@ func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if name := spec.ServiceAccountName; name != "" {
 		errs = append(errs, invalid(apivalidation.ValidateServiceAccountName(name, false), path.Child("serviceAccountName"), name)...)
 	}
+	if p := spec.PreemptionPolicy; p != nil {
+		errs = append(errs, oneOf(*p, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+	}
 	for i, gate := range spec.ReadinessGates {
 		errs = append(errs, metavalidation.ValidateLabelName(string(gate.ConditionType), path.Child("readinessGates").Index(i).Child("conditionType"))...)
 	}

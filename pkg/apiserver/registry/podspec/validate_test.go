@@ -356,8 +356,15 @@ func TestValidate(t *testing.T) {
 				`spec.topologySpreadConstraints[3].labelSelector.matchLabels: Invalid value: "-": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')`,
 			},
 		},
+		"PreemptionPolicy": {
+			reason: "there are two",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.PreemptionPolicy = new(corev1.PreemptionPolicy("Always"))
+			},
+			want: []string{`spec.preemptionPolicy: Unsupported value: "Always": supported values: "PreemptLowerPriority", "Never"`},
+		},
 		"UnknownPriorityClass": {
-			reason: "as upstream's admission says it, and what there is",
+			reason: "a template's pods would be forbidden, each of them",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) { s.PriorityClassName = "gold" },
 			want:   []string{"spec.priorityClassName: Forbidden: no PriorityClass with name gold was found: Podium knows only system-cluster-critical and system-node-critical"},
 		},
