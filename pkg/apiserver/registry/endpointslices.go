@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,6 +21,7 @@ const (
 	maxSliceEndpoints = 1000
 	maxSlicePorts     = 20000
 	maxAddresses      = 100
+	maxHints          = 8 // of zones, and of nodes
 )
 
 func endpointSlices(k *scheme.Kind, _ Config) *Kind {
@@ -51,6 +53,9 @@ func endpointSlices(k *scheme.Kind, _ Config) *Kind {
 }
 
 func prepareSlice(_ context.Context, _ Backend, new, old *discoveryv1.EndpointSlice) error {
+	for i := range new.Endpoints {
+		new.Endpoints[i].DeprecatedTopology = nil // of v1beta1: v1 drops what is written to it
+	}
 	if old == nil {
 		new.Generation = 1
 		return nil
@@ -94,8 +99,36 @@ func validateEndpoint(e *discoveryv1.Endpoint, t discoveryv1.AddressType, path *
 	if e.Hostname != nil {
 		errs = append(errs, messages(validation.IsDNS1123Label(*e.Hostname), path.Child("hostname"), *e.Hostname)...)
 	}
-	if e.DeprecatedTopology != nil {
-		errs = append(errs, field.Forbidden(path.Child("deprecatedTopology"), "may not be set: use nodeName and zone"))
+	return append(errs, validateHints(e.Hints, path.Child("hints"))...)
+}
+
+// validateHints checks for which zones and nodes an endpoint is meant. A list
+// that is too long is not looked at, nor is what follows it.
+func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorList {
+	if h == nil {
+		return nil
+	}
+	zones, nodes := path.Child("forZones"), path.Child("forNodes")
+	if n := len(h.ForZones); n > maxHints {
+		return field.ErrorList{field.TooMany(zones, n, maxHints)}
+	}
+	var errs field.ErrorList
+	for i, z := range h.ForZones {
+		at := zones.Index(i).Child("name")
+		if slices.Contains(h.ForZones[:i], z) {
+			errs = append(errs, field.Duplicate(at, z.Name))
+		}
+		errs = append(errs, messages(validation.IsValidLabelValue(z.Name), at, z.Name)...)
+	}
+	if n := len(h.ForNodes); n > maxHints {
+		return append(errs, field.TooMany(nodes, n, maxHints))
+	}
+	for i, node := range h.ForNodes {
+		at := nodes.Index(i).Child("name")
+		if slices.Contains(h.ForNodes[:i], node) {
+			errs = append(errs, field.Duplicate(at, node.Name))
+		}
+		errs = append(errs, messages(apivalidation.NameIsDNSSubdomain(node.Name, false), at, node.Name)...)
 	}
 	return errs
 }

@@ -45,7 +45,9 @@ func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 		if maker == nil {
 			panic(fmt.Sprintf("registry: nothing is known of %v", k.GVR()))
 		}
-		kinds = append(kinds, maker(k, cfg))
+		kind := maker(k, cfg)
+		checkFinalizers(kind)
+		kinds = append(kinds, kind)
 	}
 	return kinds
 }

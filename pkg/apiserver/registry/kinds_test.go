@@ -330,6 +330,85 @@ func TestNodeUpdate(t *testing.T) {
 	}
 }
 
+func TestNodePodCIDRs(t *testing.T) {
+	k := newRig(t, "10.0.0.0/24", somePorts).kinds["nodes"]
+	for name, row := range map[string]struct {
+		cidrs []string
+		want  []string
+	}{
+		"One":       {cidrs: []string{"10.1.0.0/24"}},
+		"DualStack": {cidrs: []string{"fd00::/64", "10.1.0.0/24"}},
+		"TwoOfIPv4": {cidrs: []string{"10.1.0.0/24", "10.2.0.0/24"}, want: []string{`spec.podCIDRs: Invalid value: ["10.1.0.0/24","10.2.0.0/24"]: may specify no more than one CIDR for each IP family`}},
+		"TwoOfIPv6": {cidrs: []string{"fd00::/64", "fd01::/64"}, want: []string{`spec.podCIDRs: Invalid value: ["fd00::/64","fd01::/64"]: may specify no more than one CIDR for each IP family`}},
+		"OneTwice":  {cidrs: []string{"10.1.0.0/24", "10.1.0.0/24"}, want: []string{`spec.podCIDRs: Invalid value: ["10.1.0.0/24","10.1.0.0/24"]: may specify no more than one CIDR for each IP family`}},
+		"Three":     {cidrs: []string{"fd00::/64", "10.1.0.0/24", "10.2.0.0/24"}, want: []string{`spec.podCIDRs: Invalid value: ["fd00::/64","10.1.0.0/24","10.2.0.0/24"]: may specify no more than one CIDR for each IP family`}},
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{PodCIDRs: row.cidrs}}
+		k.Default(n)
+		if diff := cmp.Diff(row.want, texts(k.Validate(n, nil))); diff != "" {
+			t.Errorf("%s\n%s", name, diff)
+		}
+	}
+}
+
+func TestEndpointSliceEndpoints(t *testing.T) {
+	k := newRig(t, "10.0.0.0/24", somePorts).kinds["endpointslices"]
+	zones, nodes := make([]discoveryv1.ForZone, 9), make([]discoveryv1.ForNode, 9)
+	for name, row := range map[string]struct {
+		reason string
+		change func(*discoveryv1.Endpoint)
+		want   []string
+	}{
+		"Hints": {
+			reason: "as the EndpointSlice controller writes them",
+			change: func(e *discoveryv1.Endpoint) {
+				e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}, {Name: "b"}}, ForNodes: []discoveryv1.ForNode{{Name: "n"}}}
+			},
+		},
+		"HintsTwice": {
+			reason: "a zone or node is named once, by a name that it can have",
+			change: func(e *discoveryv1.Endpoint) {
+				e.Hints = &discoveryv1.EndpointHints{
+					ForZones: []discoveryv1.ForZone{{Name: "a"}, {Name: "a"}, {Name: "-"}},
+					ForNodes: []discoveryv1.ForNode{{Name: "n"}, {Name: "n"}, {Name: "N"}}}
+			},
+			want: []string{
+				`endpoints[0].hints.forZones[1].name: Duplicate value: "a"`,
+				`endpoints[0].hints.forZones[2].name: Invalid value: "-": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')`,
+				`endpoints[0].hints.forNodes[1].name: Duplicate value: "n"`,
+				`endpoints[0].hints.forNodes[2].name: Invalid value: "N": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
+			},
+		},
+		"TooManyZones": {
+			reason: "they are counted and not looked at",
+			change: func(e *discoveryv1.Endpoint) { e.Hints = &discoveryv1.EndpointHints{ForZones: zones, ForNodes: nodes} },
+			want:   []string{"endpoints[0].hints.forZones: Too many: 9: must have at most 8 items"},
+		},
+		"TooManyNodes": {
+			reason: "they are counted and not looked at",
+			change: func(e *discoveryv1.Endpoint) { e.Hints = &discoveryv1.EndpointHints{ForNodes: nodes} },
+			want:   []string{"endpoints[0].hints.forNodes: Too many: 9: must have at most 8 items"},
+		},
+		"DeprecatedTopology": {
+			reason: "v1 drops what only v1beta1 could write",
+			change: func(e *discoveryv1.Endpoint) { e.DeprecatedTopology = map[string]string{"kubernetes.io/hostname": "n"} },
+		},
+	} {
+		s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}}}
+		old := s.DeepCopy()
+		row.change(&s.Endpoints[0])
+		for _, before := range []scheme.Object{nil, old} {
+			next := s.DeepCopy()
+			if err := k.Prepare(t.Context(), nil, next, before); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(row.want, texts(k.Validate(next, before))); diff != "" || next.Endpoints[0].DeprecatedTopology != nil {
+				t.Errorf("%s: %s\n%s%v", name, row.reason, diff, next.Endpoints[0].DeprecatedTopology)
+			}
+		}
+	}
+}
+
 type signer struct{ claims authn.Claims }
 
 func (s *signer) SignToken(_ context.Context, c authn.Claims) (string, error) {

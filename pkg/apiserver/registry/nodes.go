@@ -121,13 +121,14 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 func validatePodCIDRs(n *corev1.Node, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	at := path.Child("podCIDRs")
+	v6 := 0
 	for i, cidr := range n.Spec.PodCIDRs {
 		errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), cidr, false, nil)...)
-		if slices.Contains(n.Spec.PodCIDRs[:i], cidr) {
-			errs = append(errs, field.Duplicate(at.Index(i), cidr))
+		if strings.Contains(cidr, ":") {
+			v6++
 		}
 	}
-	if len(n.Spec.PodCIDRs) > 2 {
+	if v6 > 1 || len(n.Spec.PodCIDRs)-v6 > 1 {
 		errs = append(errs, field.Invalid(at, n.Spec.PodCIDRs, "may specify no more than one CIDR for each IP family"))
 	}
 	if len(n.Spec.PodCIDRs) > 0 && n.Spec.PodCIDR != n.Spec.PodCIDRs[0] {

@@ -105,6 +105,9 @@ func preparePod(off PluginSet) func(ctx context.Context, b Backend, new, old *co
 				return err
 			}
 		}
+		if class := new.Spec.RuntimeClassName; class != nil {
+			return forbidden(new, fmt.Errorf("pod rejected: RuntimeClass %q not found", *class))
+		}
 		if off.Has(ServiceAccount) {
 			return nil
 		}
@@ -120,14 +123,18 @@ func nextGeneration(old *metav1.ObjectMeta, same bool) int64 {
 	return old.Generation + 1
 }
 
-// setPriority resolves a class that exists; Validate refuses the others.
+// setPriority resolves the pod's class. No class that exists keeps its pods
+// from preempting others.
 func setPriority(pod *corev1.Pod) error {
 	priority, ok := podspec.Priority(pod.Spec.PriorityClassName)
 	if !ok {
-		return nil
+		return forbidden(pod, fmt.Errorf("no PriorityClass with name %s was found", pod.Spec.PriorityClassName))
 	}
 	if p := pod.Spec.Priority; p != nil && *p != priority {
 		return forbidden(pod, fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *p, priority))
+	}
+	if p := pod.Spec.PreemptionPolicy; p != nil && *p != corev1.PreemptLowerPriority {
+		return forbidden(pod, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *p, corev1.PreemptLowerPriority))
 	}
 	pod.Spec.Priority = &priority
 	return nil

@@ -390,3 +390,73 @@ func TestWhatAPodMayReferTo(t *testing.T) {
 		})
 	}
 }
+
+// Admission answers what depends on other objects before validation looks at
+// the fields, so these are Forbidden even in a pod with other errors.
+func TestPodClasses(t *testing.T) {
+	never, lower := new(corev1.PreemptNever), new(corev1.PreemptLowerPriority)
+	for name, row := range map[string]struct {
+		reason string
+		change func(*corev1.Pod)
+		off    registry.PluginSet
+		want   string // "": allowed
+	}{
+		"Nothing":   {reason: "as most pods", change: func(*corev1.Pod) {}},
+		"Class":     {reason: "it exists without being created", change: func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" }},
+		"SameValue": {reason: "as kubectl get -o yaml prints it", change: func(p *corev1.Pod) { p.Spec.Priority = new(int32(0)) }},
+		"UnknownClass": {
+			reason: "upstream's status and text",
+			change: func(p *corev1.Pod) { p.Spec.PriorityClassName, p.Spec.Containers = "gold", nil },
+			want:   `pods "p" is forbidden: no PriorityClass with name gold was found`,
+		},
+		"RuntimeClass": {
+			reason: "there is no such resource, so none is found",
+			change: func(p *corev1.Pod) { p.Spec.RuntimeClassName, p.Spec.Containers = new("kata"), nil },
+			want:   `pods "p" is forbidden: pod rejected: RuntimeClass "kata" not found`,
+		},
+		"EmptyRuntimeClass": {
+			reason: "nor is one without a name",
+			change: func(p *corev1.Pod) { p.Name, p.GenerateName, p.Spec.RuntimeClassName = "", "p-", new("") },
+			want:   `pods "p-" is forbidden: pod rejected: RuntimeClass "" not found`,
+		},
+		"OtherValue": {
+			reason: "a value without its class",
+			change: func(p *corev1.Pod) { p.Spec.Priority = new(int32(7)) },
+			want:   `pods "p" is forbidden: the integer value of priority (7) must not be provided in pod spec; priority admission controller computed 0 from the given PriorityClass name`,
+		},
+		"LowerPriority": {reason: "the policy of pods without a class", change: func(p *corev1.Pod) { p.Spec.PreemptionPolicy = lower }},
+		"Never": {
+			reason: "only a class can say so",
+			change: func(p *corev1.Pod) { p.Spec.PreemptionPolicy = never },
+			want:   `pods "p" is forbidden: the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission controller computed PreemptLowerPriority from the given PriorityClass name`,
+		},
+		"NeverOfClass": {
+			reason: "and none of those that exist does",
+			change: func(p *corev1.Pod) {
+				p.Spec.PriorityClassName, p.Spec.PreemptionPolicy = "system-cluster-critical", never
+			},
+			want: `pods "p" is forbidden: the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission controller computed PreemptLowerPriority from the given PriorityClass name`,
+		},
+		"NeverWithoutPlugin": {
+			reason: "the rule is the plugin's",
+			change: func(p *corev1.Pod) { p.Spec.PreemptionPolicy = never },
+			off:    registry.PluginSet{registry.Priority},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "10.0.0.0/24", somePorts)
+			r.cfg.Disabled = row.off
+			pod := newPod(row.change)
+			for _, k := range registry.Kinds(r.scheme, r.cfg) {
+				if k.Resource != "pods" {
+					continue
+				}
+				k.Default(pod)
+				err := k.Prepare(t.Context(), holding(map[string][]scheme.Object{"serviceaccounts": {account("default", nil)}}), pod, nil)
+				if row.want == "" && err != nil || row.want != "" && (!apierrors.IsForbidden(err) || err.Error() != row.want) {
+					t.Errorf("%s\ngot  %v\nwant %s", row.reason, err, row.want)
+				}
+			}
+		})
+	}
+}

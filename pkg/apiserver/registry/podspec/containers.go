@@ -24,7 +24,7 @@ func validateContainers(spec *corev1.PodSpec, volumes map[string]*corev1.Volume,
 	for i := range spec.Containers {
 		at := path.Child("containers").Index(i)
 		errs = append(errs, check.container(&spec.Containers[i], at)...)
-		errs = append(errs, validateMain(&spec.Containers[i], at)...)
+		errs = append(errs, validateMain(&spec.Containers[i], spec.TerminationGracePeriodSeconds, at)...)
 	}
 	return append(errs, validateHostPorts(spec.Containers, path.Child("containers"))...)
 }
@@ -60,10 +60,20 @@ func (cc *containerCheck) container(c *corev1.Container, path *field.Path) field
 	errs = append(errs, cc.mounts(c, path.Child("volumeMounts"))...)
 	errs = append(errs, validateResources(&c.Resources, path.Child("resources"))...)
 	errs = append(errs, validateSecurity(c.SecurityContext, cc.spec, path.Child("securityContext"))...)
-	for i, p := range c.ResizePolicy {
-		at := path.Child("resizePolicy").Index(i)
-		errs = append(errs, oneOf(p.ResourceName, at.Child("resourceName"), corev1.ResourceCPU, corev1.ResourceMemory)...)
-		errs = append(errs, oneOf(p.RestartPolicy, at.Child("restartPolicy"), corev1.NotRequired, corev1.RestartContainer)...)
+	return append(errs, cc.resizePolicies(c.ResizePolicy, path.Child("resizePolicy"))...)
+}
+
+// resizePolicies: as upstream, only the error of a duplicate says which one.
+func (cc *containerCheck) resizePolicies(policies []corev1.ContainerResizePolicy, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := unique{}
+	for i, p := range policies {
+		errs = append(errs, names.check(string(p.ResourceName), path.Index(i))...)
+		errs = append(errs, oneOf(p.ResourceName, path, corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs, oneOf(p.RestartPolicy, path, corev1.NotRequired, corev1.RestartContainer)...)
+		if cc.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
+			errs = append(errs, field.Invalid(path, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
+		}
 	}
 	return errs
 }
@@ -86,8 +96,8 @@ func validateInit(c *corev1.Container, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateMain(c *corev1.Container, path *field.Path) field.ErrorList {
-	errs := validateLifecycle(c.Lifecycle, path.Child("lifecycle"))
+func validateMain(c *corev1.Container, grace *int64, path *field.Path) field.ErrorList {
+	errs := validateLifecycle(c.Lifecycle, grace, path.Child("lifecycle"))
 	return append(errs, validateProbes(c, path)...)
 }
 

@@ -1,7 +1,6 @@
 package podspec
 
 import (
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,10 +22,8 @@ func validatePlacement(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, invalid(validation.IsDNS1123Subdomain(spec.SchedulerName), path.Child("schedulerName"), spec.SchedulerName)...)
 	}
 	errs = append(errs, validateTolerations(spec.Tolerations, path.Child("tolerations"))...)
-	if a := spec.Affinity; a != nil && a.NodeAffinity != nil {
-		errs = append(errs, validateNodeAffinity(a.NodeAffinity, path.Child("affinity", "nodeAffinity"))...)
-	}
-	return errs
+	errs = append(errs, validateAffinity(spec.Affinity, path.Child("affinity"))...)
+	return append(errs, validateSpread(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
 }
 
 func validateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
@@ -74,15 +71,15 @@ func validateNodeAffinity(a *corev1.NodeAffinity, path *field.Path) field.ErrorL
 			errs = append(errs, field.Required(at, "must have at least one node selector term"))
 		}
 		for i := range required.NodeSelectorTerms {
-			errs = append(errs, validateNodeTerm(&required.NodeSelectorTerms[i], at.Index(i))...)
+			term := &required.NodeSelectorTerms[i]
+			errs = append(errs, validateNodeTerm(term, at.Index(i))...)
+			errs = append(errs, validateNodeValues(term, at.Index(i))...)
 		}
 	}
 	at := path.Child("preferredDuringSchedulingIgnoredDuringExecution")
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		term := &a.PreferredDuringSchedulingIgnoredDuringExecution[i]
-		if term.Weight < 1 || term.Weight > 100 {
-			errs = append(errs, field.Invalid(at.Index(i).Child("weight"), term.Weight, "must be in the range 1-100"))
-		}
+		errs = append(errs, validateWeight(term.Weight, at.Index(i).Child("weight"))...)
 		errs = append(errs, validateNodeTerm(&term.Preference, at.Index(i).Child("preference"))...)
 	}
 	return errs
@@ -114,15 +111,22 @@ func validateNodeRequirement(r *corev1.NodeSelectorRequirement, path *field.Path
 	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
 		if len(r.Values) != 1 {
 			errs = append(errs, field.Required(values, "must be specified single value when `operator` is 'Lt' or 'Gt'"))
-		} else if _, err := strconv.ParseInt(r.Values[0], 10, 64); err != nil {
-			errs = append(errs, field.Invalid(values.Index(0), r.Values[0], "must be an integer when `operator` is 'Lt' or 'Gt'"))
 		}
 	default:
 		errs = append(errs, field.Invalid(path.Child("operator"), r.Operator, "not a valid selector operator"))
 	}
-	errs = append(errs, metavalidation.ValidateLabelName(r.Key, path.Child("key"))...)
-	for i, value := range r.Values {
-		errs = append(errs, invalid(validation.IsValidLabelValue(value), values.Index(i), value)...)
+	return append(errs, metavalidation.ValidateLabelName(r.Key, path.Child("key"))...)
+}
+
+// validateNodeValues checks that a node can have the values as labels. As
+// upstream, it is not asked of a preference, which does no harm.
+func validateNodeValues(term *corev1.NodeSelectorTerm, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range term.MatchExpressions {
+		values := path.Child("matchExpressions").Index(i).Child("values")
+		for j, value := range term.MatchExpressions[i].Values {
+			errs = append(errs, invalid(validation.IsValidLabelValue(value), values.Index(j), value)...)
+		}
 	}
 	return errs
 }

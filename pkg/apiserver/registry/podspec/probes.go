@@ -1,6 +1,8 @@
 package podspec
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -23,7 +25,7 @@ func validateProbe(p *corev1.Probe, once bool, path *field.Path) field.ErrorList
 	if p == nil {
 		return nil
 	}
-	errs := validateHandler(handler{p.Exec, p.HTTPGet, p.TCPSocket, p.GRPC, nil}, path)
+	errs := validateHandler(handler{p.Exec, p.HTTPGet, p.TCPSocket, p.GRPC, nil, nil}, path)
 	for _, n := range []struct {
 		value int32
 		name  string
@@ -45,16 +47,17 @@ func validateProbe(p *corev1.Probe, once bool, path *field.Path) field.ErrorList
 	return errs
 }
 
-func validateLifecycle(l *corev1.Lifecycle, path *field.Path) field.ErrorList {
+// validateLifecycle: grace is the pod's termination grace period.
+func validateLifecycle(l *corev1.Lifecycle, grace *int64, path *field.Path) field.ErrorList {
 	if l == nil {
 		return nil
 	}
 	var errs field.ErrorList
 	if h := l.PostStart; h != nil {
-		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep}, path.Child("postStart"))...)
+		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep, grace}, path.Child("postStart"))...)
 	}
 	if h := l.PreStop; h != nil {
-		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep}, path.Child("preStop"))...)
+		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep, grace}, path.Child("preStop"))...)
 	}
 	return errs
 }
@@ -66,6 +69,7 @@ type handler struct {
 	tcp   *corev1.TCPSocketAction
 	grpc  *corev1.GRPCAction
 	sleep *corev1.SleepAction
+	grace *int64 // the longest sleep; nil if the pod has none, which is an error of its own
 }
 
 func validateHandler(h handler, path *field.Path) field.ErrorList {
@@ -100,13 +104,20 @@ func validateHandler(h handler, path *field.Path) field.ErrorList {
 	}
 	if h.sleep != nil {
 		one("sleep", func(path *field.Path) field.ErrorList {
-			return apivalidation.ValidateNonnegativeField(h.sleep.Seconds, path.Child("seconds"))
+			return validateSleep(h.sleep.Seconds, h.grace, path)
 		})
 	}
 	if handlers == 0 {
 		errs = append(errs, field.Required(path, "must specify a handler type"))
 	}
 	return errs
+}
+
+func validateSleep(seconds int64, grace *int64, path *field.Path) field.ErrorList {
+	if grace == nil || seconds >= 0 && seconds <= *grace {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace))}
 }
 
 func validateHTTPGet(h *corev1.HTTPGetAction, path *field.Path) field.ErrorList {

@@ -67,7 +67,7 @@ func Refuse(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	r.podSecurity(spec.SecurityContext, path.Child("securityContext"))
 	r.affinity(spec.Affinity, path.Child("affinity"))
 	for i, c := range spec.TopologySpreadConstraints {
-		r.when(c.WhenUnsatisfiable != corev1.ScheduleAnyway, path.Child("topologySpreadConstraints").Index(i))
+		r.when(c.WhenUnsatisfiable == corev1.DoNotSchedule, path.Child("topologySpreadConstraints").Index(i))
 	}
 	for i := range spec.InitContainers {
 		r.container(&spec.InitContainers[i], path.Child("initContainers").Index(i))
@@ -155,6 +155,7 @@ func Warnings(spec *corev1.PodSpec, path *field.Path) []string {
 		warn(c.WhenUnsatisfiable == corev1.ScheduleAnyway, path.Child("topologySpreadConstraints").Index(i), noEffect)
 	}
 	warn(spec.PreemptionPolicy != nil && *spec.PreemptionPolicy == corev1.PreemptLowerPriority, path.Child("preemptionPolicy"), "Podium's scheduler does not preempt pods")
+	out = append(out, pullSecretWarnings(spec.ImagePullSecrets, path.Child("imagePullSecrets"))...)
 	for i := range spec.Containers {
 		at := path.Child("containers").Index(i)
 		warn(len(spec.Containers[i].ResizePolicy) > 0, at.Child("resizePolicy"), "Podium does not resize running containers")
@@ -169,6 +170,23 @@ func Warnings(spec *corev1.PodSpec, path *field.Path) []string {
 // TemplateWarnings are those of the pods to come.
 func TemplateWarnings(t *corev1.PodTemplateSpec, path *field.Path) []string {
 	return append(Warnings(&t.Spec, path.Child("spec")), appArmorTemplateWarnings(t.Annotations, &t.Spec, path)...)
+}
+
+// pullSecretWarnings: upstream accepts names that are empty or repeated.
+func pullSecretWarnings(refs []corev1.LocalObjectReference, path *field.Path) []string {
+	var out []string
+	seen := map[string]bool{}
+	for i, ref := range refs {
+		at := path.Index(i).Child("name")
+		if seen[ref.Name] {
+			out = append(out, fmt.Sprintf("%s: duplicate name %q", at, ref.Name))
+		}
+		if ref.Name == "" {
+			out = append(out, fmt.Sprintf("%s: invalid empty name %q", at, ref.Name))
+		}
+		seen[ref.Name] = true
+	}
+	return out
 }
 
 // duplicateEnv: the last of several variables of one name wins, which is

@@ -11,7 +11,7 @@ import (
 func Secrets(spec *corev1.PodSpec) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, ref := range spec.ImagePullSecrets {
-			if !yield(ref.Name) {
+			if ref.Name != "" && !yield(ref.Name) {
 				return
 			}
 		}

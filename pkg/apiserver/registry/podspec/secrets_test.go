@@ -17,7 +17,7 @@ func TestSecretsFindsAllOfThem(t *testing.T) {
 	}
 	volume := func(v corev1.VolumeSource) corev1.Volume { return corev1.Volume{VolumeSource: v} }
 	spec := &corev1.PodSpec{
-		ImagePullSecrets:    []corev1.LocalObjectReference{ref("pull")},
+		ImagePullSecrets:    []corev1.LocalObjectReference{ref("pull"), ref("")},
 		InitContainers:      []corev1.Container{{Env: env("init")}},
 		Containers:          []corev1.Container{{EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref("main")}}}}},
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Env: env("debug")}}},

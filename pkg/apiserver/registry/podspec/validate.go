@@ -28,13 +28,11 @@ func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, validatePlacement(spec, path)...)
 	errs = append(errs, validateLifetime(spec, path)...)
 
-	for i, secret := range spec.ImagePullSecrets {
-		if secret.Name == "" {
-			errs = append(errs, field.Required(path.Child("imagePullSecrets").Index(i).Child("name"), ""))
-		}
-	}
 	if name := spec.ServiceAccountName; name != "" {
 		errs = append(errs, invalid(apivalidation.ValidateServiceAccountName(name, false), path.Child("serviceAccountName"), name)...)
+	}
+	if p := spec.PreemptionPolicy; p != nil {
+		errs = append(errs, oneOf(*p, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	for i, gate := range spec.ReadinessGates {
 		errs = append(errs, metavalidation.ValidateLabelName(string(gate.ConditionType), path.Child("readinessGates").Index(i).Child("conditionType"))...)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -32,6 +33,17 @@ func quantities(pairs ...string) corev1.ResourceList {
 		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
 	}
 	return list
+}
+
+// nodeAffinity is an affinity with one required and one preferred term.
+func nodeAffinity(required, preferred corev1.NodeSelectorRequirement) *corev1.Affinity {
+	term := func(r corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{r}}
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution:  &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term(required)}},
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 1, Preference: term(preferred)}},
+	}}
 }
 
 func TestValidate(t *testing.T) {
@@ -169,6 +181,78 @@ func TestValidate(t *testing.T) {
 			},
 			want: []string{"spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1"},
 		},
+		"SleepLongerThanTheGracePeriod": {
+			reason: "the kubelet would cut it short",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				s.TerminationGracePeriodSeconds = new(int64(15))
+				c.Lifecycle = &corev1.Lifecycle{
+					PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: -1}},
+					PreStop:   &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 16}},
+				}
+			},
+			want: []string{
+				"spec.containers[0].lifecycle.postStart.sleep: Invalid value: -1: must be non-negative and less than terminationGracePeriodSeconds (15)",
+				"spec.containers[0].lifecycle.preStop.sleep: Invalid value: 16: must be non-negative and less than terminationGracePeriodSeconds (15)",
+			},
+		},
+		"SleepWithinTheGracePeriod": {
+			reason: "upstream's text says less than, upstream's rule is not more than; zero is allowed",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				c.Lifecycle = &corev1.Lifecycle{
+					PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{}},
+					PreStop:   &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 30}},
+				}
+			},
+		},
+		"ResizePolicies": {
+			reason: "one resource has one policy, and of values there are two",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				s.RestartPolicy = corev1.RestartPolicyNever
+				c.ResizePolicy = []corev1.ContainerResizePolicy{
+					{ResourceName: "cpu", RestartPolicy: corev1.NotRequired},
+					{ResourceName: "cpu", RestartPolicy: corev1.NotRequired},
+					{ResourceName: "disk", RestartPolicy: corev1.RestartContainer},
+				}
+			},
+			want: []string{
+				`spec.containers[0].resizePolicy[1]: Duplicate value: "cpu"`,
+				`spec.containers[0].resizePolicy: Unsupported value: "disk": supported values: "cpu", "memory"`,
+				"spec.containers[0].resizePolicy: Invalid value: \"RestartContainer\": must be 'NotRequired' when pod `restartPolicy` is 'Never'",
+			},
+		},
+		"PullSecretWithoutName": {
+			reason: "it has no effect: a Warning is enough",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.ImagePullSecrets = []corev1.LocalObjectReference{{}}
+			},
+		},
+		"NodeAffinityBoundOfNoInteger": {
+			reason: "such a term matches no node, which is for the scheduler to find out",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Affinity = nodeAffinity(
+					corev1.NodeSelectorRequirement{Key: "cores", Operator: corev1.NodeSelectorOpGt, Values: []string{"many"}},
+					corev1.NodeSelectorRequirement{Key: "cores", Operator: corev1.NodeSelectorOpLt, Values: []string{"few"}})
+			},
+		},
+		"NodeAffinityTwoBounds": {
+			reason: "which of them would it be",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				two := corev1.NodeSelectorRequirement{Key: "cores", Operator: corev1.NodeSelectorOpGt, Values: []string{"1", "2"}}
+				s.Affinity = nodeAffinity(two, two)
+			},
+			want: []string{
+				"spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].values: Required value: must be specified single value when `operator` is 'Lt' or 'Gt'",
+				"spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].values: Required value: must be specified single value when `operator` is 'Lt' or 'Gt'",
+			},
+		},
+		"NodeAffinityValueOfNoLabel": {
+			reason: "upstream looks at the values of what is required only",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				odd := corev1.NodeSelectorRequirement{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"-"}}
+				s.Affinity = nodeAffinity(odd, odd)
+			},
+			want: []string{"spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].values[0]: Invalid value: \"-\": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"},
+		},
 		"InitContainerWithProbe": {
 			reason: "it is not there to be asked",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
@@ -203,11 +287,84 @@ func TestValidate(t *testing.T) {
 		"PodAffinityPreferred": {
 			reason: "ordinary manifests carry it: a Warning is enough",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
-				s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1}}}}
+				s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+					{Weight: 1, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone"}}}}}
 			},
 		},
+		"PodAffinityPreferredBadly": {
+			reason: "a preference without effect is checked like any other",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Affinity = &corev1.Affinity{
+					PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+						{Weight: 0, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone", Namespaces: []string{"A"}}},
+						{Weight: 1, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone", MismatchLabelKeys: []string{"app"}}},
+					}},
+					PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+						{Weight: 500, PodAffinityTerm: corev1.PodAffinityTerm{}},
+						{Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{
+							TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{}, NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}},
+							MatchLabelKeys: []string{"app"}, MismatchLabelKeys: []string{"app"}}},
+					}},
+				}
+			},
+			want: []string{
+				"spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 0: must be in the range 1-100",
+				"spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.namespace: Invalid value: \"A\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
+				"spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].podAffinityTerm.mismatchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 500: must be in the range 1-100",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey: Required value: can not be empty",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey: Invalid value: \"\": name part must be non-empty",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey: Invalid value: \"\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].podAffinityTerm.namespaceSelector.matchExpressions[0].operator: Invalid value: \"Like\": not a valid selector operator",
+				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].podAffinityTerm.matchLabelKeys[0]: Invalid value: \"app\": exists in both matchLabelKeys and mismatchLabelKeys",
+			},
+		},
+		"SpreadSoft": {
+			reason: "ordinary manifests carry it: a Warning is enough",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+					MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{}, MatchLabelKeys: []string{"pod-template-hash"},
+					NodeAffinityPolicy: new(corev1.NodeInclusionPolicyHonor), NodeTaintsPolicy: new(corev1.NodeInclusionPolicyIgnore)}}
+			},
+		},
+		"SpreadHard": {
+			reason: "honest fields: the scheduler would ignore it",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule, MinDomains: new(int32(2))}}
+			},
+			want: []string{"spec.topologySpreadConstraints[0]: " + unsupported},
+		},
+		"SpreadBadly": {
+			reason: "a preference without effect is checked like any other",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
+					{MaxSkew: 0, WhenUnsatisfiable: corev1.ScheduleAnyway},
+					{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.ScheduleAnyway, MinDomains: new(int32(0)), MatchLabelKeys: []string{"app"}},
+					{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.ScheduleAnyway, NodeAffinityPolicy: new(corev1.NodeInclusionPolicy("Maybe"))},
+					{MaxSkew: 1, TopologyKey: "host", WhenUnsatisfiable: "Perhaps", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "-"}}},
+				}
+			},
+			want: []string{
+				"spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+				"spec.topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
+				`spec.topologySpreadConstraints[1].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, ScheduleAnyway}"`,
+				"spec.topologySpreadConstraints[1].minDomains: Invalid value: 0: must be greater than zero",
+				"spec.topologySpreadConstraints[1].minDomains: Invalid value: 0: can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway",
+				"spec.topologySpreadConstraints[1].matchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
+				`spec.topologySpreadConstraints[2].nodeAffinityPolicy: Unsupported value: "Maybe": supported values: "Honor", "Ignore"`,
+				`spec.topologySpreadConstraints[3].whenUnsatisfiable: Unsupported value: "Perhaps": supported values: "DoNotSchedule", "ScheduleAnyway"`,
+				`spec.topologySpreadConstraints[3].labelSelector.matchLabels: Invalid value: "-": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')`,
+			},
+		},
+		"PreemptionPolicy": {
+			reason: "there are two",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.PreemptionPolicy = new(corev1.PreemptionPolicy("Always"))
+			},
+			want: []string{`spec.preemptionPolicy: Unsupported value: "Always": supported values: "PreemptLowerPriority", "Never"`},
+		},
 		"UnknownPriorityClass": {
-			reason: "as upstream's admission says it, and what there is",
+			reason: "a template's pods would be forbidden, each of them",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) { s.PriorityClassName = "gold" },
 			want:   []string{"spec.priorityClassName: Forbidden: no PriorityClass with name gold was found: Podium knows only system-cluster-critical and system-node-critical"},
 		},
@@ -255,9 +412,12 @@ func TestValidate(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	spec := minimal()
 	spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.ScheduleAnyway}}
+	spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "a"}, {Name: "a"}, {}}
 	spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}
 	want := []string{
 		"spec.topologySpreadConstraints[0]: Podium's scheduler does not consider this preference",
+		`spec.imagePullSecrets[1].name: duplicate name "a"`,
+		`spec.imagePullSecrets[2].name: invalid empty name ""`,
 		`spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply`,
 	}
 	if diff := cmp.Diff(want, podspec.Warnings(spec, field.NewPath("spec"))); diff != "" {

@@ -1,0 +1,83 @@
+package podspec
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validateAffinity checks the affinity to nodes, and the preferences for and
+// against the neighbourhood of pods. Refuse answers what is required of pods.
+func validateAffinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
+	const preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+	if a == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if n := a.NodeAffinity; n != nil {
+		errs = append(errs, validateNodeAffinity(n, path.Child("nodeAffinity"))...)
+	}
+	if p := a.PodAffinity; p != nil {
+		errs = append(errs, validatePodPreferences(p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity", preferred))...)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		errs = append(errs, validatePodPreferences(p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity", preferred))...)
+	}
+	return errs
+}
+
+func validatePodPreferences(terms []corev1.WeightedPodAffinityTerm, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range terms {
+		at := path.Index(i)
+		errs = append(errs, validateWeight(terms[i].Weight, at.Child("weight"))...)
+		errs = append(errs, validatePodTerm(&terms[i].PodAffinityTerm, at.Child("podAffinityTerm"))...)
+	}
+	return errs
+}
+
+func validateWeight(weight int32, path *field.Path) field.ErrorList {
+	if weight < 1 || weight > 100 {
+		return field.ErrorList{field.Invalid(path, weight, "must be in the range 1-100")}
+	}
+	return nil
+}
+
+func validatePodTerm(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
+	strict := metavalidation.LabelSelectorValidationOptions{}
+	errs := metavalidation.ValidateLabelSelector(t.LabelSelector, strict, path.Child("labelSelector"))
+	errs = append(errs, metavalidation.ValidateLabelSelector(t.NamespaceSelector, strict, path.Child("namespaceSelector"))...)
+	for _, name := range t.Namespaces {
+		errs = append(errs, invalid(apivalidation.ValidateNamespaceName(name, false), path.Child("namespace"), name)...)
+	}
+	match := path.Child("matchLabelKeys")
+	errs = append(errs, validateLabelKeys(t.MatchLabelKeys, t.LabelSelector, match)...)
+	errs = append(errs, validateLabelKeys(t.MismatchLabelKeys, t.LabelSelector, path.Child("mismatchLabelKeys"))...)
+	mismatch := sets.New(t.MismatchLabelKeys...)
+	for i, key := range t.MatchLabelKeys {
+		if mismatch.Has(key) {
+			errs = append(errs, field.Invalid(match.Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
+		}
+	}
+	topology := path.Child("topologyKey")
+	if t.TopologyKey == "" {
+		errs = append(errs, field.Required(topology, "can not be empty"))
+	}
+	return append(errs, metavalidation.ValidateLabelName(t.TopologyKey, topology)...)
+}
+
+// validateLabelKeys checks the keys of the pod's own labels that narrow a
+// selector: they need a selector to narrow.
+func validateLabelKeys(keys []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	if len(keys) > 0 && selector == nil {
+		return field.ErrorList{field.Forbidden(path, "must not be specified when labelSelector is not set")}
+	}
+	var errs field.ErrorList
+	for i, key := range keys {
+		errs = append(errs, metavalidation.ValidateLabelName(key, path.Index(i))...)
+	}
+	return errs
+}
