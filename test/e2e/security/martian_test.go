@@ -46,23 +46,39 @@ func neighbourHost(t *testing.T) (node, name string) {
 	return "10.98.0.1", name
 }
 
-// inNamespace runs f on a thread that is in the network namespace of a file.
+// inNamespace runs f on a thread that is in the network namespace of a file. The
+// thread returns to its own: it may be the process's first, which does not end.
 func inNamespace(t *testing.T, network string, f func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
-		file, err := os.Open(network)
-		if err == nil {
-			err = unix.Setns(int(file.Fd()), unix.CLONE_NEWNET)
-			file.Close()
+		runtime.LockOSThread()
+		own, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			done <- err
+			return
+		}
+		defer own.Close()
+		if err = enter(network); err == nil {
+			f()
+			err = unix.Setns(int(own.Fd()), unix.CLONE_NEWNET)
 		}
 		if err == nil {
-			f()
+			runtime.UnlockOSThread()
 		}
 		done <- err
 	}()
 	check(t, <-done)
+}
+
+// enter moves the calling thread into the network namespace of a file.
+func enter(network string) error {
+	file, err := os.Open(network)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return unix.Setns(int(file.Fd()), unix.CLONE_NEWNET)
 }
 
 // What listens on the node's 127.0.0.1 alone is not reached by another machine

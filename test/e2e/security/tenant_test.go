@@ -119,7 +119,7 @@ func unharmed(t *testing.T, other *tenant) {
 // memoryPeak is the most memory that the cluster's API server has ever had.
 func memoryPeak(t *testing.T) int {
 	t.Helper()
-	own, err := os.Readlink("/proc/self/ns/net")
+	own, err := os.Readlink("/proc/thread-self/ns/net")
 	check(t, err)
 	names, err := filepath.Glob("/proc/[0-9]*/comm")
 	check(t, err)
