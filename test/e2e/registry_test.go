@@ -218,6 +218,9 @@ func (r *registry) push(t *testing.T, archive, tag string) {
 	if err := json.Unmarshal(files["manifest.json"], &index); err != nil {
 		t.Fatal(err)
 	}
+	// Another date makes another image: the kubelet must not take the preloaded
+	// one, which has the same layers, for an image that it has pulled.
+	config := bytes.ReplaceAll(files[index[0].Config], []byte("2000-01-01T"), []byte("2000-01-02T"))
 	const oci = "application/vnd.oci.image."
 	blob := func(mediaType string, data []byte) map[string]any {
 		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
@@ -237,7 +240,7 @@ func (r *registry) push(t *testing.T, archive, tag string) {
 	}
 	manifest, err := json.Marshal(map[string]any{
 		"schemaVersion": 2, "mediaType": oci + "manifest.v1+json",
-		"config": blob(oci+"config.v1+json", files[index[0].Config]),
+		"config": blob(oci+"config.v1+json", config),
 		"layers": []any{blob(oci+"layer.v1.tar", files[index[0].Layers[0]])},
 	})
 	if err == nil {
