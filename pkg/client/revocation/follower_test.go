@@ -110,7 +110,7 @@ func TestFollower(t *testing.T) {
 	})
 }
 
-// Without a stored list and without the API nobody knows what is revoked.
+// Without a stored list and without the API, the follower knows no list.
 func TestNothingIsKnownWithoutTheAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var up atomic.Bool

@@ -42,7 +42,7 @@ func TestLimits(t *testing.T) {
 		{"the server itself", server, 0, ""},
 		{"a token has come", event("a", "mallory", "p"), time.Second, ""},
 		{"a third namespace takes the place of b", event("c", "bob", "p"), 0, ""},
-		{"b begins anew", event("b", "bob", "p"), 0, ""},
+		{"b has tokens again", event("b", "bob", "p"), 0, ""},
 		{"b has its burst", event("b", "bob", "p"), 0, ""},
 	} {
 		now = now.Add(tc.wait)
