@@ -50,7 +50,7 @@ func TestSecurityContextInside(t *testing.T) {
 		"plain": {looks: []look{
 			{"RuntimeDefault is the kubelet's default", field("Seccomp"), "2"},
 			{"escalation is allowed unless the pod says no", field("NoNewPrivs"), "0"},
-			{"what the runtime gives, and no more", field("CapEff"), "00000000a80425fb"},
+			{"what the runtime gives but NET_RAW, and no more", field("CapEff"), "00000000a80405fb"},
 			{"the user of the image", "id -u", "0"},
 			{"what of /proc is the machine's is masked", "wc -c < /proc/keys", "0"},
 			{"and /proc/sys is not to be written", "echo 1 > /proc/sys/kernel/panic || echo no", "no"},
@@ -81,7 +81,7 @@ func TestSecurityContextInside(t *testing.T) {
 		},
 		"added": {
 			container: "securityContext: {capabilities: {add: [SYS_TIME], drop: [CHOWN]}}",
-			looks:     []look{{"one more, one less", field("CapEff"), "00000000aa0425fa"}},
+			looks:     []look{{"one more, one less, and no NET_RAW", field("CapEff"), "00000000aa0405fa"}},
 		},
 		"unconfined": {
 			pod:   "securityContext: {seccompProfile: {type: Unconfined}}",
