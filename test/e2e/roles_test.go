@@ -83,6 +83,7 @@ var spares = []spare{
 	{"system:node", "pods/eviction", "create", "no worker is upgraded; see test/e2e/upgrade"},
 	{"system:node", "certificates.k8s.io/certificatesigningrequests", "list watch", "its request is signed before it begins to wait"},
 
+	{"system:controller:certificate-controller", "authorization.k8s.io/subjectaccessreviews", "create", "only client certificates are approved by a review, and " + noJoin},
 	{"system:controller:certificate-controller", "certificates.k8s.io/certificatesigningrequests", "delete", "a request is deleted an hour after its decision, or later"},
 	{"kube-public/system:controller:bootstrap-signer", "configmaps", "update", noJoin},
 	{"kube-system/system:controller:token-cleaner", "secrets", "delete", noJoin},
