@@ -3,7 +3,11 @@
 BINARIES := kube-apiserver kube-scheduler kube-controller-manager cloud-controller-manager kubelet kube-proxy cluster-dns etcd etcdutl podium
 # Which build this is: versions show it, and upgrades compare it.
 BUILD = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo .$$(git rev-list --count HEAD).$$(git rev-parse --short HEAD))
-GOFLAGS_BUILD = -trimpath -ldflags "-s -w -X podium/pkg/version.build=$(BUILD)"
+COMMIT = $(shell git rev-parse -q --verify HEAD 2>/dev/null)
+DATE = $(shell TZ=UTC git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null)
+TREE = $(shell git status --porcelain 2>/dev/null | grep -q . && echo dirty || echo clean)
+IN_VERSION = -X podium/pkg/version
+GOFLAGS_BUILD = -trimpath -ldflags "-s -w $(IN_VERSION).build=$(BUILD) $(IN_VERSION).commit=$(COMMIT) $(IN_VERSION).date=$(DATE) $(IN_VERSION).tree=$(TREE)"
 RUN      ?= _run
 
 export CGO_ENABLED ?= 0
@@ -46,6 +50,10 @@ up: deps ## bring up a one-node cluster and an app on it
 down: ## end the cluster and leave nothing behind
 	@hack/down $(RUN)
 
+.PHONY: check
+check: ## lint and test what differs from main; the import laws (the inner loop)
+	@hack/check
+
 .PHONY: test
 test: ## all tests: unit, contract, integration, end to end
 	@hack/test
@@ -55,7 +63,7 @@ e2e: deps ## only the end-to-end tests, on a real containerd
 	@hack/test e2e
 
 .PHONY: soak
-soak: deps ## tests that run for long (SOAK, 10m a stage): one tenant's abuse of a cluster
+soak: deps ## fuzzing, simulation, fail-over, kills and abuse for long (SOAK, 10m a stage)
 	@hack/soak
 
 .PHONY: conformance

@@ -1,5 +1,5 @@
-// Command cloud-controller-manager keeps the cluster and whoever provides its
-// machines in step.
+// Command cloud-controller-manager keeps nodes, routes and load balancers in
+// sync with the cloud provider.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command cluster-dns is the cluster's name server.
+// Command cluster-dns is the cluster's DNS server.
 package main
 
 import (

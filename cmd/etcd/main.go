@@ -1,4 +1,4 @@
-// The etcd command is the real etcd, at the version of our client.
+// Command etcd is upstream's etcd, at the version of our client.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	unix.Umask(0o077) // etcd writes snapshots with whatever mode that leaves
+	unix.Umask(0o077) // etcd creates snapshots with mode 0666 before the umask
 	memory.SetLimit(slog.Default())
 	etcdmain.Main(os.Args)
 }

@@ -1,5 +1,5 @@
-// The etcdutl command is etcd's own tool for its files, at the version of our
-// server: podium restore runs it.
+// Command etcdutl is upstream's tool for etcd's files, at the version of our
+// server. podium restore runs it.
 package main
 
 import (
@@ -14,6 +14,6 @@ func main() {
 	cmd.PersistentFlags().StringVarP(&etcdutl.OutputFormat, "write-out", "w", "simple", "how to print: fields, json, protobuf, simple or table")
 	cmd.AddCommand(etcdutl.NewSnapshotCommand(), etcdutl.NewDefragCommand(), etcdutl.NewHashKVCommand(), etcdutl.NewVersionCommand())
 	if cmd.Execute() != nil {
-		os.Exit(1) // cobra has said why
+		os.Exit(1) // cobra has printed the error
 	}
 }

@@ -3,6 +3,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // CronJobs may name any time zone, on every machine
 
 	"golang.org/x/sys/unix"
 
@@ -11,6 +12,6 @@ import (
 )
 
 func main() {
-	unix.Umask(0o077) // the embedded etcd writes snapshots with whatever mode that leaves
+	unix.Umask(0o077) // the embedded etcd creates snapshots with mode 0666 before the umask
 	os.Exit(daemon.Main(apiserver.NewCommand()))
 }

@@ -1,9 +1,10 @@
-// Command kube-controller-manager makes the cluster's state what the API says
-// it should be.
+// Command kube-controller-manager runs the controllers, which reconcile the
+// cluster's state with the desired state in the API.
 package main
 
 import (
 	"os"
+	_ "time/tzdata" // CronJobs may name any time zone, on every machine
 
 	"podium/pkg/controllers"
 	"podium/pkg/daemon"

@@ -1,4 +1,4 @@
-// Command kube-proxy is the node's network agent.
+// Command kube-proxy runs the Service proxy and the pod network of a node.
 package main
 
 import (

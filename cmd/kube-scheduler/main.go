@@ -1,4 +1,4 @@
-// Command kube-scheduler finds a node for each pod that has none.
+// Command kube-scheduler assigns pods to nodes.
 package main
 
 import (

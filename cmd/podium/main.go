@@ -1,4 +1,4 @@
-// podium drives a cluster, and brings clusters up and down.
+// Command podium controls Kubernetes clusters, and creates and deletes them.
 package main
 
 import (

@@ -19,7 +19,7 @@ const (
 	network  = "kube-proxy"
 )
 
-// checks are the benchmark's, by its numbers.
+// checks returns the checks with the numbers of the benchmark.
 func checks() []check {
 	atAPI, atKubelet := (*cluster).apiserver, (*cluster).kubelet
 	return []check{
@@ -49,7 +49,7 @@ func checks() []check {
 		{"1.2.20", "it gets 100 MB or larger", atLeast(api, "audit-log-maxsize", 100)},
 		{"1.2.21", "requests take no longer than they may", set(api, "request-timeout")},
 		{"1.2.23", "tokens are verified by keys of their own", set(api, "service-account-key-file", "service-account-signing-key-file")},
-		{"1.2.24", "nobody else reaches etcd", both(absentServers, nothingListens("2379"), nothingListens("2380"))},
+		{"1.2.24", "only the API server reaches etcd", both(absentServers, nothingListens("2379"), nothingListens("2380"))},
 		{"1.2.25", "the apiserver has a certificate", set(api, "tls-cert-file", "tls-private-key-file")},
 		{"1.2.26", "clients are known by certificates", set(api, "client-ca-file")},
 		{"1.2.28", "Secrets are encrypted", set(api, "encryption-provider-config")},
@@ -80,7 +80,7 @@ func checks() []check {
 	}
 }
 
-// absentServers wants etcd to be inside the apiserver.
+// absentServers requires etcd to be embedded in the apiserver.
 func absentServers(c *cluster) (string, error) {
 	if servers := c.setting(api, "etcd-servers"); servers != "" {
 		return "", fmt.Errorf("--etcd-servers=%s: look at how they are protected", servers)
@@ -101,7 +101,7 @@ func nothingListens(port string) func(*cluster) (string, error) {
 	}
 }
 
-// local wants a flag's address to be of this machine only.
+// local requires a flag's address to be a loopback address.
 func local(of, flag string) func(*cluster) (string, error) {
 	return func(c *cluster) (string, error) {
 		got := c.setting(of, flag)
@@ -112,8 +112,8 @@ func local(of, flag string) func(*cluster) (string, error) {
 	}
 }
 
-// encrypted wants the provider that writes Secrets to be aescbc, kms or
-// secretbox. The file is not quoted: it holds the key.
+// encrypted requires the provider that writes Secrets to be aescbc, kms or
+// secretbox. It prints nothing of the file, which contains the key.
 func encrypted(c *cluster) (string, error) {
 	data, err := os.ReadFile(c.setting(api, "encryption-provider-config"))
 	if err != nil {
@@ -142,7 +142,7 @@ func encrypted(c *cluster) (string, error) {
 	return "", errors.New("secrets are not encrypted")
 }
 
-// policyRule is what covers looks at of a rule of the audit policy.
+// policyRule holds the parts of an audit policy's rule that covers inspects.
 type policyRule struct {
 	Level     string   `json:"level"`
 	Users     []string `json:"users"`
@@ -167,8 +167,8 @@ func (r *policyRule) names(resource string) bool {
 	return false
 }
 
-// covers wants the audit policy to record all that is done to secrets, before
-// a rule that leaves something out, and all that no other rule names.
+// covers requires the audit policy to record all access to secrets, before any
+// rule that omits something, and to have a rule for all other requests.
 func covers(c *cluster) (string, error) {
 	data, err := os.ReadFile(c.setting(api, "audit-policy-file"))
 	if err != nil {

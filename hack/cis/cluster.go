@@ -14,20 +14,19 @@ import (
 	"syscall"
 )
 
-// cluster is what the checks look at.
+// cluster is the cluster that the checks inspect.
 type cluster struct {
 	dir     string
 	daemons map[string]*daemon
-	plugins string // the rules of admission that the apiserver knows
+	plugins string // the admission plugins of the apiserver
 }
 
-// daemon is a running process: the settings it was given, and those that it
-// has by itself.
+// daemon is a running process: its flags, and the defaults of all flags.
 type daemon struct {
 	flags, defaults map[string]string
 }
 
-// open reads the records of the cluster's processes.
+// open reads the pid files of the cluster's processes and their help texts.
 func open(dir string) (*cluster, error) {
 	full, err := filepath.Abs(dir)
 	if err != nil {
@@ -61,8 +60,9 @@ func open(dir string) (*cluster, error) {
 	return c, nil
 }
 
-// plugins is what the apiserver says when it is to switch off a rule that does
-// not exist: the names of those that do. It ends before it does anything.
+// plugins returns the names of the apiserver's admission plugins, which are in
+// the error about an unknown plugin in --disable-admission-plugins. The
+// apiserver exits before it does anything.
 func plugins(binary string) string {
 	out, _ := exec.Command(binary, "--data-dir=/dev/null", "--disable-admission-plugins=?").CombinedOutput()
 	_, known, _ := strings.Cut(string(out), "known:")
@@ -84,8 +84,7 @@ func given(args []string) map[string]string {
 var helpLine = regexp.MustCompile(`(?m)^\s+(?:-\w, )?--([\w-]+)\s.*$`)
 var helpDefault = regexp.MustCompile(`\(default (.*)\)$`)
 
-// defaults are the settings that the help text shows: empty, false or zero
-// where it shows none.
+// defaults parses the defaults in a help text; a flag without one has "".
 func defaults(help string) map[string]string {
 	out := map[string]string{}
 	for _, m := range helpLine.FindAllStringSubmatch(help, -1) {
@@ -102,7 +101,7 @@ func (c *cluster) path(parts ...string) string {
 	return filepath.Join(append([]string{c.dir}, parts...)...)
 }
 
-// setting is a flag's value; set says that it was given, or is there by itself.
+// setting returns the value of a daemon's flag, or its default.
 func (c *cluster) setting(of, flag string) string {
 	if v, ok := c.daemons[of].flags[flag]; ok {
 		return v
@@ -110,18 +109,18 @@ func (c *cluster) setting(of, flag string) string {
 	return c.daemons[of].defaults[flag]
 }
 
-// knows says that the daemon has such a flag at all.
+// knows reports whether the daemon has a flag.
 func (c *cluster) knows(of, flag string) bool {
 	_, ok := c.daemons[of].defaults[flag]
 	return ok
 }
 
-// apiserver is where it answers.
+// apiserver returns the address of the apiserver.
 func (c *cluster) apiserver() string {
 	return net.JoinHostPort("127.0.0.1", c.setting("kube-apiserver", "secure-port"))
 }
 
-// kubelet is where its server answers.
+// kubelet returns the address of the kubelet's server.
 func (c *cluster) kubelet() string {
 	port := c.setting("kubelet", "port")
 	if port == "" {
@@ -130,8 +129,8 @@ func (c *cluster) kubelet() string {
 	return net.JoinHostPort(c.setting("kubelet", "node-ip"), port)
 }
 
-// files are those that a pattern below the cluster's folder names, and what is
-// in them if they are folders.
+// files returns the files that match a pattern below the cluster's directory,
+// and those in directories that match.
 func (c *cluster) files(pattern string) (map[string]fs.FileInfo, error) {
 	tops, err := filepath.Glob(c.path(pattern))
 	if err != nil || len(tops) == 0 {

@@ -16,14 +16,15 @@ import (
 	"time"
 )
 
-// check is one of the benchmark's. run says why it is passed, or what is wrong.
+// check is a check of the benchmark. run returns the reason why it passes, or
+// an error with the reason why it fails.
 type check struct {
 	id, title string
 	run       func(c *cluster) (why string, err error)
 }
 
-// closed wants files that match none of the bits for others, and belong to
-// root.
+// closed requires files to belong to root and to have none of the permission
+// bits. It skips files whose path ends with one of but.
 func closed(pattern string, bits fs.FileMode, but ...string) func(*cluster) (string, error) {
 	return func(c *cluster) (string, error) {
 		files, err := c.files(pattern)
@@ -50,7 +51,7 @@ func closed(pattern string, bits fs.FileMode, but ...string) func(*cluster) (str
 	}
 }
 
-// is wants a flag to have one of some values.
+// is requires a flag to have one of the values.
 func is(of, flag string, values ...string) func(*cluster) (string, error) {
 	return func(c *cluster) (string, error) {
 		if !c.knows(of, flag) {
@@ -58,7 +59,7 @@ func is(of, flag string, values ...string) func(*cluster) (string, error) {
 		}
 		got := c.setting(of, flag)
 		if got == "" {
-			got = "false" // help texts do not show it
+			got = "false" // help texts do not show this default
 		}
 		if !slices.Contains(values, got) {
 			return "", fmt.Errorf("--%s=%s", flag, got)
@@ -67,7 +68,7 @@ func is(of, flag string, values ...string) func(*cluster) (string, error) {
 	}
 }
 
-// admits wants a rule of admission to exist, and not to be switched off.
+// admits requires an admission plugin to exist and not to be disabled.
 func admits(plugin string) func(*cluster) (string, error) {
 	return func(c *cluster) (string, error) {
 		if !strings.Contains(c.plugins, plugin) {
@@ -77,7 +78,7 @@ func admits(plugin string) func(*cluster) (string, error) {
 	}
 }
 
-// set wants flags to name something.
+// set requires flags to have a value.
 func set(of string, flags ...string) func(*cluster) (string, error) {
 	return func(c *cluster) (string, error) {
 		for _, flag := range flags {
@@ -89,7 +90,7 @@ func set(of string, flags ...string) func(*cluster) (string, error) {
 	}
 }
 
-// absent wants a daemon not to have a dangerous flag at all.
+// absent requires a daemon not to have a dangerous flag.
 func absent(of, flag string) func(*cluster) (string, error) {
 	return func(c *cluster) (string, error) {
 		if c.knows(of, flag) {
@@ -99,7 +100,8 @@ func absent(of, flag string) func(*cluster) (string, error) {
 	}
 }
 
-// lists wants a list to hold a value, or not to.
+// lists requires a comma-separated flag to contain a value, or not to if wanted
+// is false.
 func lists(of, flag, value string, wanted bool) func(*cluster) (string, error) {
 	return func(c *cluster) (string, error) {
 		got := c.setting(of, flag)
@@ -110,7 +112,7 @@ func lists(of, flag, value string, wanted bool) func(*cluster) (string, error) {
 	}
 }
 
-// atLeast wants a number that is not below a bound.
+// atLeast requires a number that is not below bound.
 func atLeast(of, flag string, bound int) func(*cluster) (string, error) {
 	return func(c *cluster) (string, error) {
 		got := c.setting(of, flag)
@@ -121,7 +123,7 @@ func atLeast(of, flag string, bound int) func(*cluster) (string, error) {
 	}
 }
 
-// both wants all of several checks.
+// both requires all of several checks to pass.
 func both(all ...func(*cluster) (string, error)) func(*cluster) (string, error) {
 	return func(c *cluster) (string, error) {
 		var reasons []string
@@ -136,8 +138,8 @@ func both(all ...func(*cluster) (string, error)) func(*cluster) (string, error) 
 	}
 }
 
-// trust is a client's settings that believe the cluster's authorities: kubelets
-// have one of their own.
+// trust returns a TLS configuration that trusts the cluster's CAs, including
+// the one of the kubelets.
 func (c *cluster) trust() (*tls.Config, error) {
 	pool := x509.NewCertPool()
 	for _, name := range []string{"ca.crt", "kubelet-ca.crt"} {
@@ -152,8 +154,8 @@ func (c *cluster) trust() (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool}, nil
 }
 
-// refuses wants a server to answer a page with 401 or 403 to who shows the
-// certificate of that name below pki/; an empty name: nothing.
+// refuses requires a server to answer a path with 401 or 403 to a client with
+// that certificate below pki/; "" means no certificate.
 func refuses(server func(*cluster) string, path, certificate string) func(*cluster) (string, error) {
 	return func(c *cluster) (string, error) {
 		config, err := c.trust()
@@ -180,7 +182,8 @@ func refuses(server func(*cluster) string, path, certificate string) func(*clust
 	}
 }
 
-// modernTLS wants a server to refuse old versions and weak suites.
+// modernTLS requires a server to refuse old TLS versions and weak cipher
+// suites.
 func modernTLS(server func(*cluster) string) func(*cluster) (string, error) {
 	return func(c *cluster) (string, error) {
 		weak := []uint16{tls.TLS_RSA_WITH_RC4_128_SHA, tls.TLS_RSA_WITH_3DES_EDE_CBC_SHA, tls.TLS_RSA_WITH_AES_128_CBC_SHA, tls.TLS_RSA_WITH_AES_128_GCM_SHA256,

@@ -1,12 +1,13 @@
-// The checks of the CIS Kubernetes Benchmark (1.10) that apply to Podium's
-// files, flags and permissions, on a cluster of `podium cluster create
-// --provider local` that runs: a table of id, check, ok or FAIL, and why.
+// Command cis runs the checks of the CIS Kubernetes Benchmark (1.10) that apply
+// to Podium's files, flags and permissions. It runs on a running cluster of
+// `podium cluster create --provider local`, and prints a table with ID, check,
+// result (ok or FAIL) and reason.
 //
 //	go run ./hack/cis [-dir _run]
 //
-// What is not here does not apply: there are no static pods, no manifests and
-// no etcd of its own process; the benchmark's chapter 5 is about what people
-// put into a cluster.
+// Other checks do not apply: there are no static pods, no manifests and no etcd
+// process of its own, and chapter 5 of the benchmark is about the content of a
+// cluster.
 package main
 
 import (
@@ -31,7 +32,7 @@ func main() {
 	}
 }
 
-// report prints the table and returns how many checks failed.
+// report prints the table and returns the number of failed checks.
 func report(out io.Writer, c *cluster, all []check) (failed int) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer w.Flush()

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// image is one image of one layer. The same content gives the same bytes.
+// image is an image with one layer. Its archive is reproducible.
 type image struct {
 	name       string
 	entrypoint []string
@@ -57,8 +57,8 @@ func (m *image) add(h tar.Header, data []byte) {
 	m.entries = append(m.entries, entry{h, data})
 }
 
-// write makes the archive: the layer, the image's configuration, and the
-// manifest that names them.
+// write writes the archive: the layer, the image's configuration, and the
+// manifest that refers to them. It does not touch a file with the same content.
 // https://github.com/moby/docker-image-spec/blob/main/spec.md
 func (m *image) write(file string) error {
 	layer, err := archive(m.entries)
@@ -96,7 +96,7 @@ func (m *image) write(file string) error {
 		return err
 	}
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, whole) {
-		return nil // keeps the file's time, so that nothing is imported again
+		return nil // keeps the modification time, so that clusters do not import it again
 	}
 	return os.WriteFile(file, whole, 0o644)
 }

@@ -1,7 +1,7 @@
-// Command images builds the container images that clusters, tests and examples use,
-// without a registry and without a container engine: each is one layer of
-// static binaries, written as an archive that `ctr images import` and
-// `docker load` read.
+// Command images builds the container images that clusters, tests and examples
+// use, without a registry or a container engine. Each image is one layer of
+// static binaries, in an archive that `ctr images import` and `docker load`
+// read.
 //
 //	go run ./hack/images -out _images [-busybox /bin/busybox]
 package main
@@ -58,7 +58,7 @@ func run(out, busybox string) error {
 	return busyboxImage(out, busybox)
 }
 
-// busyboxImage holds busybox and a link for each of its applets.
+// busyboxImage builds an image with busybox and a link for each of its applets.
 func busyboxImage(out, busybox string) error {
 	list, err := exec.Command(busybox, "--list").Output()
 	if err != nil {

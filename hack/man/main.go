@@ -1,10 +1,11 @@
-// Command man writes the manual pages of every command and the shell
-// completions of podium, from the commands themselves.
+// Command man generates the manual pages of every command and the shell
+// completions of podium.
 //
 //	go run ./hack/man -out DIR
 //
-// makes DIR/man/man1 and DIR/bash-completion/completions, DIR/zsh/site-functions,
-// DIR/fish/vendor_completions.d: what belongs below /usr/share.
+// It creates DIR/man/man1, DIR/bash-completion/completions,
+// DIR/zsh/site-functions and DIR/fish/vendor_completions.d, for installation
+// below /usr/share.
 package main
 
 import (

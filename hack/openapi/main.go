@@ -1,7 +1,7 @@
-// Openapi writes the published documents in api/openapi: what every served
-// kind looks like and where it is served. Run it with `go run ./hack/openapi`
-// after a change of the kinds or of the version of k8s.io/api; the same input
-// gives the same bytes.
+// Command openapi writes the published documents in api/openapi: the schema and
+// the paths of every served kind. Run it with `go run ./hack/openapi` after a
+// change of the kinds or of the version of k8s.io/api. Its output is
+// reproducible.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,8 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	"podium/pkg/apiserver/openapi/paths"
+	"podium/pkg/apiserver/registry"
 	"podium/pkg/scheme"
 )
 
@@ -45,9 +48,11 @@ func run() error {
 	if err := os.RemoveAll(v3); err != nil {
 		return err
 	}
-	all := swagger()
+	all := paths.Swagger()
 	all.Definitions = spec.Definitions{}
-	for path, doc := range documents(s) {
+	docs := paths.Documents(s, kinds(s))
+	paths.Discovery(docs)
+	for path, doc := range docs {
 		used := types.reachable(doc)
 		maps.Copy(all.Paths.Paths, doc.Paths.Paths)
 		for name := range used {
@@ -60,17 +65,13 @@ func run() error {
 	return write(filepath.Join(target, "v2.json"), all)
 }
 
-func swagger() *spec.Swagger {
-	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
-		Swagger: "2.0",
-		Info:    &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: "unversioned"}},
-		Paths:   &spec.Paths{Paths: map[string]spec.PathItem{}},
-		SecurityDefinitions: spec.SecurityDefinitions{
-			"BearerToken": {SecuritySchemeProps: spec.SecuritySchemeProps{
-				Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication"}},
-		},
-		Security: []map[string][]string{{"BearerToken": {}}},
-	}}
+// kinds returns the kinds of a server with every subresource.
+func kinds(s *scheme.Scheme) []*registry.Kind {
+	stream := func(registry.Backend, string, string, string) http.Handler { return http.NotFoundHandler() }
+	return registry.Kinds(s, registry.Config{Streams: registry.Streams{
+		PodLog: stream, PodExec: stream, PodAttach: stream, PodPortForward: stream, PodProxy: stream,
+		NodeProxy: stream, ServiceProxy: stream,
+	}})
 }
 
 func toV3(doc *spec.Swagger, t *types, used map[string]bool) *spec3.OpenAPI {
@@ -82,7 +83,7 @@ func toV3(doc *spec.Swagger, t *types, used map[string]bool) *spec3.OpenAPI {
 	return out
 }
 
-// runGenerator prints the definitions of the Go types.
+// runGenerator returns the definitions of the Go types as JSON.
 func runGenerator() ([]byte, error) {
 	source, err := os.ReadFile(filepath.Join(generator, "packages.go"))
 	if err != nil {
@@ -112,8 +113,8 @@ func goCommand(args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// write stores doc as JSON, a line for each path and each schema: compact, yet
-// a change of one of them is a change of one line.
+// write writes doc as JSON with a line for each path and each schema, so that a
+// change of one is a change of one line.
 func write(path string, doc any) error {
 	data, err := json.Marshal(doc)
 	if err != nil {
@@ -134,7 +135,7 @@ func write(path string, doc any) error {
 	return os.WriteFile(path, out.Bytes(), 0o644)
 }
 
-// opened says which objects stand over several lines.
+// opened reports whether the object at a path is written over several lines.
 func opened(at []string) bool {
 	switch strings.Join(at, "/") {
 	case "", "paths", "definitions", "components", "components/schemas":
@@ -143,6 +144,7 @@ func opened(at []string) bool {
 	return false
 }
 
+// writeLines writes v, which is at the path at, with sorted keys.
 func writeLines(out *bytes.Buffer, v any, at []string) error {
 	object, ok := v.(map[string]any)
 	if !ok || !opened(at) {

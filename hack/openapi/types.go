@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -13,21 +12,18 @@ import (
 	"k8s.io/kube-openapi/pkg/schemamutation"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	"podium/pkg/apiserver/openapi/paths"
 	"podium/pkg/scheme"
 )
 
-const (
-	gvkExtension = "x-kubernetes-group-version-kind"
-	v2Prefix     = "#/definitions/"
-	v3Prefix     = "#/components/schemas/"
-)
-
-// types are the schemas by model name, with references in v2's form.
+// types holds the schemas by model name, with references in the form of version
+// 2.
 type types struct {
 	schemas map[string]spec.Schema
 	gvks    map[string][]schema.GroupVersionKind
 }
 
+// loadTypes runs the generator and returns the schemas.
 func loadTypes(s *scheme.Scheme) (*types, error) {
 	data, err := runGenerator()
 	if err != nil {
@@ -44,20 +40,14 @@ func loadTypes(s *scheme.Scheme) (*types, error) {
 	return t, nil
 }
 
-// modelName is a Go type's name in the documents.
-func modelName(obj any) string {
-	if m, ok := reflect.Indirect(reflect.ValueOf(obj)).Interface().(interface{ OpenAPIModelName() string }); ok {
-		return m.OpenAPIModelName()
-	}
-	return ""
-}
-
-// servedGVKs are the kinds of the groups we serve, by model name. Some types
+// servedGVKs returns the kinds of the served groups by model name. Some types
 // (DeleteOptions, WatchEvent) are a kind of every group.
 func servedGVKs(s *scheme.Scheme) map[string][]schema.GroupVersionKind {
 	served := map[schema.GroupVersion]bool{}
 	for _, k := range kinds(s) {
-		served[k.GroupVersion()] = true
+		for _, v := range k.Served() {
+			served[v.GroupVersion()] = true
+		}
 		for _, sub := range k.Subresources {
 			served[sub.GVK.GroupVersion()] = true
 		}
@@ -71,7 +61,7 @@ func servedGVKs(s *scheme.Scheme) map[string][]schema.GroupVersionKind {
 		if err != nil {
 			continue // a type of the scheme's own, which has no schema
 		}
-		if name := modelName(obj); name != "" {
+		if name := paths.ModelName(obj); name != "" {
 			out[name] = append(out[name], gvk)
 		}
 	}
@@ -81,19 +71,15 @@ func servedGVKs(s *scheme.Scheme) map[string][]schema.GroupVersionKind {
 	return out
 }
 
-func gvkValue(gvk schema.GroupVersionKind) map[string]any {
-	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
-}
-
-// named is the schema with the kinds it is the schema of.
+// named returns a schema with the kinds that it describes.
 func (t *types) named(name string) spec.Schema {
 	out := t.schemas[name]
 	var values []any
 	for _, gvk := range t.gvks[name] {
-		values = append(values, gvkValue(gvk))
+		values = append(values, paths.GVKValue(gvk))
 	}
 	if values != nil {
-		extensions := spec.Extensions{gvkExtension: values}
+		extensions := spec.Extensions{paths.GVKExtension: values}
 		for key, value := range out.Extensions {
 			extensions[key] = value
 		}
@@ -102,8 +88,8 @@ func (t *types) named(name string) spec.Schema {
 	return out
 }
 
-// v2 is the schema as swagger has it: no default of a reference, and the
-// simpler form of what may be number or string.
+// v2 returns a schema for version 2: references have no default, and fields
+// that accept a number or a string have the simpler form.
 func (t *types) v2(name string) spec.Schema {
 	out := t.named(name)
 	if simple, ok := out.Extensions[common.ExtensionV2Schema]; ok {
@@ -129,6 +115,7 @@ func (t *types) v2(name string) spec.Schema {
 	return *walker.WalkSchema(&out)
 }
 
+// v3 returns a schema for version 3, with references in its form.
 func (t *types) v3(name string) *spec.Schema {
 	out := t.named(name)
 	if _, ok := out.Extensions[common.ExtensionV2Schema]; ok {
@@ -143,8 +130,8 @@ func (t *types) v3(name string) *spec.Schema {
 	walker := schemamutation.Walker{
 		SchemaCallback: schemamutation.SchemaCallBackNoop,
 		RefCallback: func(ref *spec.Ref) *spec.Ref {
-			if name, ok := strings.CutPrefix(ref.String(), v2Prefix); ok {
-				moved := spec.MustCreateRef(v3Prefix + name)
+			if name, ok := strings.CutPrefix(ref.String(), paths.V2Prefix); ok {
+				moved := spec.MustCreateRef(paths.V3Prefix + name)
 				return &moved
 			}
 			return ref
@@ -153,14 +140,15 @@ func (t *types) v3(name string) *spec.Schema {
 	return util.WrapRefs(walker.WalkSchema(&out))
 }
 
-// reachable are the names of the schemas that a document leads to.
+// reachable returns the names of the schemas that a document refers to,
+// directly or not.
 func (t *types) reachable(doc *spec.Swagger) map[string]bool {
 	seen := map[string]bool{}
 	var visit func(name string)
 	walker := schemamutation.Walker{
 		SchemaCallback: schemamutation.SchemaCallBackNoop,
 		RefCallback: func(ref *spec.Ref) *spec.Ref {
-			if name, ok := strings.CutPrefix(ref.String(), v2Prefix); ok {
+			if name, ok := strings.CutPrefix(ref.String(), paths.V2Prefix); ok {
 				visit(name)
 			}
 			return ref

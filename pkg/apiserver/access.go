@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +24,7 @@ import (
 	"podium/pkg/storage/watchcache"
 )
 
-// The modes of authorization, by upstream's names.
+// The authorization modes, as --authorization-mode names them.
 const (
 	modeNode        = "Node"
 	modeRBAC        = "RBAC"
@@ -38,25 +37,28 @@ func modes() []string {
 	return []string{modeAlwaysAllow, modeAlwaysDeny, modeNode, modeRBAC, modeWebhook}
 }
 
-// Access is who may do what. The roles are always known, also where they are
-// not asked: nobody may write a role that allows more than they are allowed.
+// Access decides which requests are allowed: it holds the chain of authorizers
+// and the RBAC policy. The policy is kept current even if RBAC is not among the
+// modes, since the check against privilege escalation needs it. It is safe for
+// concurrent use.
 type Access struct {
 	modes    []string
 	chain    authz.Authorizer
 	roles    *rbac.Policy
-	ready    func() error // nil: what is known is the present
+	ready    func() error // returns an error while the roles and pods are not yet synced; nil: always synced
 	pods     *node.Graph
 	kubelets *rbac.Rules
 }
 
-// AccessConfig says how requests are authorized.
+// AccessConfig configures how requests are authorized.
 type AccessConfig struct {
-	Modes   []string // in the order in which they are asked; default: Node, RBAC
+	Modes   []string // the order of the authorizers; default: Node, RBAC
 	Webhook webhook.Config
 }
 
-// NewAccess builds the chain of authorizers. Members of system:masters may do
-// everything, whatever the modes say.
+// NewAccess builds the chain of authorizers. Members of system:masters are
+// allowed everything, in every mode. It returns an error if a mode is unknown
+// or the webhook's kubeconfig cannot be loaded.
 func NewAccess(cfg AccessConfig) (*Access, error) {
 	if len(cfg.Modes) == 0 {
 		cfg.Modes = []string{modeNode, modeRBAC}
@@ -80,31 +82,33 @@ func NewAccess(cfg AccessConfig) (*Access, error) {
 		case modeAlwaysDeny:
 			chain = append(chain, authz.Always(authz.NoOpinion, "Everything is forbidden."))
 		default:
-			return nil, fmt.Errorf("%q is no authorization mode", mode)
+			return nil, fmt.Errorf("%q is not an authorization mode", mode)
 		}
 	}
 	a.chain = authz.Chain(chain...)
 	return a, nil
 }
 
-// Authorize asks the authorizers in their order.
+// Authorize asks the authorizers in their order and returns the first decision
+// that is not NoOpinion, with the reason for it.
 func (a *Access) Authorize(ctx context.Context, user *request.User, info *request.Info) (authz.Decision, string) {
 	return a.chain.Authorize(ctx, user, info)
 }
 
-// RulesFor are the rules of roles that hold for a user in a namespace, or
-// everywhere.
+// RulesFor returns the RBAC rules that apply to a user in a namespace, or
+// cluster-wide if namespace is empty.
 func (a *Access) RulesFor(user *request.User, namespace string) []rbacv1.PolicyRule {
 	return a.roles.RulesFor(user, namespace)
 }
 
-// RoleRules are the rules of a role, or of a cluster role without a namespace.
+// RoleRules returns the rules of a Role, or of a ClusterRole if namespace is
+// empty. found reports whether that role exists.
 func (a *Access) RoleRules(namespace, name string) (all []rbacv1.PolicyRule, found bool) {
 	return a.roles.RoleRules(namespace, name)
 }
 
-// Review tells what a user may do in a namespace, and whether there may be
-// more: not every authorizer can say what it would allow.
+// Review returns what a user may do in a namespace. Incomplete is set if an
+// authorizer that cannot enumerate its rules may allow more.
 func (a *Access) Review(user *request.User, namespace string) authorizationv1.SubjectRulesReviewStatus {
 	out := authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}}
 	var problems []string
@@ -140,8 +144,8 @@ func everything() []rbacv1.PolicyRule {
 	}
 }
 
-// present lets an authorizer decide only when what it knows is the present: a
-// server that starts reads the past first.
+// present wraps an authorizer that decides from watched objects: until the
+// initial lists are synced it returns NoOpinion.
 func (a *Access) present(next authz.Authorizer) authz.Authorizer {
 	return authz.Func(func(ctx context.Context, user *request.User, info *request.Info) (authz.Decision, string) {
 		if a.ready != nil && a.ready() != nil {
@@ -151,18 +155,18 @@ func (a *Access) present(next authz.Authorizer) authz.Authorizer {
 	})
 }
 
-// refusal is the answer to a request that nobody has allowed. While the server
-// does not know the roles, or a new cluster has none, it does not know that: a
-// client that tries again later is not told that it lacks a right.
+// refusal returns the error for a request that no authorizer has allowed:
+// Forbidden, or ServiceUnavailable until the default roles are reconciled, so
+// that clients retry instead of treating a missing role as final.
 func (s *Server) refusal(user *request.User, info *request.Info, reason string) error {
 	if !s.rolesDone.Load() {
-		return apierrors.NewServiceUnavailable("this server does not know the cluster's roles yet")
+		return apierrors.NewServiceUnavailable("the roles are not yet available")
 	}
 	return authz.Forbidden(user, info, reason)
 }
 
-// mayCreate asks whether the user of ctx's request, which updates or patches an
-// object that does not exist, may create it.
+// mayCreate returns nil if the user of ctx's request, an update or patch of an
+// object that does not exist, may create that object.
 func (s *Server) mayCreate(ctx context.Context) error {
 	req := request.From(ctx)
 	info := req.Info
@@ -174,7 +178,8 @@ func (s *Server) mayCreate(ctx context.Context) error {
 	return nil
 }
 
-// followers are told of what the decisions rest on.
+// followers returns the watch cache followers that keep the authorizers
+// current, by resource.
 func (a *Access) followers() map[schema.GroupResource]watchcache.Follower {
 	of := func(resource string) schema.GroupResource {
 		return schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
@@ -185,60 +190,53 @@ func (a *Access) followers() map[schema.GroupResource]watchcache.Follower {
 		of("rolebindings"):                      a.roles.RoleBindings(),
 		of("clusterrolebindings"):               a.roles.ClusterRoleBindings(),
 		{Resource: string(corev1.ResourcePods)}: a.pods,
+		{Resource: "persistentvolumes"}:         node.Volumes{Graph: a.pods},
 	}
 }
 
-// usage tells which rules have allowed requests since the start.
+// usage returns which rules have allowed requests since the server started.
 func (a *Access) usage() []rbac.Line {
-	// What kubelets are allowed stands under the role that says the same.
+	// The node authorizer applies the rules of system:node itself, so its usage
+	// replaces that of the role.
 	lines := slices.DeleteFunc(a.roles.Usage(), func(l rbac.Line) bool { return l.Role == "system:node" && l.Namespace == "" })
 	lines = append(lines, a.kubelets.Usage("system:node")...)
 	rbac.Sort(lines)
 	return lines
 }
 
-// accessFlags are the flags of authorization.
+// accessFlags are the authorization flags, bound to the AccessConfig.
 type accessFlags struct {
-	modes       []string
-	webhookFile string
-	version     string
-	allowedTTL  time.Duration
-	deniedTTL   time.Duration
+	AccessConfig
+	version string
 }
 
 func (f *accessFlags) flags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&f.modes, "authorization-mode", []string{modeNode, modeRBAC}, "who is asked whether a request is allowed, in this order: "+strings.Join(modes(), ", "))
-	fs.StringVar(&f.webhookFile, "authorization-webhook-config-file", "", "file, a kubeconfig, that says where the webhook of mode Webhook is")
-	fs.StringVar(&f.version, "authorization-webhook-version", "v1", "version of the SubjectAccessReview that is sent to the webhook; v1 is the only one")
-	fs.DurationVar(&f.allowedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long the webhook's yes is remembered")
-	fs.DurationVar(&f.deniedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long its no is")
+	fs.StringSliceVar(&f.Modes, "authorization-mode", []string{modeNode, modeRBAC}, "ordered list of authorizers: "+strings.Join(modes(), ", "))
+	fs.StringVar(&f.Webhook.File, "authorization-webhook-config-file", "", "kubeconfig file of the authorization webhook, for mode Webhook")
+	fs.StringVar(&f.version, "authorization-webhook-version", "v1", "API version of the SubjectAccessReview that is sent to the webhook; only v1 is supported")
+	fs.DurationVar(&f.Webhook.AllowedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "cache TTL for allowed decisions of the webhook")
+	fs.DurationVar(&f.Webhook.DeniedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "cache TTL for denied decisions of the webhook")
 }
 
-// parse checks the flags; all problems are told at once.
+// parse validates the flags. Its error names every invalid one.
 func (f *accessFlags) parse() error {
 	var errs []error
-	for i, mode := range f.modes {
+	for i, mode := range f.Modes {
 		if !slices.Contains(modes(), mode) {
 			errs = append(errs, fmt.Errorf("--authorization-mode: %q is not a valid mode; there are %s", mode, strings.Join(modes(), ", ")))
 		}
-		if slices.Contains(f.modes[:i], mode) {
+		if slices.Contains(f.Modes[:i], mode) {
 			errs = append(errs, fmt.Errorf("--authorization-mode has %q more than once", mode))
 		}
 	}
-	if len(f.modes) == 0 {
+	if len(f.Modes) == 0 {
 		errs = append(errs, errors.New("--authorization-mode: at least one must be given"))
 	}
-	if slices.Contains(f.modes, modeWebhook) != (f.webhookFile != "") {
+	if slices.Contains(f.Modes, modeWebhook) != (f.Webhook.File != "") {
 		errs = append(errs, errors.New("--authorization-mode=Webhook and --authorization-webhook-config-file belong together"))
 	}
 	if f.version != "v1" {
-		errs = append(errs, fmt.Errorf("--authorization-webhook-version: %q is not served; v1 is", f.version))
+		errs = append(errs, fmt.Errorf("--authorization-webhook-version: %q is not supported; use v1", f.version))
 	}
 	return errors.Join(errs...)
-}
-
-func (f *accessFlags) build(registry prometheus.Registerer) (*Access, error) {
-	return NewAccess(AccessConfig{Modes: f.modes, Webhook: webhook.Config{
-		File: f.webhookFile, AllowedTTL: f.allowedTTL, DeniedTTL: f.deniedTTL, Registry: registry,
-	}})
 }

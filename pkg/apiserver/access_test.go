@@ -29,8 +29,8 @@ import (
 
 const rbacAPI = "/apis/rbac.authorization.k8s.io/v1/"
 
-// withAccess gives a server the authorizers of a default cluster. A header
-// names users and their groups.
+// withAccess configures the authorizers of a default cluster. A request header
+// names the user and its groups.
 func withAccess(t *testing.T) func(*apiserver.Config) {
 	t.Helper()
 	access, err := apiserver.NewAccess(apiserver.AccessConfig{})
@@ -57,7 +57,7 @@ func withAccess(t *testing.T) func(*apiserver.Config) {
 	}
 }
 
-// message is the text of an error's Status.
+// message returns the message of an error's Status.
 func message(t *testing.T, body []byte) string {
 	t.Helper()
 	var s metav1.Status
@@ -75,7 +75,8 @@ func binding(name, kind, role, user string) string {
 
 const readPods = `{"verbs":["get","list"],"apiGroups":[""],"resources":["pods"]}`
 
-// What is written counts for the next request: given, changed, taken away.
+// A role or binding takes effect with the next request after it is created,
+// changed or deleted.
 func TestABindingCountsAtOnce(t *testing.T) {
 	w := start(t, withAccess(t))
 	code := func(path string) int { return w.do("GET", path, "", "", "X-User", "joe").Code }
@@ -116,13 +117,13 @@ func TestForbiddenTexts(t *testing.T) {
 	}
 }
 
-func TestNobodyGivesWhatHeDoesNotHave(t *testing.T) {
+func TestPrivilegeEscalationIsRefused(t *testing.T) {
 	w := start(t, withAccess(t))
 	// ann administers namespace default: she may write roles and bindings there, and read pods.
 	must[any](w, 201, "POST", rbacAPI+"namespaces/default/roles", jsonType,
 		`{"metadata":{"name":"ann"},"rules":[{"verbs":["*"],"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles","rolebindings"],"resourceNames":[]},`+readPods+`]}`)
 	must[any](w, 201, "POST", rbacAPI+"namespaces/default/rolebindings", jsonType, binding("ann", "Role", "ann", "ann"))
-	// bob may write the same, but neither escalate nor bind.
+	// bob may write the same, but has neither the verb escalate nor bind.
 	writer := strings.Replace(`{"metadata":{"name":"bob"},"rules":[{"verbs":["create","update","patch"],"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles","rolebindings"]},RULE]}`, "RULE", readPods, 1)
 	must[any](w, 201, "POST", rbacAPI+"namespaces/default/roles", jsonType, writer)
 	must[any](w, 201, "POST", rbacAPI+"namespaces/default/rolebindings", jsonType, binding("bob", "Role", "bob", "bob"))
@@ -157,7 +158,7 @@ func TestNobodyGivesWhatHeDoesNotHave(t *testing.T) {
 			t.Errorf("%s: %d %s\nwant %d %s", name, rec.Code, got, row.code, row.want)
 		}
 	}
-	// A change counts as much as a new object; one of labels does not.
+	// An update is checked like a create, unless it changes only labels.
 	if rec := w.do("PATCH", roles+"/own", mergeType, `{"rules":[`+secrets+`]}`, "X-User", "bob"); rec.Code != 403 {
 		t.Errorf("a changed role: %d", rec.Code)
 	}
@@ -185,7 +186,7 @@ func TestAccessReviews(t *testing.T) {
 	} {
 		got := must[authorizationv1.SubjectAccessReview](w, 201, "POST", api+row.path, jsonType, row.body)
 		if name == "Path" {
-			got.Status.Reason = row.want.Reason // which of several bindings it is does not matter
+			got.Status.Reason = row.want.Reason // any of several bindings may be the reason
 		}
 		if diff := cmp.Diff(row.want, got.Status); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -223,7 +224,7 @@ func TestAccessReviews(t *testing.T) {
 	}
 }
 
-// A write that creates its object needs the verb create, whatever its method.
+// An update or patch that creates its object needs the verb create as well.
 func TestCreateOnUpdateNeedsCreate(t *testing.T) {
 	w := start(t, withAccess(t))
 	rule := func(verbs, more string) string {
@@ -269,8 +270,8 @@ func TestCreateOnUpdateNeedsCreate(t *testing.T) {
 	}
 }
 
-// A server that starts completes what it finds, and leaves alone what is
-// marked.
+// A starting server adds missing rules to the default roles and leaves objects
+// alone that are marked as protected.
 func TestDefaultRolesAreReconciledAtStart(t *testing.T) {
 	w := start(t, withAccess(t))
 	must[any](w, 200, "PATCH", rbacAPI+"clusterroles/system:discovery", mergeType, `{"rules":[{"verbs":["get"],"nonResourceURLs":["/mine"]}]}`)
@@ -304,7 +305,7 @@ func TestDefaultRolesAreReconciledAtStart(t *testing.T) {
 	}
 }
 
-func TestTheUseOfRolesIsToldToAdministrators(t *testing.T) {
+func TestRoleUsageIsForAdministrators(t *testing.T) {
 	w := start(t, withAccess(t), func(c *apiserver.Config) { c.Profiling = true })
 	must[any](w, 200, "GET", "/api/v1/nodes", "", "", "X-User", "system:kube-scheduler")
 	must[any](w, 200, "GET", "/api/v1/services", "", "", "X-User", "system:node:n/system:nodes")
@@ -323,7 +324,8 @@ func TestTheUseOfRolesIsToldToAdministrators(t *testing.T) {
 	}
 }
 
-// slow is a store whose first reads wait: a server that has just started.
+// slow is a store whose first reads block, as on a server that has just
+// started.
 type slow struct {
 	storage.Store
 	until chan struct{}
@@ -334,9 +336,9 @@ func (s *slow) List(ctx context.Context, prefix string, opts storage.ListOptions
 	return s.Store.List(ctx, prefix, opts)
 }
 
-// A server that does not know the roles yet says so: it neither refuses for
-// good nor allows what was allowed in the past.
-func TestAServerThatStartsRefusesNobodyForGood(t *testing.T) {
+// A server that has not synced the roles answers 503: it neither refuses
+// permanently nor allows what was allowed in the past.
+func TestStartingServerAnswersUnavailable(t *testing.T) {
 	until := make(chan struct{})
 	s := scheme.New()
 	cfg := apiserver.Config{Scheme: s, Store: &slow{memory.New(), until}, Log: slog.New(slog.DiscardHandler), CompactEvery: -1}
@@ -357,7 +359,7 @@ func TestAServerThatStartsRefusesNobodyForGood(t *testing.T) {
 	}
 	close(until)
 	for w.do("GET", "/readyz", "", "").Code != http.StatusOK {
-		time.Sleep(time.Millisecond) // outside a bubble there is nothing to wait on
+		time.Sleep(time.Millisecond) // outside a synctest bubble there is nothing to wait on
 	}
 	if a, b := w.do("GET", "/apis", "", "", "X-User", "joe").Code, w.do("GET", "/api/v1/nodes", "", "", "X-User", "joe").Code; a != 200 || b != 403 {
 		t.Errorf("afterwards: %d, %d", a, b)

@@ -19,18 +19,15 @@ import (
 	"podium/pkg/scheme"
 )
 
-// auditOptions are the flags of the audit.
+// auditOptions are the audit flags, bound to the configurations of the auditor's
+// backends.
 type auditOptions struct {
 	policyFile string
-	policy     *audit.Policy // what parse has read
+	policy     *audit.Policy // set by parse; nil: no policy file
 
-	path       string
-	maxAge     int
-	maxBackups int
-	maxSize    int
-	compress   bool
-	format     string
-	log        audit.BackendConfig
+	file   lumberjack.Logger // its name is --audit-log-path
+	format string
+	log    audit.BackendConfig
 
 	webhookFile    string
 	initialBackoff time.Duration
@@ -39,34 +36,35 @@ type auditOptions struct {
 }
 
 func (o *auditOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.policyFile, "audit-policy-file", "", "file with the audit policy (audit.k8s.io/v1 Policy); without one nothing is recorded")
+	f.StringVar(&o.policyFile, "audit-policy-file", "", "file with the audit policy (audit.k8s.io/v1 Policy); without it no events are recorded")
 
-	f.StringVar(&o.path, "audit-log-path", "", "file that audit events are written to, a line of JSON each; -: standard output; empty: none")
-	f.IntVar(&o.maxAge, "audit-log-maxage", 366, "how many days old audit log files are kept; 0: for ever")
-	f.IntVar(&o.maxBackups, "audit-log-maxbackup", 100, "how many old audit log files are kept; 0: all")
-	f.IntVar(&o.maxSize, "audit-log-maxsize", 100, "how many megabytes an audit log file gets before a new one is begun")
-	f.BoolVar(&o.compress, "audit-log-compress", false, "compress old audit log files by gzip")
-	f.StringVar(&o.format, "audit-log-format", "json", "how events look in the audit log: only json is known")
+	f.StringVar(&o.file.Filename, "audit-log-path", "", "file to write audit events to, one line of JSON each; -: standard output; empty: none")
+	f.IntVar(&o.file.MaxAge, "audit-log-maxage", 366, "maximum number of days to keep old audit log files; 0: no limit")
+	f.IntVar(&o.file.MaxBackups, "audit-log-maxbackup", 100, "maximum number of old audit log files to keep; 0: no limit")
+	f.IntVar(&o.file.MaxSize, "audit-log-maxsize", 100, "maximum size of an audit log file in megabytes before it is rotated")
+	f.BoolVar(&o.file.Compress, "audit-log-compress", false, "compress old audit log files by gzip")
+	f.StringVar(&o.format, "audit-log-format", "json", "format of the audit log; only json is supported")
 	o.log = audit.BackendConfig{Name: "log", BatchSize: 400}
 	backendFlags(f, "log", &o.log)
 
-	f.StringVar(&o.webhookFile, "audit-webhook-config-file", "", "kubeconfig of the service that audit events are sent to; empty: none")
-	f.DurationVar(&o.initialBackoff, "audit-webhook-initial-backoff", 10*time.Second, "how long to wait before what the audit webhook has failed to take is sent again")
+	f.StringVar(&o.webhookFile, "audit-webhook-config-file", "", "kubeconfig file of the audit webhook; empty: none")
+	f.DurationVar(&o.initialBackoff, "audit-webhook-initial-backoff", 10*time.Second, "time to wait before the first retry of a failed request to the audit webhook")
 	o.webhook = audit.BackendConfig{Name: "webhook"}
 	backendFlags(f, "webhook", &o.webhook)
-	f.IntVar(&o.webhook.BatchSize, "audit-webhook-batch-max-size", 400, "how many events are sent to the audit webhook at a time; in mode batch only")
-	f.DurationVar(&o.webhook.BatchWait, "audit-webhook-batch-max-wait", 30*time.Second, "how long to wait for so many; in mode batch only")
-	f.BoolVar(&o.throttle, "audit-webhook-batch-throttle-enable", true, "bound how often the audit webhook is asked; in mode batch only")
-	f.Float64Var(&o.webhook.QPS, "audit-webhook-batch-throttle-qps", 10, "how often a second; in mode batch only")
-	f.IntVar(&o.webhook.Burst, "audit-webhook-batch-throttle-burst", 15, "how often in a row when it was not asked for a while; in mode batch only")
+	f.IntVar(&o.webhook.BatchSize, "audit-webhook-batch-max-size", 400, "maximum number of events in a batch; only in mode batch")
+	f.DurationVar(&o.webhook.BatchWait, "audit-webhook-batch-max-wait", 30*time.Second, "maximum time to wait for a batch to fill; only in mode batch")
+	f.BoolVar(&o.throttle, "audit-webhook-batch-throttle-enable", true, "limit the rate of batches; only in mode batch")
+	f.Float64Var(&o.webhook.QPS, "audit-webhook-batch-throttle-qps", 10, "maximum average number of batches per second; only in mode batch")
+	f.IntVar(&o.webhook.Burst, "audit-webhook-batch-throttle-burst", 15, "maximum number of batches sent at the same moment; only in mode batch")
 }
 
 func backendFlags(f *pflag.FlagSet, name string, b *audit.BackendConfig) {
-	f.StringVar(&b.Mode, "audit-"+name+"-mode", audit.ModeBatch, "batch: requests do not wait for the audit "+name+", events are lost when it falls behind; blocking: they wait; blocking-strict: and are refused when it fails")
-	f.IntVar(&b.BufferSize, "audit-"+name+"-batch-buffer-size", 10000, "how many events may wait for the audit "+name+" before new ones are lost; in mode batch only")
+	f.StringVar(&b.Mode, "audit-"+name+"-mode", audit.ModeBatch, "batch: requests do not wait for the audit "+name+", and events are lost when it falls behind; blocking: requests wait; blocking-strict: requests also fail when it fails")
+	f.IntVar(&b.BufferSize, "audit-"+name+"-batch-buffer-size", 10000, "maximum number of queued events of the audit "+name+"; further events are lost; only in mode batch")
 }
 
-// parse reads the policy; all problems are told at once.
+// parse reads and validates the policy file and the flags. Its error names
+// every problem.
 func (o *auditOptions) parse() error {
 	var errs []error
 	for _, b := range []*audit.BackendConfig{&o.log, &o.webhook} {
@@ -81,9 +79,9 @@ func (o *auditOptions) parse() error {
 		errs = append(errs, errors.New("--audit-webhook-batch-throttle-qps and -burst must be positive"))
 	}
 	if o.format != "json" {
-		errs = append(errs, fmt.Errorf("--audit-log-format=%s: only json is known", o.format))
+		errs = append(errs, fmt.Errorf("--audit-log-format=%s: only json is supported", o.format))
 	}
-	if o.maxAge < 0 || o.maxBackups < 0 || o.maxSize <= 0 {
+	if o.file.MaxAge < 0 || o.file.MaxBackups < 0 || o.file.MaxSize <= 0 {
 		errs = append(errs, errors.New("--audit-log-maxage and -maxbackup must not be negative, -maxsize must be positive"))
 	}
 	if o.policyFile == "" {
@@ -101,13 +99,14 @@ func (o *auditOptions) parse() error {
 	return errors.Join(errs...)
 }
 
-// build makes the auditor, nil if nothing is to be recorded. close ends the log.
+// build returns the auditor, or nil if there is no policy or no backend. close
+// closes the audit log; it is never nil.
 func (o *auditOptions) build(s *scheme.Scheme, r prometheus.Registerer, log *slog.Logger) (a *audit.Auditor, close func() error, err error) {
 	close = func() error { return nil }
 	cfg := audit.Config{Policy: o.policy, Scheme: s, Registry: r, Log: log}
 	if o.policy == nil {
-		if o.path != "" || o.webhookFile != "" {
-			log.Warn("nothing is audited: there is no --audit-policy-file")
+		if o.file.Filename != "" || o.webhookFile != "" {
+			log.Warn("audit logging disabled: no --audit-policy-file")
 		}
 		return nil, close, nil
 	}
@@ -122,21 +121,22 @@ func (o *auditOptions) build(s *scheme.Scheme, r prometheus.Registerer, log *slo
 		}
 		cfg.Backends = append(cfg.Backends, o.webhook)
 	}
-	if o.path != "" {
+	if o.file.Filename != "" {
 		var out io.Writer
-		if out, close, err = o.file(); err != nil {
+		if out, close, err = o.openFile(); err != nil {
 			return nil, close, fmt.Errorf("--audit-log-path: %w", err)
 		}
 		o.log.Backend = &audit.LogBackend{Out: out}
 		cfg.Backends = append(cfg.Backends, o.log)
 	}
 	if len(cfg.Backends) == 0 {
-		log.Warn("nothing is audited: there is neither --audit-log-path nor --audit-webhook-config-file")
+		log.Warn("audit logging disabled: neither --audit-log-path nor --audit-webhook-config-file")
 		return nil, close, nil
 	}
 	return audit.New(cfg), close, nil
 }
 
+// service returns a backend for the webhook of --audit-webhook-config-file.
 func (o *auditOptions) service() (*audit.WebhookBackend, error) {
 	service, err := webhook.Load(o.webhookFile)
 	if err != nil {
@@ -145,20 +145,20 @@ func (o *auditOptions) service() (*audit.WebhookBackend, error) {
 	return audit.NewWebhook(service, o.initialBackoff)
 }
 
-// file opens the log, so that one that cannot be written is told at the start.
-// Only its owner may read it.
-func (o *auditOptions) file() (io.Writer, func() error, error) {
+// openFile returns the writer of the audit log and a function that closes it. It
+// opens the file once, with mode 0600, so that a path that cannot be written
+// fails at the start.
+func (o *auditOptions) openFile() (io.Writer, func() error, error) {
 	none := func() error { return nil }
-	if o.path == "-" {
+	if o.file.Filename == "-" {
 		return os.Stdout, none, nil
 	}
-	f, err := os.OpenFile(o.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(o.file.Filename, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, none, err
 	}
 	if err := f.Close(); err != nil {
 		return nil, none, err
 	}
-	out := &lumberjack.Logger{Filename: o.path, MaxAge: o.maxAge, MaxBackups: o.maxBackups, MaxSize: o.maxSize, Compress: o.compress}
-	return out, out.Close, nil
+	return &o.file, o.file.Close, nil
 }

@@ -22,7 +22,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// auditEvent is what the tests look at of an event.
+// auditEvent is the part of an audit event that the tests compare.
 type auditEvent struct {
 	Level, AuditID, Stage, RequestURI, Verb  string
 	User                                     authenticationv1.UserInfo
@@ -36,7 +36,7 @@ type auditEvent struct {
 	Annotations                              map[string]string
 }
 
-// journal is a backend of the audit that keeps everything.
+// journal is an audit backend that keeps all events.
 type journal struct {
 	mu    sync.Mutex
 	lines [][]byte
@@ -49,7 +49,7 @@ func (j *journal) Write(_ context.Context, events [][]byte) error {
 	return nil
 }
 
-// take is what was recorded of requests to a path since it was last asked.
+// take returns and removes the recorded events of requests to a path.
 func (j *journal) take(t *testing.T, path string) []auditEvent {
 	t.Helper()
 	j.mu.Lock()
@@ -68,7 +68,8 @@ func (j *journal) take(t *testing.T, path string) []auditEvent {
 	return out
 }
 
-// recorded runs a server that records requests at once, by the rules.
+// recorded runs a server that records requests synchronously, by the given
+// rules.
 func recorded(t *testing.T, rules ...audit.Rule) (*world, *journal) {
 	j := &journal{}
 	w := start(t, func(c *apiserver.Config) {
@@ -130,7 +131,7 @@ func TestAuditOfAStream(t *testing.T) {
 		for _, e := range j.take(t, cms) {
 			stages = append(stages, e.Stage)
 		}
-		time.Sleep(time.Millisecond) // outside a bubble there is nothing to wait on
+		time.Sleep(time.Millisecond) // outside a synctest bubble there is nothing to wait on
 	}
 	cancel()
 	<-done
@@ -153,7 +154,7 @@ func TestAuditOfBodies(t *testing.T) {
 	}
 	for _, row := range []struct {
 		method, path, contentType, body string
-		request, response               string // what is in them
+		request, response               string // parts of the bodies
 	}{
 		{"POST", cms, jsonType, configMap("j"), `"data":{"a":"1"}`, `"uid"`},
 		{"POST", cms, protoType, string(proto), `"data":{"a":"1"}`, `"uid"`},
@@ -182,9 +183,10 @@ func TestAuditOfBodies(t *testing.T) {
 	}
 }
 
-// TestAuditTellsNoSecrets sends what nobody may know through every door, under
-// a policy that wants everything, and looks for it in all that is recorded.
-func TestAuditTellsNoSecrets(t *testing.T) {
+// TestAuditOmitsSecrets sends confidential data in every way that the API
+// has, under a policy that records everything, and checks that no event
+// contains it.
+func TestAuditOmitsSecrets(t *testing.T) {
 	const hidden = "do-not-tell-8531"
 	encoded := base64.StdEncoding.EncodeToString([]byte(hidden))
 	w, j := recorded(t, audit.Rule{Level: audit.LevelRequestResponse})

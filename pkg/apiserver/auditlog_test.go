@@ -15,7 +15,7 @@ import (
 
 const auditMetadata = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"
 
-// auditFlags are the options that some arguments make.
+// auditFlags parses command-line arguments into audit options.
 func auditFlags(t *testing.T, args ...string) (*auditOptions, error) {
 	t.Helper()
 	o, f := &auditOptions{}, pflag.NewFlagSet("x", pflag.ContinueOnError)
@@ -36,7 +36,7 @@ func TestAuditFlags(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		args []string
-		want []string // parts of the error; none: it is accepted
+		want []string // parts of the error; empty: accepted
 	}{
 		"nothing":      {nil, nil},
 		"a policy":     {[]string{"--audit-policy-file=" + good, "--audit-log-path=-", "--audit-log-mode=blocking-strict"}, nil},

@@ -24,24 +24,27 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Authentication is how the server knows who asks. The zero value knows nobody.
+// Authentication configures how the server authenticates requests. The zero
+// value authenticates none.
 type Authentication struct {
-	Requests    []authn.Authenticator    // by what the connection shows: certificates, front proxies
-	Tokens      authn.TokenAuthenticator // by bearer tokens; nil: no tokens are known
-	Audiences   []string                 // the server's own names, for one of which a token must be
-	Anonymous   bool                     // let those ask for health and version who show nothing
-	Issuer      *authn.Tokens            // whose keys are published; nil: no keys are
-	KeysURI     string                   // where others find them; default: at this server
-	Connections *revocation.Connections  // notes connections, so that they can be cut; nil: none is
-	Revocations *authn.Revocations       // shared with other servers and daemons; nil: none are
-	Run         []func(context.Context)  // what keeps it up to date while the server runs
+	Requests    []authn.Authenticator    // by the connection: client certificates, front proxies
+	Tokens      authn.TokenAuthenticator // by bearer token; nil: no token is accepted
+	Audiences   []string                 // the server's audiences; a token must be for one of them
+	Anonymous   bool                     // authenticate requests without credentials as system:anonymous
+	Issuer      *authn.Tokens            // the issuer whose keys are published; nil: no keys are published
+	KeysURI     string                   // the jwks_uri of the discovery document; default: at this server
+	Connections *revocation.Connections  // tracks connections to close those of revoked certificates; nil: none are tracked
+	Revocations *authn.Revocations       // shared with other servers and daemons; nil: no revocation lists
+	Run         []func(context.Context)  // run until the server ends, to keep the above current
 
-	// Published is what other API servers of the cluster need in order to know
-	// users as this one does, kept in a ConfigMap; nil: none is.
+	// Published returns what other API servers need to authenticate users as
+	// this one does; it is stored in the ConfigMap
+	// extension-apiserver-authentication. nil: nothing is published.
 	Published func() map[string]string
 }
 
-// authenticator is all of it.
+// authenticator returns one authenticator that tries, in order, the
+// connection's credentials, bearer tokens and, if enabled, anonymous access.
 func (a *Authentication) authenticator(objects authn.Objects) authn.Authenticator {
 	known := slices.Clone(a.Requests)
 	if a.Tokens != nil {
@@ -53,19 +56,20 @@ func (a *Authentication) authenticator(objects authn.Objects) authn.Authenticato
 	return authn.FirstOf(known...)
 }
 
+// run starts the functions in a.Run as goroutines of g; they end with ctx.
 func (a *Authentication) run(ctx context.Context, g *errgroup.Group) {
 	for _, run := range a.Run {
 		g.Go(func() error { run(ctx); return nil })
 	}
 }
 
-// servesIssuer says whether the path is one of the pages by which others verify
-// our tokens.
+// servesIssuer reports whether path is one of the OpenID Connect discovery
+// endpoints of the service account issuer.
 func (a *Authentication) servesIssuer(path string) bool {
 	return a.Issuer != nil && (path == authn.IssuerPath || path == authn.KeysPath)
 }
 
-// serveIssuer answers with who issues tokens, or with the keys.
+// serveIssuer writes the issuer's discovery document, or its keys.
 func (s *Server) serveIssuer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "public, max-age=3600")
 	a := &s.cfg.Authn
@@ -80,11 +84,12 @@ func (s *Server) serveIssuer(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, r, "application/json", a.Issuer.Issuer(uri))
 }
 
-// publishedName is the ConfigMap in kube-system from which other API servers
-// learn how to know users.
+// publishedName is the ConfigMap in kube-system that tells extension API
+// servers how to authenticate users.
 const publishedName = revocation.ConfigMap
 
-// ensurePublished makes that ConfigMap what it should be. Keys of others stay.
+// ensurePublished creates that ConfigMap, or sets the keys that this server
+// owns. Other keys are left alone.
 func (s *Server) ensurePublished(ctx context.Context) error {
 	if s.cfg.Authn.Published == nil {
 		return nil
@@ -106,85 +111,71 @@ func (s *Server) ensurePublished(ctx context.Context) error {
 	})
 }
 
-// maxTokenLife bounds the damage of a token that is lost: upstream has no bound
-// unless one is configured.
+// maxTokenLife is the default maximum lifetime of a service account token.
+// Upstream has none; a limit bounds the damage of a leaked token.
 const maxTokenLife = 365 * 24 * time.Hour
 
-// authnFlags are the flags that say who is known.
+// authnFlags are the authentication flags, bound to the configurations of the
+// authenticators and of the result.
 type authnFlags struct {
-	clientCA  string
-	clientCRL string
+	out     Authentication
+	tokens  authn.TokenConfig
+	proxy   authn.FrontProxyConfig
+	oidc    authn.OIDCConfig
+	webhook authn.WebhookConfig
 
-	issuers    []string
-	audiences  []string
-	signingKey string
-	publicKeys []string
-	keysURI    string
-	maxToken   time.Duration
+	clientCA, clientCRL, proxyCA string
+	signingKey                   string
+	publicKeys                   []string
+	maxToken                     time.Duration
+	bootstrapTokens              bool
+	webhookFile                  string
 
-	bootstrapTokens bool
-	anonymous       bool
-
-	oidc authn.OIDCConfig
-
-	webhook        string
-	webhookVersion string
-	webhookTTL     time.Duration
-
-	proxyCA     string
-	proxyNames  []string
-	proxyUsers  []string
-	proxyUIDs   []string
-	proxyGroups []string
-	proxyExtras []string
-
-	// What parse reads.
-	clientRoots, proxyRoots func() *x509.CertPool
-	revoked                 *authn.Revocations
-	keys                    func() *authn.KeySet
-	trust                   func() *trust // nil: there are no authorities
-	oidcTokens              *authn.OIDC
-	webhookTokens           *authn.Webhook
+	// Set by parse; nil if the flag is not given.
+	clients       authn.CertificateConfig
+	trust         func() *trust // nil: no CA file is given
+	oidcTokens    *authn.OIDC
+	webhookTokens *authn.Webhook
 }
 
 func (o *authnFlags) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.clientCA, "client-ca-file", "", "file with the authorities that sign clients' certificates; read again when it changes")
-	f.StringVar(&o.clientCRL, "client-crl-file", "", "file with these authorities' revocation lists (PEM, X509 CRL); read again when it changes: a certificate on a list is refused within seconds by all API servers, kubelets and control-plane daemons, and what is open with it ends")
+	f.StringVar(&o.clientCA, "client-ca-file", "", "file with the CAs of client certificates; reloaded when it changes")
+	f.StringVar(&o.clientCRL, "client-crl-file", "", "file with the CAs' revocation lists (PEM, X509 CRL); reloaded when it changes: within seconds all API servers, kubelets and control-plane daemons refuse a certificate on a list and close its connections")
 
-	f.StringArrayVar(&o.issuers, "service-account-issuer", []string{"https://kubernetes.default.svc.cluster.local"}, "who service account tokens are issued by; given several times, the first is that of new tokens, and those of all are accepted")
-	f.StringSliceVar(&o.audiences, "api-audiences", nil, "audiences of tokens for this server (default: the issuers)")
-	f.StringVar(&o.signingKey, "service-account-signing-key-file", "", "file with the private key that signs service account tokens; read again when it changes")
-	f.StringSliceVar(&o.publicKeys, "service-account-key-file", nil, "files with public keys whose tokens are accepted, too; read again when they change")
-	f.StringVar(&o.keysURI, "service-account-jwks-uri", "", "where others find the keys that verify service account tokens (default: at this server)")
+	f.StringArrayVar(&o.tokens.Issuers, "service-account-issuer", []string{"https://kubernetes.default.svc.cluster.local"}, "issuer of service account tokens; may be repeated: the first is the issuer of new tokens, and tokens of all are accepted")
+	f.StringSliceVar(&o.tokens.Audiences, "api-audiences", nil, "audiences of tokens for this server (default: the issuers)")
+	f.StringVar(&o.signingKey, "service-account-signing-key-file", "", "file with the private key that signs service account tokens; reloaded when it changes")
+	f.StringSliceVar(&o.publicKeys, "service-account-key-file", nil, "files with public keys that verify service account tokens; reloaded when they change")
+	f.StringVar(&o.out.KeysURI, "service-account-jwks-uri", "", "URL of the keys that verify service account tokens (default: at this server)")
 	f.DurationVar(&o.maxToken, "service-account-max-token-expiration", maxTokenLife, "maximum lifetime of a service account token; a request for more gets this and a warning; 0: no limit")
 
-	f.BoolVar(&o.bootstrapTokens, "enable-bootstrap-token-auth", false, "know machines that are about to join by the tokens kept in Secrets of type bootstrap.kubernetes.io/token in kube-system")
-	f.BoolVar(&o.anonymous, "anonymous-auth", true, "let clients without credentials ask for health and version, and, where a role says so, for the ConfigMap kube-public/cluster-info")
+	f.BoolVar(&o.bootstrapTokens, "enable-bootstrap-token-auth", false, "authenticate tokens in Secrets of type bootstrap.kubernetes.io/token in namespace kube-system")
+	f.BoolVar(&o.out.Anonymous, "anonymous-auth", true, "authenticate requests without credentials as system:anonymous; default roles allow them to read health and version only")
 
-	f.StringVar(&o.oidc.IssuerURL, "oidc-issuer-url", "", "OpenID Connect provider whose ID tokens are accepted (https only)")
-	f.StringVar(&o.oidc.ClientID, "oidc-client-id", "", "client that these tokens must be for")
-	f.StringVar(&o.oidc.CAFile, "oidc-ca-file", "", "file with the authority that signs the provider's certificate (default: the machine's authorities)")
+	f.StringVar(&o.oidc.IssuerURL, "oidc-issuer-url", "", "URL of the OpenID Connect provider whose ID tokens are accepted (https only)")
+	f.StringVar(&o.oidc.ClientID, "oidc-client-id", "", "client ID for which the tokens must be issued")
+	f.StringVar(&o.oidc.CAFile, "oidc-ca-file", "", "file with the CA of the provider's certificate (default: the CAs of the host)")
 	f.StringVar(&o.oidc.UsernameClaim, "oidc-username-claim", "sub", "claim with the user's name")
 	f.StringVar(&o.oidc.UsernamePrefix, "oidc-username-prefix", "", "prefix of users' names (default: the issuer and #, unless the claim is email; -: none)")
 	f.StringVar(&o.oidc.GroupsClaim, "oidc-groups-claim", "", "claim with the user's groups")
 	f.StringVar(&o.oidc.GroupsPrefix, "oidc-groups-prefix", "", "prefix of groups' names")
-	f.StringSliceVar(&o.oidc.Algorithms, "oidc-signing-algs", []string{"RS256"}, "algorithms in which these tokens may be signed")
-	f.StringToStringVar(&o.oidc.RequiredClaims, "oidc-required-claim", nil, "claims and values that these tokens must have (name=value)")
+	f.StringSliceVar(&o.oidc.Algorithms, "oidc-signing-algs", []string{"RS256"}, "accepted signing algorithms")
+	f.StringToStringVar(&o.oidc.RequiredClaims, "oidc-required-claim", nil, "required claims and their values (name=value)")
 
-	f.StringVar(&o.webhook, "authentication-token-webhook-config-file", "", "kubeconfig of a service that is asked whose a token is")
-	f.StringVar(&o.webhookVersion, "authentication-token-webhook-version", "v1beta1", "version of authentication.k8s.io that the service speaks: v1 or v1beta1")
-	f.DurationVar(&o.webhookTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long the service's answers are good for")
+	f.StringVar(&o.webhookFile, "authentication-token-webhook-config-file", "", "kubeconfig file of the token authentication webhook")
+	f.StringVar(&o.webhook.Version, "authentication-token-webhook-version", "v1beta1", "API version of the TokenReview that is sent to the webhook: v1 or v1beta1")
+	f.DurationVar(&o.webhook.CacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "cache TTL for the webhook's responses")
 
-	f.StringVar(&o.proxyCA, "requestheader-client-ca-file", "", "file with the authorities of proxies in front of this server; read again when it changes")
-	f.StringSliceVar(&o.proxyNames, "requestheader-allowed-names", nil, "common names of the proxies' certificates (default: any)")
-	f.StringSliceVar(&o.proxyUsers, "requestheader-username-headers", nil, "headers in which a proxy says the user's name, usually X-Remote-User")
-	f.StringSliceVar(&o.proxyUIDs, "requestheader-uid-headers", nil, "headers in which a proxy says the user's UID, usually X-Remote-Uid")
-	f.StringSliceVar(&o.proxyGroups, "requestheader-group-headers", nil, "headers in which a proxy says the user's groups, usually X-Remote-Group")
-	f.StringSliceVar(&o.proxyExtras, "requestheader-extra-headers-prefix", nil, "prefixes of headers in which a proxy says more of the user, usually X-Remote-Extra-")
+	f.StringVar(&o.proxyCA, "requestheader-client-ca-file", "", "file with the CAs of the client certificates of authenticating proxies; reloaded when it changes")
+	f.StringSliceVar(&o.proxy.Names, "requestheader-allowed-names", nil, "allowed common names of the proxies' certificates (default: any)")
+	f.StringSliceVar(&o.proxy.UserHeaders, "requestheader-username-headers", nil, "headers with the user name, usually X-Remote-User")
+	f.StringSliceVar(&o.proxy.UIDHeaders, "requestheader-uid-headers", nil, "headers with the user's UID, usually X-Remote-Uid")
+	f.StringSliceVar(&o.proxy.GroupHeaders, "requestheader-group-headers", nil, "headers with the user's groups, usually X-Remote-Group")
+	f.StringSliceVar(&o.proxy.ExtraPrefixes, "requestheader-extra-headers-prefix", nil, "prefixes of headers with extra information about the user, usually X-Remote-Extra-")
 }
 
-// parse checks the flags and reads the files they name; problems are all told
-// at once.
+// parse validates the flags and reads the files that they name. Its error names
+// every problem. log receives errors of later reloads.
 func (o *authnFlags) parse(log *slog.Logger) error {
 	var errs []error
 	note := func(flag string, err error) {
@@ -194,18 +185,18 @@ func (o *authnFlags) parse(log *slog.Logger) error {
 	}
 	var err error
 	errs = append(errs, o.readTrust(log))
-	o.keys, err = authn.KeyFiles(o.signingKey, o.publicKeys)
+	o.tokens.Keys, err = authn.KeyFiles(o.signingKey, o.publicKeys)
 	note("service account keys", err)
 	errs = append(errs, o.checkIssuers()...)
-	if o.proxyCA != "" && len(o.proxyUsers) == 0 {
+	if o.proxyCA != "" && len(o.proxy.UserHeaders) == 0 {
 		errs = append(errs, errors.New("--requestheader-client-ca-file needs --requestheader-username-headers"))
 	}
 	switch {
 	case o.clientCRL != "" && o.clientCA == "":
 		errs = append(errs, errors.New("--client-crl-file needs --client-ca-file"))
 	case o.clientCRL != "":
-		o.revoked, err = authn.RevocationFile(o.clientCRL, o.clientCA, func(err error) {
-			log.Error("revocation lists cannot be read; those read before stay in force", "err", err)
+		o.out.Revocations, err = authn.RevocationFile(o.clientCRL, o.clientCA, func(err error) {
+			log.Error("reload revocation lists failed; the previous ones stay in use", "err", err)
 		})
 		note("--client-crl-file", err)
 	}
@@ -214,36 +205,37 @@ func (o *authnFlags) parse(log *slog.Logger) error {
 		o.oidcTokens, err = authn.NewOIDC(o.oidc)
 		errs = append(errs, err)
 	}
-	if o.webhook != "" {
+	if o.webhookFile != "" {
 		o.webhookTokens, err = o.openWebhook()
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// readTrust reads the authorities of clients and of proxies.
+// readTrust reads the CA files of clients and of front proxies, and watches
+// them for changes.
 func (o *authnFlags) readTrust(log *slog.Logger) (err error) {
-	if o.trust, err = trustFiles(o.clientCA, o.proxyCA, o.proxyNames, log); err != nil {
+	if o.trust, err = trustFiles(o.clientCA, o.proxyCA, o.proxy.Names, log); err != nil {
 		return err
 	}
 	if o.clientCA != "" {
-		o.clientRoots = func() *x509.CertPool { return o.trust().clients }
+		o.clients.Roots = func() *x509.CertPool { return o.trust().clients }
 	}
 	if o.proxyCA != "" {
-		o.proxyRoots = func() *x509.CertPool { return o.trust().proxies }
+		o.proxy.Certificates.Roots = func() *x509.CertPool { return o.trust().proxies }
 	}
 	return nil
 }
 
 func (o *authnFlags) checkIssuers() []error {
 	var errs []error
-	for i, issuer := range o.issuers {
-		if issuer == "" || slices.Contains(o.issuers[:i], issuer) {
+	for i, issuer := range o.tokens.Issuers {
+		if issuer == "" || slices.Contains(o.tokens.Issuers[:i], issuer) {
 			errs = append(errs, fmt.Errorf("--service-account-issuer=%q is empty or given twice", issuer))
 		}
 	}
-	if u, err := url.Parse(o.keysURI); o.keysURI != "" && (err != nil || u.Scheme != "https") {
-		errs = append(errs, fmt.Errorf("--service-account-jwks-uri=%s must begin with https://", o.keysURI))
+	if u, err := url.Parse(o.out.KeysURI); o.out.KeysURI != "" && (err != nil || u.Scheme != "https") {
+		errs = append(errs, fmt.Errorf("--service-account-jwks-uri=%s must begin with https://", o.out.KeysURI))
 	}
 	if o.maxToken != 0 && (o.maxToken < time.Hour || o.maxToken > 1<<32*time.Second) {
 		errs = append(errs, fmt.Errorf("--service-account-max-token-expiration=%v must be between an hour and 2^32 seconds", o.maxToken))
@@ -251,63 +243,55 @@ func (o *authnFlags) checkIssuers() []error {
 	return errs
 }
 
-func (o *authnFlags) openWebhook() (*authn.Webhook, error) {
-	service, err := webhook.Load(o.webhook)
-	if err != nil {
+func (o *authnFlags) openWebhook() (_ *authn.Webhook, err error) {
+	if o.webhook.Service, err = webhook.Load(o.webhookFile); err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
-	return authn.NewWebhook(authn.WebhookConfig{Service: service, Version: o.webhookVersion, CacheTTL: o.webhookTTL, Audiences: o.names()})
+	o.webhook.Audiences = o.names()
+	return authn.NewWebhook(o.webhook)
 }
 
-// names are those by which a token may call this server.
+// names returns the audiences of this server: --api-audiences, or else the
+// issuers.
 func (o *authnFlags) names() []string {
-	if len(o.audiences) > 0 {
-		return o.audiences
+	if len(o.tokens.Audiences) > 0 {
+		return o.tokens.Audiences
 	}
-	return o.issuers
+	return o.tokens.Issuers
 }
 
-// build makes what parse has read into the server's authentication. Those who
-// can tell at a glance whether a token is theirs come first.
+// build returns the authentication that parse has read. Authenticators that
+// recognize their tokens without a remote call come first.
 func (o *authnFlags) build() Authentication {
-	var revoked func() *revocation.List
-	if o.revoked != nil {
-		revoked = o.revoked.List
+	a := o.out
+	a.Audiences, a.Issuer, a.Published, a.Connections = o.names(), authn.NewTokens(o.tokens), o.published, &revocation.Connections{}
+	if o.proxy.Certificates.Roots != nil {
+		a.Requests = append(a.Requests, authn.FrontProxy(o.proxy))
 	}
-	issuer := authn.NewTokens(authn.TokenConfig{Issuers: o.issuers, Audiences: o.names(), Keys: o.keys})
-	a := Authentication{
-		Audiences: o.names(), Anonymous: o.anonymous, Issuer: issuer, KeysURI: o.keysURI, Connections: &revocation.Connections{},
-		Published: o.published, Revocations: o.revoked,
+	if a.Revocations != nil {
+		o.clients.Revoked = a.Revocations.List
+		a.Run = append(a.Run, func(ctx context.Context) { a.Connections.Run(ctx, a.Revocations.List) })
 	}
-	if o.proxyRoots != nil {
-		a.Requests = append(a.Requests, authn.FrontProxy(authn.FrontProxyConfig{
-			Certificates: authn.CertificateConfig{Roots: o.proxyRoots}, Names: o.proxyNames,
-			UserHeaders: o.proxyUsers, UIDHeaders: o.proxyUIDs, GroupHeaders: o.proxyGroups, ExtraPrefixes: o.proxyExtras,
-		}))
+	if o.clients.Roots != nil {
+		a.Requests = append(a.Requests, authn.Certificates(o.clients))
 	}
-	if o.clientRoots != nil {
-		a.Requests = append(a.Requests, authn.Certificates(authn.CertificateConfig{Roots: o.clientRoots, Revoked: revoked}))
-	}
-	tokens := []authn.TokenAuthenticator{issuer}
+	tokens := []authn.TokenAuthenticator{a.Issuer}
 	if o.bootstrapTokens {
-		tokens = append(tokens, authn.ForServer(o.names(), authn.BootstrapTokens(nil)))
+		tokens = append(tokens, authn.ForServer(a.Audiences, authn.BootstrapTokens(nil)))
 	}
 	if o.oidcTokens != nil {
-		tokens = append(tokens, authn.ForServer(o.names(), o.oidcTokens))
+		tokens = append(tokens, authn.ForServer(a.Audiences, o.oidcTokens))
 		a.Run = append(a.Run, o.oidcTokens.Run)
 	}
 	if o.webhookTokens != nil {
 		tokens = append(tokens, o.webhookTokens)
 	}
 	a.Tokens = authn.FirstToken(tokens...)
-	if revoked != nil {
-		a.Run = append(a.Run, func(ctx context.Context) { a.Connections.Run(ctx, revoked) })
-	}
 	return a
 }
 
-// published are the authorities of clients and of proxies, and how proxies say
-// whom they speak for.
+// published returns the data of the published ConfigMap: the CAs of clients and
+// front proxies, and the headers that front proxies use.
 func (o *authnFlags) published() map[string]string {
 	out := map[string]string{}
 	if o.clientCA != "" {
@@ -318,8 +302,8 @@ func (o *authnFlags) published() map[string]string {
 	}
 	out["requestheader-client-ca-file"] = string(o.trust().proxiesPEM)
 	for key, names := range map[string][]string{
-		"requestheader-allowed-names": o.proxyNames, "requestheader-username-headers": o.proxyUsers, "requestheader-uid-headers": o.proxyUIDs,
-		"requestheader-group-headers": o.proxyGroups, "requestheader-extra-headers-prefix": o.proxyExtras,
+		"requestheader-allowed-names": o.proxy.Names, "requestheader-username-headers": o.proxy.UserHeaders, "requestheader-uid-headers": o.proxy.UIDHeaders,
+		"requestheader-group-headers": o.proxy.GroupHeaders, "requestheader-extra-headers-prefix": o.proxy.ExtraPrefixes,
 	} {
 		list, err := json.Marshal(append([]string{}, names...))
 		if err != nil {
@@ -330,12 +314,12 @@ func (o *authnFlags) published() map[string]string {
 	return out
 }
 
-// ask makes a serving configuration ask clients for their certificates. These
-// are looked at with each request (package authn), not when the connection is
-// made: a proxy's have other authorities than a client's, and a certificate may
-// be revoked later.
-func (o *authnFlags) ask(cfg *tls.Config) {
-	if o.clientRoots == nil && o.proxyRoots == nil {
+// requestClientCertificates makes a serving configuration request client certificates. The
+// authenticators verify them with each request, not in the TLS handshake: front
+// proxies have another CA than clients, and a certificate may be revoked after
+// the handshake.
+func (o *authnFlags) requestClientCertificates(cfg *tls.Config) {
+	if o.clients.Roots == nil && o.proxy.Certificates.Roots == nil {
 		return
 	}
 	cfg.ClientAuth = tls.RequestClientCert

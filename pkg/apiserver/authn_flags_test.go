@@ -13,10 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
+	"podium/pkg/apiserver/authn"
 	"podium/pkg/cluster/pki"
 )
 
-// parsed are the flags of these arguments.
+// parsed returns the authentication flags of command-line arguments.
 func parsed(t *testing.T, args ...string) *authnFlags {
 	t.Helper()
 	o := &authnFlags{}
@@ -31,7 +32,7 @@ func parsed(t *testing.T, args ...string) *authnFlags {
 	return o
 }
 
-// authority makes an authority and returns its certificate's file and text.
+// authority creates a CA and returns the file and the text of its certificate.
 func authority(t *testing.T, name string) (file, text string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,8 +91,8 @@ func TestMaxTokenExpiration(t *testing.T) {
 	}
 }
 
-// A client's certificate must not make it a proxy: an authority may sign for
-// both only where proxies have names.
+// A client certificate must not be accepted as a front proxy's: one CA may sign
+// both only if --requestheader-allowed-names is set.
 func TestClientsAreNoProxies(t *testing.T) {
 	_, clients := authority(t, "clients")
 	_, proxies := authority(t, "proxies")
@@ -116,7 +117,7 @@ func TestClientsAreNoProxies(t *testing.T) {
 	} {
 		write(clientCA, tc.clients)
 		write(proxyCA, tc.proxies)
-		o := &authnFlags{clientCA: clientCA, proxyCA: proxyCA, proxyUsers: []string{"X-Remote-User"}, proxyNames: tc.names}
+		o := &authnFlags{clientCA: clientCA, proxyCA: proxyCA, proxy: authn.FrontProxyConfig{UserHeaders: []string{"X-Remote-User"}, Names: tc.names}}
 		err := o.parse(slog.New(slog.DiscardHandler))
 		if (err == nil) != tc.ok || err != nil && !strings.Contains(err.Error(), "overlapping certificates") {
 			t.Errorf("%s: %v", name, err)
@@ -124,8 +125,8 @@ func TestClientsAreNoProxies(t *testing.T) {
 	}
 }
 
-// Bundles that begin to overlap while the server runs do not come into force:
-// those before do, and the log tells.
+// CA bundles that begin to overlap while the server runs are rejected: the
+// previous ones stay in force, and the error is logged.
 func TestClientsDoNotBecomeProxies(t *testing.T) {
 	_, clients := authority(t, "clients")
 	_, proxies := authority(t, "proxies")
@@ -161,7 +162,7 @@ func TestClientsDoNotBecomeProxies(t *testing.T) {
 	}
 }
 
-// Names by which a token may call the server: its own, else the issuers'.
+// The audiences of the server are --api-audiences, or else the issuers.
 func TestNamesOfTheServer(t *testing.T) {
 	for want, args := range map[string][]string{
 		"https://kubernetes.default.svc.cluster.local": nil,

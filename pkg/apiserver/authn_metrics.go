@@ -9,34 +9,28 @@ import (
 
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/prom"
 )
 
-// authnMetrics are the series of who asks, named and labelled as upstream's.
+// authnMetrics are the authentication series, named and labelled as upstream's.
 type authnMetrics struct {
 	users    *prometheus.CounterVec
 	attempts map[string]prometheus.Counter // by result
 	times    map[string]prometheus.Observer
 }
 
-// The results of an attempt to know a user.
+// The results of an authentication attempt.
 const (
 	authnSuccess = "success"
-	authnFailure = "failure" // nothing was shown
-	authnError   = "error"   // something bad was shown
+	authnFailure = "failure" // no credentials
+	authnError   = "error"   // invalid credentials
 )
 
 func newAuthnMetrics(r *prometheus.Registry) *authnMetrics {
-	users := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "authenticated_user_requests", Help: "Authenticated requests, by user name.",
-	}, []string{"username"})
-	attempts := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "authentication_attempts", Help: "Requests whose user was asked for, by result.",
-	}, []string{"result"})
-	times := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "authentication_duration_seconds", Help: "How long it took to know the user, by result.",
-		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
-	}, []string{"result"})
-	r.MustRegister(users, attempts, times)
+	f := prom.For(r)
+	users := f.CounterVec("authenticated_user_requests", "Authenticated requests, by user name.", "username")
+	attempts := f.CounterVec("authentication_attempts", "Authentication attempts, by result.", "result")
+	times := f.HistogramVec("authentication_duration_seconds", "Duration of the authentication, by result.", prometheus.ExponentialBuckets(0.001, 2, 15), "result")
 	m := &authnMetrics{users: users, attempts: map[string]prometheus.Counter{}, times: map[string]prometheus.Observer{}}
 	for _, result := range []string{authnSuccess, authnFailure, authnError} {
 		m.attempts[result], m.times[result] = attempts.WithLabelValues(result), times.WithLabelValues(result)
@@ -44,7 +38,8 @@ func newAuthnMetrics(r *prometheus.Registry) *authnMetrics {
 	return m
 }
 
-// counted is an authenticator whose answers are counted.
+// counted returns an authenticator that calls a and records the result and the
+// duration.
 func (m *authnMetrics) counted(a authn.Authenticator, now func() time.Time) authn.Authenticator {
 	return authn.Func(func(r *http.Request) (*request.User, error) {
 		began := now()
@@ -63,7 +58,8 @@ func (m *authnMetrics) counted(a authn.Authenticator, now func() time.Time) auth
 	})
 }
 
-// nameGroup keeps the number of series small, and names out of them.
+// nameGroup returns the label for a user name. It bounds the number of series
+// and keeps personal names out of them.
 func nameGroup(user string) string {
 	switch user {
 	case "admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default":

@@ -17,7 +17,8 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// witness allows everything and notes what it was asked.
+// witness is an authorizer that allows everything and records the attributes of
+// each decision.
 type witness struct {
 	mu    sync.Mutex
 	asked []request.Info
@@ -40,10 +41,10 @@ func (v *witness) take() []request.Info {
 	return out
 }
 
-// place is an object, as far as authorization tells objects apart.
+// place identifies an object as far as authorization distinguishes objects.
 type place struct{ resource, namespace, name string }
 
-// witnessed are the resources of the test, with their paths' groups.
+// witnessed are the resources under test, with the API prefix of each.
 var witnessed = map[string]string{
 	"namespaces": "/api/v1", "nodes": "/api/v1", "secrets": "/api/v1", "leases": "/apis/coordination.k8s.io/v1",
 }
@@ -58,7 +59,7 @@ func startWitnessed(t *testing.T) (*world, *witness) {
 	return w, v
 }
 
-// fill creates the objects of the test that are missing.
+// fill creates the test's objects that are missing.
 func (w *world) fill() {
 	w.do("POST", "/api/v1/nodes", jsonType, `{"metadata":{"name":"a"}}`)
 	w.do("POST", "/api/v1/nodes", jsonType, `{"metadata":{"name":"b"}}`)
@@ -70,13 +71,13 @@ func (w *world) fill() {
 	}
 }
 
-// versions are the present objects and their resourceVersions.
+// versions returns the existing objects and their resource versions.
 func (w *world) versions() map[place]string {
 	out := map[place]string{}
 	for resource, api := range witnessed {
 		for p, version := range places(resource, w.do("GET", api+"/"+resource, "", "").Body.Bytes()) {
 			if p.namespace != "" && p.namespace != "mine" && p.namespace != "theirs" {
-				continue // the server's own, which change by themselves
+				continue // objects of the server, which change by themselves
 			}
 			out[p] = version
 		}
@@ -84,7 +85,7 @@ func (w *world) versions() map[place]string {
 	return out
 }
 
-// places are the objects of an answer: of an object, a list, or watch events.
+// places returns the objects in a response: an object, a list, or watch events.
 func places(resource string, body []byte) map[place]string {
 	type object struct {
 		Kind     string
@@ -115,7 +116,7 @@ func places(resource string, body []byte) map[place]string {
 	}
 }
 
-// covers says whether permission for info includes an object.
+// covers reports whether permission for info includes an object.
 func covers(info request.Info, p place) bool {
 	if !info.IsResource || info.Resource != p.resource {
 		return false
@@ -130,7 +131,7 @@ func coveredBy(asked []request.Info, p place, verbs ...string) bool {
 	return slices.ContainsFunc(asked, func(info request.Info) bool { return slices.Contains(verbs, info.Verb) && covers(info, p) })
 }
 
-// shapes are the paths of a resource, valid and not.
+// shapes returns valid and invalid paths of a resource.
 func shapes(resource, api string) []string {
 	return []string{
 		api + "/" + resource, api + "/" + resource + "/", api + "/" + resource + "/a", api + "/" + resource + "//a",
@@ -154,10 +155,9 @@ var selectors = []string{
 
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "LIST", "WATCH", "DELETECOLLECTION", "list", "get", "PROPFIND", "TRACE", "CONNECT"}
 
-// What is served is what was authorized: over all methods, path shapes and
-// selectors, every object in the answer is one that the authorizer was asked
-// about under a verb that reads it, and every object that has changed is one
-// that it was asked about under a verb that writes it.
+// The server serves what it has authorized: over all methods, path shapes and
+// selectors, every object in a response was authorized under a verb that reads
+// it, and every changed object under a verb that writes it.
 func TestServedIsAuthorized(t *testing.T) {
 	w, v := startWitnessed(t)
 	before := w.versions()
@@ -191,7 +191,8 @@ func TestServedIsAuthorized(t *testing.T) {
 	}
 }
 
-// once sends one request of the witnessed user; a watch ends soon.
+// once sends one request as the test's user; a watch ends after its initial
+// events.
 func (w *world) once(method, target, resource string) *httptest.ResponseRecorder {
 	body, media := "", ""
 	switch method {
@@ -218,7 +219,8 @@ func (w *world) once(method, target, resource string) *httptest.ResponseRecorder
 	return rec
 }
 
-// untilBookmark ends a watch when its initial events have come.
+// untilBookmark ends a watch after the bookmark that follows its initial
+// events.
 type untilBookmark struct {
 	*httptest.ResponseRecorder
 	end context.CancelFunc
@@ -231,8 +233,8 @@ func (u *untilBookmark) Write(p []byte) (int, error) {
 	return u.ResponseRecorder.Write(p)
 }
 
-// checkChanges compares the objects with what they were, restores what is
-// missing, and returns what they are now.
+// checkChanges checks that each changed object was authorized for a write,
+// recreates missing objects, and returns the current state.
 func (w *world) checkChanges(what string, before map[place]string, asked []request.Info) map[place]string {
 	now := w.versions()
 	if maps.Equal(before, now) {

@@ -14,8 +14,8 @@ import (
 	"podium/pkg/apiserver"
 )
 
-// Whatever comes in, the answer is a Status that says what is wrong; never a
-// 500, never a panic.
+// The answer to any bad input is a Status that explains the error; never a 500,
+// never a panic.
 func TestBadInput(t *testing.T) {
 	w := start(t)
 	must[any](w, 201, "POST", cms, jsonType, configMap("present"))
@@ -122,6 +122,11 @@ func TestBadInput(t *testing.T) {
 		{name: "apply with strange metadata", method: "PATCH", path: cms + "/present?fieldManager=m", contentType: applyType, body: `{"kind":"ConfigMap","apiVersion":"v1","metadata":[1]}`, code: 400, reason: metav1.StatusReasonBadRequest},
 		{name: "apply of another version", method: "PATCH", path: cms + "/present?fieldManager=m", contentType: applyType, body: `{"kind":"ConfigMap","apiVersion":"v2"}`, code: 400, reason: metav1.StatusReasonBadRequest, message: "Incorrect version specified in apply patch. Specified patch version: v2, expected: v1"},
 		{name: "apply of an unknown field", method: "PATCH", path: cms + "/present?fieldManager=m", contentType: applyType, body: `{"kind":"ConfigMap","apiVersion":"v1","foo":1}`, code: 400, reason: metav1.StatusReasonBadRequest, message: ".foo: field not declared in schema"},
+		{name: "a limit of nothing", method: "POST", path: "/api/v1/namespaces/default/limitranges", contentType: jsonType, body: `{"metadata":{"name":"x"},"spec":{"limits":[{"type":"Thing","max":{"cpu":"1"},"min":{"cpu":"2"}}]}}`,
+			code: 422, reason: metav1.StatusReasonInvalid, causes: []string{"spec.limits.type", "spec.limits.min[cpu]"}},
+		{name: "a limit that is no quantity", method: "POST", path: "/api/v1/namespaces/default/limitranges", contentType: jsonType, body: `{"metadata":{"name":"x"},"spec":{"limits":[{"type":"Pod","max":{"cpu":"much"}}]}}`, code: 400, reason: metav1.StatusReasonBadRequest},
+		{name: "a quota of nothing", method: "POST", path: quotaPath, contentType: jsonType, body: `{"metadata":{"name":"x"},"spec":{"hard":{"things":"1","pods":"-1"},"scopes":["Never"]}}`,
+			code: 422, reason: metav1.StatusReasonInvalid, causes: []string{"spec.hard[things]", "spec.hard[pods]", "spec.scopes"}},
 		{name: "delete of nothing", method: "DELETE", path: cms + "/absent", code: 404, reason: metav1.StatusReasonNotFound},
 		{name: "delete with bad options", method: "DELETE", path: cms + "/present", contentType: jsonType, body: `{"propagationPolicy":"Sideways"}`, code: 422, reason: metav1.StatusReasonInvalid, causes: []string{"propagationPolicy"}},
 		{name: "delete with malformed options", method: "DELETE", path: cms + "/present", contentType: jsonType, body: `{"gracePeriodSeconds":"x"}`, code: 400, reason: metav1.StatusReasonBadRequest},
@@ -186,7 +191,7 @@ func TestBadInput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A server that starts now does not know the past.
+		// A newly started server has no history in its watch cache.
 		late := start(t, func(cfg *apiserver.Config) { cfg.Store = w.store })
 		for _, query := range []string{"?watch=1&resourceVersion=1&timeoutSeconds=5", "?resourceVersionMatch=Exact&resourceVersion=1"} {
 			rec := late.do("GET", cms+query, "", "")

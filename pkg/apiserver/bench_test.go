@@ -23,7 +23,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// discard is a client that throws everything away.
+// discard is a ResponseWriter that discards everything.
 type discard struct {
 	header http.Header
 	code   int
@@ -114,10 +114,10 @@ func benchConfigMap(b *testing.B) string {
 	return string(data)
 }
 
-// BenchmarkAccess is what it costs a client, over TLS, that the server asks the
-// roles whether a request is allowed, and records it, beside a server that does
-// neither. The user has a role in the namespace, among many others that have. The requests take turns between the servers and medians are
-// compared, so that the machine's moods hit both alike.
+// BenchmarkAccess measures what RBAC authorization and audit cost a client over
+// TLS, against a server without them. The user is bound to a role in the
+// namespace, as are many others. Requests alternate between the servers and
+// medians are compared, so that load on the machine affects both alike.
 func BenchmarkAccess(b *testing.B) {
 	body := benchConfigMap(b)
 	off, on := overTLS(start(b, allowAll)), overTLS(start(b, auditToFile(b)))
@@ -125,7 +125,7 @@ func BenchmarkAccess(b *testing.B) {
 	for _, c := range []*remote{off, on} {
 		must[corev1.ConfigMap](c.world, 201, "POST", cms, jsonType, configMap("x"))
 		for c.do("GET", cms+"/x", "", "", "X-User", "user-100").Code != http.StatusOK {
-			time.Sleep(time.Millisecond) // until the roles are known
+			time.Sleep(time.Millisecond) // until the roles are synced
 		}
 	}
 	for _, row := range []struct {
@@ -157,7 +157,7 @@ func BenchmarkAccess(b *testing.B) {
 	}
 }
 
-// bindUsers gives users a role, each by a binding of its own.
+// bindUsers binds n users to a role, with one binding for each.
 func bindUsers(w *world, n int) {
 	const roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
 	must[any](w, 201, "POST", roles, jsonType, `{"metadata":{"name":"editor"},"rules":[
@@ -204,12 +204,12 @@ func (c *remote) send(method, path, contentType, body string) {
 	}
 }
 
-// allowAll is a server without authorization.
+// allowAll configures a server without authorization.
 func allowAll(c *apiserver.Config) {
 	c.Authorizer = authz.Func(func(context.Context, *request.User, *request.Info) (authz.Decision, string) { return authz.Allow, "" })
 }
 
-// auditToFile records every request as a new cluster does.
+// auditToFile configures the audit policy and log of a new cluster.
 func auditToFile(b *testing.B) func(*apiserver.Config) {
 	file, err := os.OpenFile(filepath.Join(b.TempDir(), "audit.log"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -2,108 +2,128 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"podium/pkg/apiserver/registry"
+	"podium/pkg/backoff"
 	"podium/pkg/scheme"
 )
 
-// What every cluster has from the start.
+// The Service through which pods reach the API servers.
 const (
 	kubernetesService = "kubernetes"
 	httpsPort         = 443
 )
 
+// systemNamespaces returns the namespaces of every cluster.
 func systemNamespaces() []string {
 	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 }
 
-// Errors of the first attempts are common (the store is starting); the present
-// state is looked at now and then, since others may delete what must be there.
+// The first attempts often fail while the store starts. After the first success
+// the objects are checked periodically, since users may delete them.
 const (
-	bootstrapRetry    = 5 * time.Millisecond // and then twice as long each time
+	bootstrapRetry    = 5 * time.Millisecond // doubled after each failure
 	bootstrapMaxRetry = time.Second
 	bootstrapEvery    = 10 * time.Second
 )
 
-// keepBootstrapped makes what every cluster has, and makes it again when it is
-// gone, until ctx ends.
+// keepBootstrapped creates the objects that every cluster has (system
+// namespaces, priority classes, default roles, those of flow control, the kubernetes Service and its endpoints) and
+// recreates them when they are deleted. It blocks until ctx ends.
 func (s *Server) keepBootstrapped(ctx context.Context) {
-	retry, told := bootstrapRetry, ""
+	retry, logged := backoff.Backoff{Initial: bootstrapRetry, Max: bootstrapMaxRetry}, ""
 	for {
 		err := s.ensureAll(ctx)
 		wait := bootstrapEvery
 		if err == nil {
-			retry, told = bootstrapRetry, ""
+			retry.Reset()
+			logged = ""
 		} else {
-			wait, retry = retry, min(2*retry, bootstrapMaxRetry)
-			// What lasts is told, once.
-			if ctx.Err() == nil && wait == bootstrapMaxRetry && err.Error() != told {
-				told = err.Error()
-				s.cfg.Log.Warn("make what every cluster has", "err", err)
+			wait = retry.Next()
+			// Log a lasting error, and log it once.
+			if ctx.Err() == nil && retry.AtMax() && err.Error() != logged {
+				logged = err.Error()
+				s.cfg.Log.Warn("bootstrap failed, retrying", "err", err)
 			}
 		}
 		if old := s.bootstrap.Load(); err == nil || old == nil || *old != nil {
-			s.bootstrap.Store(&err) // once done it stays done: later trouble is not unreadiness
+			s.bootstrap.Store(&err) // never unset: a later error does not make the server unready
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, wait) != nil {
 			return
-		case <-time.After(wait):
 		}
 	}
 }
 
+// bootstrapped returns nil once the objects of keepBootstrapped existed.
+func (s *Server) bootstrapped() error {
+	if err := s.bootstrap.Load(); err != nil {
+		return *err
+	}
+	return errors.New("not finished")
+}
+
+// repairEvery is the interval between calls of Config.Repair.
 const repairEvery = 3 * time.Minute
 
-// keepRepaired calls Repair, first when the server is up, until ctx ends.
+// keepRepaired calls Config.Repair periodically once the server has
+// bootstrapped. It blocks until ctx ends.
 func (s *Server) keepRepaired(ctx context.Context) {
 	if s.cfg.Repair == nil {
 		return
 	}
 	wait := bootstrapMaxRetry
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-		if err := s.bootstrap.Load(); err == nil || *err != nil {
+	for backoff.Sleep(ctx, wait) == nil {
+		if s.bootstrapped() != nil {
 			continue
 		}
 		if err := s.cfg.Repair(ctx, s.api); err != nil && ctx.Err() == nil {
-			s.cfg.Log.Warn("repair what a crash may have left behind", "err", err)
+			s.cfg.Log.Warn("repair of Services failed", "err", err)
 		}
 		wait = repairEvery
 	}
 }
 
+// ensureAll creates or repairs the objects of keepBootstrapped once. It returns
+// the first error.
 func (s *Server) ensureAll(ctx context.Context) error {
 	if err := s.feed.Ready(); err != nil {
 		return err
 	}
 	for _, name := range systemNamespaces() {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := s.ensure(ctx, "namespaces", ns); err != nil {
+		if err := s.ensure(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), ns); err != nil {
 			return err
 		}
 	}
-	if err := s.ensureRoles(ctx); err != nil {
-		return err
+	for _, class := range registry.SystemPriorityClasses() {
+		if err := s.ensure(ctx, schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"), class); err != nil {
+			return err
+		}
 	}
-	if err := s.ensurePublished(ctx); err != nil {
-		return err
+	for _, step := range []func(context.Context) error{s.ensureRoles, s.ensureFairness, s.ensurePublished, s.ensureServiceCIDR} {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
 	if !s.cfg.Advertise.IsValid() {
 		return nil
 	}
 	if s.cfg.ServiceCIDR.IsValid() {
-		if err := s.ensure(ctx, "services", s.service()); err != nil {
+		if err := s.ensure(ctx, corev1.SchemeGroupVersion.WithResource("services"), s.service()); err != nil {
 			return err
 		}
 	}
@@ -114,13 +134,46 @@ func (s *Server) ensureAll(ctx context.Context) error {
 		return err
 	}
 	if len(addresses) == 0 {
-		return nil // this one is about to end, and there is no other
+		return nil // this server is shutting down and there is no other
 	}
-	return s.tellServers(ctx, addresses)
+	return s.writeServers(ctx, addresses)
 }
 
-// tellServers lets everybody know where the servers are.
-func (s *Server) tellServers(ctx context.Context, addresses []netip.AddrPort) error {
+// ensureServiceCIDR creates the ServiceCIDR kubernetes and sets its condition Ready,
+// which kube-controller-manager maintains from then on.
+func (s *Server) ensureServiceCIDR(ctx context.Context) error {
+	if !s.cfg.ServiceCIDR.IsValid() {
+		return nil
+	}
+	want := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: kubernetesService},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{s.cfg.ServiceCIDR.Masked().String()}},
+	}
+	ready := metav1.Condition{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Message: "Kubernetes default Service CIDR is ready"}
+	change := func(obj scheme.Object) bool {
+		have := obj.(*networkingv1.ServiceCIDR)
+		if !slices.Equal(have.Spec.CIDRs, want.Spec.CIDRs) {
+			s.otherRange.Do(func() {
+				s.cfg.Log.Warn("the default ServiceCIDR does not match the flag", "cidrs", have.Spec.CIDRs, "flag", want.Spec.CIDRs)
+			})
+			return false
+		}
+		return have.DeletionTimestamp == nil && meta.FindStatusCondition(have.Status.Conditions, ready.Type) == nil && meta.SetStatusCondition(&have.Status.Conditions, ready)
+	}
+	gvr := networkingv1.SchemeGroupVersion.WithResource("servicecidrs")
+	if have := s.api.Recent(ctx, gvr, "", want.Name); have != nil && !change(have.DeepCopyObject().(scheme.Object)) {
+		return nil
+	}
+	if err := s.ensure(ctx, gvr, want); err != nil {
+		return err
+	}
+	return s.shape(ctx, gvr, want, change)
+}
+
+// writeServers publishes the addresses of the API servers in discovery and in
+// the Endpoints and EndpointSlice of the kubernetes Service. The caller holds
+// s.telling.
+func (s *Server) writeServers(ctx context.Context, addresses []netip.AddrPort) error {
 	texts := make([]string, len(addresses))
 	for i, a := range addresses {
 		texts[i] = a.String()
@@ -132,9 +185,9 @@ func (s *Server) tellServers(ctx context.Context, addresses []netip.AddrPort) er
 	return s.ensureSlice(ctx, addresses)
 }
 
-// ensure creates a core object unless it is there.
-func (s *Server) ensure(ctx context.Context, resource string, obj scheme.Object) error {
-	gvr := corev1.SchemeGroupVersion.WithResource(resource)
+// ensure creates an object if it does not exist. It does not change one that
+// does.
+func (s *Server) ensure(ctx context.Context, gvr schema.GroupVersionResource, obj scheme.Object) error {
 	_, err := s.api.Get(ctx, gvr, obj.GetNamespace(), obj.GetName())
 	if !apierrors.IsNotFound(err) {
 		return err
@@ -145,6 +198,7 @@ func (s *Server) ensure(ctx context.Context, resource string, obj scheme.Object)
 	return err
 }
 
+// service returns the Service default/kubernetes.
 func (s *Server) service() *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{

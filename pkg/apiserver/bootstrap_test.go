@@ -16,7 +16,7 @@ import (
 	"podium/pkg/storage/memory"
 )
 
-func TestWhyBootstrapDoesNotEndIsToldOnce(t *testing.T) {
+func TestBootstrapErrorIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, store := scheme.New(), memory.New()
 		cidr := netip.MustParsePrefix("10.96.0.0/16")

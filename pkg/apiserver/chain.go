@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,14 +20,16 @@ import (
 	"podium/pkg/daemon"
 )
 
-// Handler is the whole server: the chain and behind it every page.
+// Handler returns the handler that serves all requests. It needs Run, which
+// keeps the watch cache current.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
-// serve takes a request through the chain: note it, know its user, allow it,
-// find it a place, answer it.
+// serve runs a request through the chain: audit, authentication, impersonation,
+// authorization, flow control, then the endpoint.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	began := s.cfg.Now()
 	req := request.New(request.Parse(r), w.Header())
+	req.Upgrade = s.remotes.Streams(r, &req.Info)
 	rec := &recorder{ResponseWriter: w, began: began, req: req, stall: s.stall()}
 	req.AuditID = auditID(r)
 	h := w.Header()
@@ -49,7 +52,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// auditID is the request's number in logs: the client's own, or a new one.
+// auditID returns the request's audit ID: the one that the client sent, if it
+// is at most 64 bytes, or a new one.
 func auditID(r *http.Request) string {
 	if id := r.Header.Get("Audit-Id"); id != "" && len(id) <= 64 {
 		return id
@@ -57,7 +61,8 @@ func auditID(r *http.Request) string {
 	return uuid.NewString()
 }
 
-// timeout is how long the request may take.
+// timeout returns the time limit of the request: the query parameter timeout,
+// at most RequestTimeout.
 func (s *Server) timeout(r *http.Request) time.Duration {
 	if r.URL.RawQuery != "" {
 		if d, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && d > 0 {
@@ -67,7 +72,9 @@ func (s *Server) timeout(r *http.Request) time.Duration {
 	return s.cfg.RequestTimeout
 }
 
-// finish ends every request, also one whose handler panicked.
+// finish completes the audit record and the metrics of a request. It must be
+// deferred: it recovers a panic of the handler and answers it with 500, or
+// aborts the response if it has begun.
 func (s *Server) finish(rec *recorder, r *http.Request, req *request.Request, began time.Time) {
 	if p := recover(); p != nil {
 		rec.trail.Panicked()
@@ -76,7 +83,7 @@ func (s *Server) finish(rec *recorder, r *http.Request, req *request.Request, be
 		}
 		s.cfg.Log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 		if rec.code != 0 {
-			panic(http.ErrAbortHandler) // the answer has begun: only cutting it off shows that it is wrong
+			panic(http.ErrAbortHandler) // the response has begun: only aborting it shows that it is wrong
 		}
 		wire.WriteError(rec, r, apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
 	} else {
@@ -85,7 +92,8 @@ func (s *Server) finish(rec *recorder, r *http.Request, req *request.Request, be
 	s.metrics.observe(req, r, rec.code, rec.size, s.cfg.Now().Sub(began))
 }
 
-// admit lets the request through to its page, or returns why not.
+// admit authenticates and authorizes the request, then serves it. The error it
+// returns has not been written yet.
 func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) error {
 	again := s.recheck(r, req)
 	user, err := s.cfg.Authenticator.Authenticate(r)
@@ -117,9 +125,12 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 	return s.work(rec, r, req)
 }
 
-// work answers a request that is allowed once there is a place for it.
+// work serves an authorized request once flow control admits it. It reads the
+// body before it takes a seat; see fetchBody.
 func (s *Server) work(rec *recorder, r *http.Request, req *request.Request) error {
-	place, err := s.flow.Begin(req)
+	place := &rec.place
+	err := s.flow.Begin(place, req)
+	place.SetHeaders(rec.Header())
 	if err != nil {
 		s.metrics.dropped(req)
 		return err
@@ -130,16 +141,16 @@ func (s *Server) work(rec *recorder, r *http.Request, req *request.Request) erro
 	if err := s.fetchBody(rec, r, req); err != nil {
 		return err
 	}
-	if err := place.TakeSeat(); err != nil {
+	if err := place.TakeSeat(r.Context(), s.width(r, req)); err != nil {
 		s.metrics.dropped(req)
 		return err
 	}
-	req.Hold(place.FreeSeat)
 	s.page(rec, r, req)
 	return nil
 }
 
-// authorize asks for what the request does. asked is what was decided on last.
+// authorize decides on info and, if info would run a process through a GET, on
+// the corresponding create. asked is the one that was decided last.
 func (s *Server) authorize(ctx context.Context, user *request.User, info *request.Info) (asked *request.Info, d authz.Decision, reason string) {
 	d, reason = s.cfg.Authorizer.Authorize(ctx, user, info)
 	if run := running(info); run != nil && d == authz.Allow {
@@ -149,8 +160,8 @@ func (s *Server) authorize(ctx context.Context, user *request.User, info *reques
 	return info, d, reason
 }
 
-// methodNotAllowed is the answer to a method that has no meaning here: it is
-// never authorized, so that no rule can allow it.
+// methodNotAllowed returns the 405 error for an unsupported method. It is not
+// subject to authorization, so no rule can allow such a request.
 func methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 	allow := "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
 	if request.KnownMethod(r.Method) { // a path below /watch/
@@ -160,8 +171,8 @@ func methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false)
 }
 
-// fetchBody reads the body before the request takes a seat: a client may take
-// long to send it.
+// fetchBody reads the body before the request takes a seat, so that a slow
+// client does not occupy one.
 func (s *Server) fetchBody(rec *recorder, r *http.Request, req *request.Request) error {
 	if !req.IsResource || req.LongRunning() || r.ContentLength == 0 {
 		return nil
@@ -180,8 +191,12 @@ func (s *Server) fetchBody(rec *recorder, r *http.Request, req *request.Request)
 	return wire.FetchBody(rec, r)
 }
 
-// page answers a request that has come through the chain.
+// page dispatches a request that has passed the chain to its handler.
 func (s *Server) page(w http.ResponseWriter, r *http.Request, req *request.Request) {
+	if remote := s.remotes.Serving(&req.Info); remote != nil {
+		remote.ServeHTTP(w, r)
+		return
+	}
 	switch segment := firstSegment(r.URL.Path); {
 	case req.IsResource:
 		s.api.ServeHTTP(w, r)
@@ -192,6 +207,8 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, req *request.Reque
 	case r.URL.Path == rolesPath:
 		s.serveRoles(w, r, req)
 	case segment == "debug" && s.cfg.Profiling && serveProfile(w, r, req):
+	case strings.HasPrefix(r.URL.Path, fairnessPath):
+		s.serveFairness(w, r)
 	case r.URL.Path == "/metrics":
 		daemon.MetricsHandler(s.cfg.Registry).ServeHTTP(w, r)
 	case r.URL.Path == "/version" || r.URL.Path == "/version/":
@@ -209,6 +226,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, req *request.Reque
 	}
 }
 
+// firstSegment returns the part of path between its first and second slash.
 func firstSegment(path string) string {
 	for i := 1; i < len(path); i++ {
 		if path[i] == '/' {

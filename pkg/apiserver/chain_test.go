@@ -24,9 +24,9 @@ import (
 	"podium/pkg/cluster/pki"
 )
 
-// rule lets a test look into, or break, every write.
+// rule adds an admission plugin that observes or rejects every write.
 func rule(f admission.Func) func(*apiserver.Config) {
-	return func(cfg *apiserver.Config) { cfg.Admission.Validate = []admission.Func{f} }
+	return func(cfg *apiserver.Config) { cfg.Admission.Extra = admission.Chain{{Name: "test", Validate: f}} }
 }
 
 func TestAPanicIsA500(t *testing.T) {
@@ -43,7 +43,7 @@ func TestAPanicIsA500(t *testing.T) {
 	must[corev1.ConfigMap](w, 201, "POST", cms, jsonType, configMap("fine"))
 }
 
-// everybody may do everything.
+// everybody returns an authorizer that allows everything.
 func everybody() authz.Authorizer {
 	return authz.Func(func(context.Context, *request.User, *request.Info) (authz.Decision, string) { return authz.Allow, "" })
 }
@@ -107,8 +107,8 @@ func TestEveryAnswerHasItsHeaders(t *testing.T) {
 	}
 }
 
-// A method without a meaning is answered before authorization: no rule allows
-// it, not even one of all verbs.
+// An unsupported method is answered before authorization: no rule allows it,
+// not even one with all verbs.
 func TestUnknownMethods(t *testing.T) {
 	w := start(t, withAccess(t))
 	for _, row := range []struct{ method, path, allow string }{
@@ -145,7 +145,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// The real thing: TLS, HTTP/2, client certificates, and an orderly end.
+// A server on a real connection: TLS, HTTP/2, client certificates and a
+// graceful shutdown.
 func TestServeTLS(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := pki.OpenAuthority(dir, "ca", time.Now)

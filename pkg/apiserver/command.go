@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/api/openapi"
+	"podium/pkg/apiserver/admission/plugins"
 	"podium/pkg/apiserver/budget"
 	"podium/pkg/apiserver/nodeproxy"
 	apiopenapi "podium/pkg/apiserver/openapi"
@@ -25,59 +25,43 @@ import (
 	"podium/pkg/daemon"
 	"podium/pkg/scheme"
 	"podium/pkg/storage"
+	"podium/pkg/storage/encryption"
 	"podium/pkg/storage/etcd"
 )
 
-// options are the flags of kube-apiserver.
+// options are the flags of kube-apiserver. Flags that need no conversion are
+// bound to fields of the embedded configurations.
 type options struct {
 	daemon.Options
-	authn authnFlags
+	cfg   Config
+	kinds registry.Config
+	nodes nodeproxy.Config
+	etcd  etcd.Config
 
+	authn      authnFlags
+	access     accessFlags
+	admission  plugins.Flags
+	encryption encryption.Config
+	audit      auditOptions
+	upstream   upstreamFlags
+	proxy      proxyFlags
+	serving    daemon.Serving
+
+	fairness    bool
 	dataDir     string
-	etcdServers []string
-	etcdCA      string
-	etcdCert    string
-	etcdKey     string
-	encryption  encryptionOptions
-	audit       auditOptions
-
 	bindAddress string
 	port        int
 	advertise   string
-	serving     daemon.Serving
-
-	kubeletCA      string
-	kubeletCert    string
-	kubeletKey     string
-	kubeletTimeout time.Duration
-
-	kubeletAddresses []string
-	proxyAnywhere    bool
-
-	serviceCIDR string
-	nodePorts   string
-
-	enable       []string
-	disable      []string
-	admission    admissionOptions
-	access       accessFlags
-	upstream     upstreamFlags
-	profiling    bool
-	maxReads     int
-	maxWrites    int
-	maxLong      int
-	maxWriteRate int64
-	timeout      time.Duration
-	delay        time.Duration
-	compactEvery time.Duration
-	eventTTL     time.Duration
-	identity     string
+	kubeletCA   string
+	kubeletCert string
+	kubeletKey  string
 }
 
-// NewCommand is kube-apiserver.
+// NewCommand returns the kube-apiserver command. It runs until the context of
+// the command ends.
 func NewCommand() *cobra.Command {
 	o := &options{}
-	cmd := o.Command("kube-apiserver", "The one door to the cluster's state: the Kubernetes API", nil, func(cmd *cobra.Command) error {
+	cmd := o.Command("kube-apiserver", "Serve the Kubernetes API", nil, func(cmd *cobra.Command) error {
 		return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
 	})
 	o.flags(cmd)
@@ -86,120 +70,109 @@ func NewCommand() *cobra.Command {
 }
 
 func (o *options) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
+	f, c := cmd.Flags(), &o.cfg
 	o.Options.AddFlags(f)
 	o.authn.flags(f)
-	f.StringVar(&o.dataDir, "data-dir", "", "folder of the store inside this process; used when no --etcd-servers are given")
-	f.StringSliceVar(&o.etcdServers, "etcd-servers", nil, "addresses of the etcd cluster to store in (https://host:2379,...)")
-	f.StringVar(&o.etcdCA, "etcd-cafile", "", "file with the authority that signs etcd's certificates")
-	f.StringVar(&o.etcdCert, "etcd-certfile", "", "file with our certificate for etcd")
-	f.StringVar(&o.etcdKey, "etcd-keyfile", "", "file with that certificate's key")
-	f.DurationVar(&o.compactEvery, "etcd-compaction-interval", 5*time.Minute, "how long the past is kept; 0: for ever")
+	f.StringVar(&o.dataDir, "data-dir", "", "directory of the etcd store inside this process; used without --etcd-servers")
+	f.StringSliceVar(&o.etcd.Servers, "etcd-servers", nil, "addresses of the etcd cluster to store in (https://host:2379,...)")
+	f.StringVar(&o.etcd.CAFile, "etcd-cafile", "", "file with the CA that signs etcd's certificates")
+	f.StringVar(&o.etcd.CertFile, "etcd-certfile", "", "file with the client certificate for etcd")
+	f.StringVar(&o.etcd.KeyFile, "etcd-keyfile", "", "file with the key of that certificate")
+	f.DurationVar(&c.CompactEvery, "etcd-compaction-interval", 5*time.Minute, "interval between compactions: how long old revisions are kept; 0: forever")
 
-	f.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long an event is kept that does not happen again; 0: for ever")
+	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long an event is kept after it last happened; 0: forever")
 
-	f.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "address to listen at")
-	f.IntVar(&o.port, "secure-port", 6443, "port to listen at")
+	f.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "address to listen on")
+	f.IntVar(&o.port, "secure-port", 6443, "port to listen on")
 	f.StringVar(&o.advertise, "advertise-address", "", "address at which the cluster's machines reach this server (default: --bind-address, or the address of the default route)")
 	o.serving.AddFlags(f)
 
-	o.encryption.flags(f)
+	encryptionFlags(f, &o.encryption)
 	o.audit.flags(f)
 
-	f.StringVar(&o.kubeletCA, "kubelet-certificate-authority", "", "file with the authority that signs kubelets' serving certificates")
-	f.StringVar(&o.kubeletCert, "kubelet-client-certificate", "", "file with our certificate for kubelets")
-	f.StringVar(&o.kubeletKey, "kubelet-client-key", "", "file with that certificate's key")
-	f.DurationVar(&o.kubeletTimeout, "kubelet-timeout", 5*time.Second, "how long a kubelet may take to accept a connection")
+	f.StringVar(&o.kubeletCA, "kubelet-certificate-authority", "", "file with the CA that signs kubelets' serving certificates")
+	f.StringVar(&o.kubeletCert, "kubelet-client-certificate", "", "file with the client certificate for kubelets")
+	f.StringVar(&o.kubeletKey, "kubelet-client-key", "", "file with the key of that certificate")
+	f.DurationVar(&o.nodes.Timeout, "kubelet-timeout", 5*time.Second, "timeout for connecting to a kubelet")
 
-	f.StringSliceVar(&o.kubeletAddresses, "kubelet-preferred-address-types", []string{"InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS"}, "which of a node's addresses to use, best first")
+	daemon.ParsedSliceVar(f, &o.nodes.AddressTypes, "kubelet-preferred-address-types", []string{"InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS"}, addressType, "types of node addresses to use, in order of preference")
 
-	f.BoolVar(&o.proxyAnywhere, "allow-proxy-to-local-addresses", false, "let nodes, pods and services be proxied to whose addresses are loopback, link-local or this server's own")
-	f.StringVar(&o.serviceCIDR, "service-cluster-ip-range", "10.96.0.0/16", "range that Services' cluster IPs are taken from")
-	f.StringVar(&o.nodePorts, "service-node-port-range", "30000-32767", "ports that Services' node ports are taken from")
+	f.BoolVar(&o.nodes.Anywhere, "allow-proxy-to-local-addresses", false, "allow the proxy subresources, and the proxy to aggregated API servers, to reach loopback and link-local addresses, and this server's own")
+	daemon.ParsedVar(f, &c.ServiceCIDR, "service-cluster-ip-range", "10.96.0.0/16", parseServiceCIDR, "CIDR of Services' cluster IPs")
+	daemon.ParsedVar(f, &o.kinds.NodePorts, "service-node-port-range", "30000-32767", parsePorts, "range of Services' node ports")
 
-	f.StringSliceVar(&o.enable, "enable-admission-plugins", nil, "admission plugins to have on; all that exist are, unless disabled")
-	f.StringSliceVar(&o.disable, "disable-admission-plugins", nil, "admission plugins to have off")
 	o.access.flags(f)
-	o.admission.flags(f)
+	o.admission.Add(f, &c.Admission)
 	o.upstream.flags(f)
-	f.BoolVar(&o.profiling, "profiling", true, "serve profiles of this process at /debug/pprof to those who may read them (system:masters)")
-	f.IntVar(&o.maxReads, "max-requests-inflight", 400, "how many reading requests are worked on at a time; 0: no limit")
-	f.IntVar(&o.maxWrites, "max-mutating-requests-inflight", 200, "how many changing requests are worked on at a time; 0: no limit")
-	f.IntVar(&o.maxLong, "max-long-running-requests-per-user", 1000, "maximum number of watches and streams of one user, or of the service accounts of one namespace; ten times as many of a node; 0: no limit")
-	f.Int64Var(&o.maxWriteRate, "max-write-bytes-per-user", 2<<20, "maximum number of bytes a second that one user, or the service accounts of one namespace, may write to the store, sixteen times as many at once; 0: no limit")
-	f.DurationVar(&o.timeout, "request-timeout", defaultRequestTimeout, "how long a request may take that is no watch and no stream")
-	f.DurationVar(&o.delay, "shutdown-delay-duration", 0, "how long to go on serving after readiness has begun to fail")
-	f.StringVar(&o.identity, "hostname-override", "", "this server's name among several (default: the host's name)")
+	o.proxy.flags(f, &c.Aggregation)
+	f.BoolVar(&c.Profiling, "profiling", true, "serve profiles of this process at /debug/pprof to authorized users (system:masters)")
+	f.BoolVar(&o.fairness, "enable-priority-and-fairness", true, "let FlowSchemas and PriorityLevelConfigurations divide the seats of the server; without it, reads and writes have separate limits")
+	f.IntVar(&c.MaxReads, "max-requests-inflight", 400, "maximum number of non-mutating requests in flight; with --enable-priority-and-fairness, the sum of this and --max-mutating-requests-inflight is the number of seats; 0: no limit")
+	f.IntVar(&c.MaxWrites, "max-mutating-requests-inflight", 200, "maximum number of mutating requests in flight; see --max-requests-inflight; 0: no limit")
+	f.IntVar(&c.MaxLongRunning, "max-long-running-requests-per-user", 1000, "maximum number of watches and streams of one user, or of the service accounts of one namespace; ten times as many of a node; 0: no limit")
+	f.Int64Var(&c.MaxWriteRate, "max-write-bytes-per-user", 2<<20, "maximum number of bytes a second that one user, or the service accounts of one namespace, may write to the store, sixteen times as many at once; 0: no limit")
+	f.DurationVar(&c.RequestTimeout, "request-timeout", defaultRequestTimeout, "timeout for non-streaming requests")
+	f.DurationVar(&c.ShutdownDelay, "shutdown-delay-duration", 0, "how long to keep serving after readiness begins to fail")
+	f.StringVar(&c.Identity, "hostname-override", "", "name of this server among several (default: the host's name)")
 }
 
-// settings are what the flags come to.
-type settings struct {
-	cidr        netip.Prefix
-	ports       registry.PortRange
-	disabled    registry.PluginSet
-	admission   admissionConfig
-	externalIPs []netip.Prefix
-	known       Authentication
-	tls         *tls.Config
+// complete fills the configuration from the other flags and the files that they
+// name, and validates it.
+func (o *options) complete(log *slog.Logger) (err error) {
+	if err := o.parse(); err != nil {
+		return err
+	}
+	if err := o.admission.Complete(&o.cfg.Admission); err != nil {
+		return err
+	}
+	if err := o.authn.parse(log); err != nil {
+		return err
+	}
+	o.cfg.Authn = o.authn.build()
+	if err := o.servingFiles(); err != nil {
+		return err
+	}
+	if o.cfg.TLS, err = o.serving.TLS(); err != nil {
+		return err
+	}
+	o.authn.requestClientCertificates(o.cfg.TLS)
+	return nil
 }
 
-// settings reads the flags and the files they name.
-func (o *options) settings(log *slog.Logger) (s settings, err error) {
-	if s.cidr, s.ports, err = o.parse(); err != nil {
-		return s, err
-	}
-	if s.disabled, err = registry.DisabledPlugins(o.enable, o.disable); err != nil {
-		return s, err
-	}
-	if s.admission, err = o.admission.load(); err != nil {
-		return s, err
-	}
-	if s.externalIPs, err = o.admission.externalIPRanges(); err != nil {
-		return s, err
-	}
-	if err = o.authn.parse(log); err != nil {
-		return s, err
-	}
-	s.known = o.authn.build()
-	if err = o.servingFiles(); err != nil {
-		return s, err
-	}
-	if s.tls, err = o.serving.TLS(); err != nil {
-		return s, err
-	}
-	o.authn.ask(s.tls)
-	return s, nil
-}
-
-// Problems of the flags are all told at once.
-func (o *options) parse() (cidr netip.Prefix, ports registry.PortRange, err error) {
+// parse validates the flags. Its error names every invalid one.
+func (o *options) parse() error {
 	var errs []error
-	if o.dataDir == "" && len(o.etcdServers) == 0 {
-		errs = append(errs, errors.New("say where to store: --data-dir for one machine, --etcd-servers for an etcd cluster"))
+	if o.dataDir == "" && len(o.etcd.Servers) == 0 {
+		errs = append(errs, errors.New("no store: give --data-dir (one machine) or --etcd-servers (an etcd cluster)"))
 	}
-	if o.dataDir != "" && len(o.etcdServers) > 0 {
-		errs = append(errs, errors.New("--data-dir and --etcd-servers exclude each other"))
+	if o.dataDir != "" && len(o.etcd.Servers) > 0 {
+		errs = append(errs, errors.New("--data-dir and --etcd-servers are mutually exclusive"))
 	}
-	if err := errors.Join(o.encryption.parse(), o.audit.parse()); err != nil {
-		errs = append(errs, err)
-	}
-	if strings.Contains(o.serviceCIDR, ",") {
-		errs = append(errs, fmt.Errorf("--service-cluster-ip-range=%s: dual-stack is not supported: give one range, IPv4 or IPv6", o.serviceCIDR))
-	} else if cidr, err = netip.ParsePrefix(o.serviceCIDR); err != nil {
-		errs = append(errs, fmt.Errorf("--service-cluster-ip-range: %w", err))
-	}
-	if ports, err = parsePorts(o.nodePorts); err != nil {
-		errs = append(errs, fmt.Errorf("--service-node-port-range: %w", err))
-	}
+	errs = append(errs, validateEncryption(&o.encryption), o.audit.parse())
 	if (o.serving.CertFile == "") != (o.serving.KeyFile == "") {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file belong together"))
 	}
 	if a, err := netip.ParseAddr(o.advertise); o.advertise != "" && (err != nil || !reachable(a)) {
-		errs = append(errs, fmt.Errorf("--advertise-address=%s is no IP address that other machines could reach", o.advertise))
+		errs = append(errs, fmt.Errorf("--advertise-address=%s is not an IP address that other machines can reach", o.advertise))
 	}
-	return cidr, ports, errors.Join(append(errs, o.access.parse())...)
+	if o.cfg.CompactEvery == 0 {
+		o.cfg.CompactEvery = -1
+	}
+	return errors.Join(append(errs, o.access.parse())...)
 }
 
+func addressType(text string) (corev1.NodeAddressType, error) {
+	return corev1.NodeAddressType(text), nil
+}
+
+func parseServiceCIDR(text string) (netip.Prefix, error) {
+	if strings.Contains(text, ",") {
+		return netip.Prefix{}, errors.New("dual-stack is not supported: give one range, IPv4 or IPv6")
+	}
+	return netip.ParsePrefix(text)
+}
+
+// parsePorts parses an inclusive range such as 30000-32767.
 func parsePorts(text string) (registry.PortRange, error) {
 	first, last, ok := strings.Cut(text, "-")
 	a, errA := strconv.ParseUint(first, 10, 16)
@@ -210,23 +183,23 @@ func parsePorts(text string) (registry.PortRange, error) {
 	return registry.PortRange{First: int32(a), Last: int32(b)}, nil
 }
 
-// run opens what the server works with, and serves until ctx ends.
+// run opens the listener, the store and the audit log, and serves until ctx
+// ends. It closes all of them before it returns.
 func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
-	set, err := o.settings(log)
-	if err != nil {
+	if err := o.complete(log); err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.port)))
-	if err != nil {
+	c, s := &o.cfg, scheme.New()
+	c.Scheme, c.Log, c.Registry = s, log, daemon.Metrics()
+	if c.Listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.port))); err != nil {
 		return err
 	}
-	defer listener.Close()
-	advertise, err := o.advertised(listener)
-	if err != nil {
+	defer c.Listener.Close()
+	if c.Advertise, err = o.advertised(c.Listener); err != nil {
 		return err
 	}
-	metrics := daemon.Metrics()
-	keys, err := o.encryption.build(ctx, metrics, o.identity, log)
+	o.encryption.Log, o.encryption.Registry, o.encryption.Identity = log, c.Registry, c.Identity
+	keys, err := openKeys(ctx, o.encryption)
 	if err != nil {
 		return err
 	}
@@ -235,49 +208,49 @@ func (o *options) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, disk.Close()) }()
-	store := keys.Wrap(disk)
-	s := scheme.New()
-	record, closeRecord, err := o.audit.build(s, metrics, log)
-	if err != nil {
+	c.Encryption, c.Store, c.Snapshot = keys, keys.Wrap(disk), disk.Snapshot
+	var closeRecord func() error
+	if c.Audit, closeRecord, err = o.audit.build(s, c.Registry, log); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeRecord()) }()
-	nodes, err := o.nodeProxy(advertise, log)
+	nodes, err := o.nodeProxy(c.Advertise, log)
 	if err != nil {
 		return err
 	}
 	defer nodes.Close()
-	access, err := o.access.build(metrics)
-	if err != nil {
+	c.Admission.Webhooks.Dial = nodes.Dial
+	if err := o.proxy.build(nodes, &c.Aggregation); err != nil {
 		return err
 	}
-	forKinds := registry.Config{
-		Access: access,
-		Store:  store, ServiceCIDR: set.cidr, NodePorts: set.ports, Tokens: set.known.Issuer, TokenAudiences: set.known.Audiences, Identify: set.known.Tokens, MaxTokenLife: o.authn.maxToken,
-		Now: time.Now, Streams: nodes.Streams(), Disabled: set.disabled,
-		DenyPrivileged: !o.upstream.allowPrivileged,
+	o.access.Webhook.Registry = c.Registry
+	if c.Access, err = NewAccess(o.access.AccessConfig); err != nil {
+		return err
 	}
-	server, err := New(Config{
-		Access: access,
-		Scheme: s, Store: store, Kinds: registry.Kinds(s, forKinds), Log: log,
-		Listener: listener, TLS: set.tls, Registry: metrics, Encryption: keys, Audit: record,
-		OpenAPI: &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths},
-		Authn:   set.known, Disabled: set.disabled, PodSecurity: set.admission.podSecurity, EventLimits: set.admission.eventLimits, ExternalIPRanges: set.externalIPs, Profiling: o.profiling, Snapshot: disk.Snapshot,
-		MaxReads: o.maxReads, MaxWrites: o.maxWrites, MaxLongRunning: o.maxLong, MaxWriteRate: o.maxWriteRate, RequestTimeout: o.timeout,
-		Memory:       budget.Share(debug.SetMemoryLimit(-1)),
-		CompactEvery: o.keepPast(), EventTTL: o.eventTTL, ShutdownDelay: o.delay,
-		Advertise: advertise, ServiceCIDR: set.cidr, Identity: o.identity,
-		Repair: func(ctx context.Context, b registry.Backend) error {
-			return registry.RepairServices(ctx, s, b, forKinds)
-		},
-	})
+	kinds := o.kindsConfig(nodes)
+	c.Kinds = registry.Kinds(s, kinds)
+	c.Repair = func(ctx context.Context, b registry.Backend) error { return registry.RepairServices(ctx, s, b, kinds) }
+	c.OpenAPI = &apiopenapi.Documents{V2: openapi.V2, V3: openapi.V3, Paths: openapi.Paths}
+	c.NoPriorities = !o.fairness
+	c.Memory = budget.Share(debug.SetMemoryLimit(-1))
+	server, err := New(*c)
 	if err != nil {
 		return err
 	}
 	return server.runNotifying(ctx)
 }
 
-// runNotifying is Run, and tells the service manager how it goes.
+// kindsConfig returns what the kinds need from the server.
+func (o *options) kindsConfig(nodes *nodeproxy.Proxy) registry.Config {
+	k, c := o.kinds, &o.cfg
+	k.Access, k.Store, k.ServiceCIDR, k.Now, k.Streams = c.Access, c.Store, c.ServiceCIDR, time.Now, nodes.Streams()
+	k.Tokens, k.TokenAudiences, k.Identify, k.MaxTokenLife = c.Authn.Issuer, c.Authn.Audiences, c.Authn.Tokens, o.authn.maxToken
+	k.DenyPrivileged = !o.upstream.allowPrivileged
+	return k
+}
+
+// runNotifying is Run with notifications to systemd: READY=1 once the server is
+// ready, watchdog keep-alives while it is live, STOPPING=1 when ctx ends.
 func (s *Server) runNotifying(ctx context.Context) error {
 	context.AfterFunc(ctx, daemon.NotifyStopping)
 	go func() {
@@ -298,34 +271,30 @@ func (s *Server) runNotifying(ctx context.Context) error {
 	return s.Run(ctx)
 }
 
-func (o *options) keepPast() time.Duration {
-	if o.compactEvery == 0 {
-		return -1
-	}
-	return o.compactEvery
-}
-
-// closingStore is a store to be closed at the end.
+// closingStore is a store that the caller of options.store must close.
 type closingStore interface {
 	storage.Store
 	Snapshot(context.Context) (io.ReadCloser, error)
 	Close() error
 }
 
+// store opens the store: an embedded etcd if --data-dir is set, else a client
+// of the etcd cluster.
 func (o *options) store(ctx context.Context, log *slog.Logger) (closingStore, error) {
 	if o.dataDir != "" {
 		return etcd.Embed(ctx, etcd.EmbeddedConfig{Dir: o.dataDir, Log: log})
 	}
-	return etcd.Open(ctx, etcd.Config{
-		Servers: o.etcdServers, CAFile: o.etcdCA, CertFile: o.etcdCert, KeyFile: o.etcdKey, Log: log,
-	})
+	o.etcd.Log = log
+	return etcd.Open(ctx, o.etcd)
 }
 
-// reachable says whether others may be told this address: the endpoints of a
-// Service cannot be loopback.
+// reachable reports whether the address may be advertised: the endpoints of a
+// Service cannot be loopback or unspecified addresses.
 func reachable(a netip.Addr) bool { return !a.IsUnspecified() && !a.IsLoopback() }
 
-// advertised is where others reach this server.
+// advertised returns the address and port at which other machines reach this
+// server: --advertise-address, --bind-address, or the source address of the
+// default route.
 func (o *options) advertised(l net.Listener) (netip.AddrPort, error) {
 	port := uint16(l.Addr().(*net.TCPAddr).Port)
 	for _, text := range []string{o.advertise, o.bindAddress} {
@@ -333,17 +302,19 @@ func (o *options) advertised(l net.Listener) (netip.AddrPort, error) {
 			return netip.AddrPortFrom(a.Unmap(), port), nil
 		}
 	}
-	// No packet is sent: the kernel only says which address it would send from.
+	// Connecting a UDP socket sends no packet; it makes the kernel choose the
+	// source address.
 	conn, err := net.Dial("udp", "192.0.2.1:9")
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("this machine has no default route: say with --advertise-address where others reach this server: %w", err)
+		return netip.AddrPort{}, fmt.Errorf("this machine has no default route: set --advertise-address: %w", err)
 	}
 	defer conn.Close()
 	return netip.AddrPortFrom(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), port), nil
 }
 
-// ownAddresses are all at which this server can be reached from here: that which
-// it tells others, and those of the machine.
+// ownAddresses returns every address and port at which this server is reachable
+// from this machine: the advertised one and those of the interfaces that it
+// listens on.
 func (o *options) ownAddresses(advertised netip.AddrPort) []netip.AddrPort {
 	own := []netip.AddrPort{advertised}
 	if a, err := netip.ParseAddr(o.bindAddress); err == nil && !a.IsUnspecified() {
@@ -361,13 +332,11 @@ func (o *options) ownAddresses(advertised netip.AddrPort) []netip.AddrPort {
 	return own
 }
 
-// nodeProxy makes the connections to nodes and pods that go through this server.
+// nodeProxy returns the proxy for connections to kubelets, pods and Services.
+// The caller closes it.
 func (o *options) nodeProxy(own netip.AddrPort, log *slog.Logger) (*nodeproxy.Proxy, error) {
-	cfg := nodeproxy.Config{Timeout: o.kubeletTimeout, Own: o.ownAddresses(own), Anywhere: o.proxyAnywhere, Log: log}
-	for _, t := range o.kubeletAddresses {
-		cfg.AddressTypes = append(cfg.AddressTypes, corev1.NodeAddressType(t))
-	}
-	p, err := nodeproxy.FromFiles(cfg, o.kubeletCA, o.kubeletCert, o.kubeletKey)
+	o.nodes.Own, o.nodes.Log = o.ownAddresses(own), log
+	p, err := nodeproxy.FromFiles(o.nodes, o.kubeletCA, o.kubeletCert, o.kubeletKey)
 	if err != nil {
 		return nil, fmt.Errorf("reach kubelets: %w", err)
 	}

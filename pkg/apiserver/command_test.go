@@ -9,7 +9,7 @@ import (
 )
 
 func TestWhatTheCommandRefuses(t *testing.T) {
-	const noAddress = "is no IP address that other machines could reach"
+	const noAddress = "is not an IP address that other machines can reach"
 	for name, tc := range map[string]struct {
 		reason string
 		args   []string
@@ -23,8 +23,11 @@ func TestWhatTheCommandRefuses(t *testing.T) {
 		"unspecified":      {args: []string{"--advertise-address=0.0.0.0"}, want: []string{noAddress}},
 		"a name":           {args: []string{"--advertise-address=localhost"}, want: []string{noAddress}},
 		"everything at once": {
-			args: []string{"--advertise-address=127.0.0.1", "--service-cluster-ip-range=x", "--etcd-servers=http://127.0.0.1:1"},
-			want: []string{noAddress, "--service-cluster-ip-range", "exclude each other"},
+			args: []string{"--advertise-address=127.0.0.1", "--tls-cert-file=x", "--etcd-servers=http://127.0.0.1:1"},
+			want: []string{noAddress, "--tls-private-key-file", "mutually exclusive"},
+		},
+		"a service range that is none": {
+			args: []string{"--service-cluster-ip-range=x"}, want: []string{`"--service-cluster-ip-range" flag: `},
 		},
 		"a range that is none": {
 			args: []string{"--service-external-ip-ranges=203.0.113.0/24,203.0.113.300/32"}, want: []string{"--service-external-ip-ranges: ", "203.0.113.300/32"},

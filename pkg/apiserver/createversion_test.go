@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A create with a resourceVersion is refused when it is to be stored, after
-// everything else has been looked at; a dry run stores nothing and takes it.
+// A create with a resourceVersion is refused only when the object would be
+// stored, after all other checks. A dry run accepts it.
 func TestCreateWithAResourceVersion(t *testing.T) {
 	w := start(t)
 	const good, bad = `{"metadata":{"name":"x","resourceVersion":"5"}}`, `{"metadata":{"name":"X_","resourceVersion":"5"}}`

@@ -4,34 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"podium/pkg/storage/encryption"
 )
 
-// encryptionOptions are the flags of encryption at rest.
-type encryptionOptions struct {
-	file   string
-	reload bool
+// encryptionFlags binds the flags of encryption at rest to c.
+func encryptionFlags(f *pflag.FlagSet, c *encryption.Config) {
+	f.StringVar(&c.File, "encryption-provider-config", "", "file with the EncryptionConfiguration (apiserver.config.k8s.io/v1); empty: nothing is encrypted")
+	f.BoolVar(&c.Reload, "encryption-provider-config-automatic-reload", false, "reload the file of --encryption-provider-config when it changes")
 }
 
-func (o *encryptionOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.file, "encryption-provider-config", "", "file with the EncryptionConfiguration (apiserver.config.k8s.io/v1) that says which resources are stored encrypted, and how; empty: none")
-	f.BoolVar(&o.reload, "encryption-provider-config-automatic-reload", false, "take up changes of --encryption-provider-config without a restart")
-}
-
-func (o *encryptionOptions) parse() error {
-	if o.reload && o.file == "" {
+func validateEncryption(c *encryption.Config) error {
+	if c.Reload && c.File == "" {
 		return errors.New("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
 	}
 	return nil
 }
 
-func (o *encryptionOptions) build(ctx context.Context, r prometheus.Registerer, identity string, log *slog.Logger) (*encryption.Keyring, error) {
-	keys, err := encryption.Open(ctx, encryption.Config{File: o.file, Reload: o.reload, Log: log, Registry: r, Identity: identity})
+// openKeys returns the keys of the configuration file, or a Keyring without
+// encryption if no file is given. ctx bounds calls to KMS providers.
+func openKeys(ctx context.Context, c encryption.Config) (*encryption.Keyring, error) {
+	keys, err := encryption.Open(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("--encryption-provider-config: %w", err)
 	}

@@ -21,7 +21,7 @@ import (
 	"podium/pkg/storage/etcd"
 )
 
-// vault is a server whose Secrets are encrypted, on a folder of etcd's files.
+// vault is a server that encrypts Secrets, over a directory of etcd data.
 type vault struct {
 	*testing.T
 	dir   string
@@ -29,7 +29,7 @@ type vault struct {
 	disk  *etcd.Store
 }
 
-// start runs a server with keys, the first of which writes.
+// start runs a server with the given keys. The first one encrypts.
 func (v *vault) start(keys ...string) {
 	v.Helper()
 	config := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - aesgcm:\n      keys:\n"
@@ -56,7 +56,7 @@ func (v *vault) start(keys ...string) {
 	v.Cleanup(v.end)
 }
 
-// end stops the server; its files stay.
+// end stops the server and keeps its data.
 func (v *vault) end() {
 	if v.disk == nil {
 		return
@@ -68,7 +68,7 @@ func (v *vault) end() {
 	v.disk = nil
 }
 
-// holds says which of etcd's files hold some bytes.
+// holds returns the etcd files that contain text.
 func (v *vault) holds(text string) []string {
 	v.Helper()
 	var found []string
@@ -90,8 +90,9 @@ func (v *vault) holds(text string) []string {
 
 const secrets = "/api/v1/namespaces/default/secrets"
 
-// TestNoPlainSecretOnDisk looks for a Secret in etcd's log and database after
-// each thing that is done to it, and for the name of the key that wrote it.
+// TestNoPlainSecretOnDisk checks after each operation on a Secret that etcd's
+// log and database do not contain its plain text, and that they contain the
+// name of the key that encrypted it.
 func TestNoPlainSecretOnDisk(t *testing.T) {
 	const first, second, public = "tell-nobody-the-first", "tell-nobody-the-second", "everybody-may-know"
 	v := &vault{T: t, dir: filepath.Join(t.TempDir(), "etcd")}
@@ -123,7 +124,8 @@ func TestNoPlainSecretOnDisk(t *testing.T) {
 	}
 	v.end()
 
-	// The next key writes: nothing has changed, but the update is carried out.
+	// With a new key, an update without changes is written nevertheless, to
+	// re-encrypt the object.
 	v.start("b2", "a1")
 	before := must[corev1.Secret](v.world, 200, "GET", secrets+"/s", "", "")
 	if string(before.Data["password"]) != second {
@@ -142,7 +144,7 @@ func TestNoPlainSecretOnDisk(t *testing.T) {
 	check("after rotation")
 	v.end()
 
-	// The old key may go.
+	// The old key is no longer needed.
 	v.start("b2")
 	if s := must[corev1.Secret](v.world, 200, "GET", secrets+"/s", "", ""); string(s.Data["password"]) != second {
 		t.Errorf("without the old key the Secret is %q", s.Data)

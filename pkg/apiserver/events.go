@@ -9,10 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// forgetEvery is the interval between deletions of old Events.
 const forgetEvery = time.Minute
 
-// forgetEvents deletes events that nobody has repeated for EventTTL, until ctx
-// ends. Several servers may do it at once.
+// forgetEvents deletes Events that have not recurred for EventTTL. It blocks
+// until ctx ends. Several servers may run it at once: each deletion requires
+// the resource version that it has read.
 func (s *Server) forgetEvents(ctx context.Context) {
 	if s.cfg.EventTTL <= 0 {
 		return
@@ -25,13 +27,15 @@ func (s *Server) forgetEvents(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if err := s.forgetOldEvents(ctx); err != nil && ctx.Err() == nil {
-			s.cfg.Log.Warn("forget old events", "err", err)
+		if err := s.deleteOldEvents(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.Log.Warn("event cleanup failed", "err", err)
 		}
 	}
 }
 
-func (s *Server) forgetOldEvents(ctx context.Context) error {
+// deleteOldEvents deletes the Events that are older than EventTTL now. An Event
+// that changes or disappears meanwhile is skipped.
+func (s *Server) deleteOldEvents(ctx context.Context) error {
 	events := corev1.SchemeGroupVersion.WithResource("events")
 	all, err := s.api.List(ctx, events, "")
 	if err != nil {
@@ -52,7 +56,7 @@ func (s *Server) forgetOldEvents(ctx context.Context) error {
 	return nil
 }
 
-// lastSeen is when an event happened for the last time.
+// lastSeen returns the time of the event's last occurrence.
 func lastSeen(e *corev1.Event) time.Time {
 	last := e.CreationTimestamp.Time
 	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time} {

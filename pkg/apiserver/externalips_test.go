@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver"
-	"podium/pkg/apiserver/registry"
 )
 
 const (
@@ -22,7 +21,7 @@ func serviceWith(name, externalIPs string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"externalIPs":[%s],"ports":[{"port":6443}]}}`, name, externalIPs)
 }
 
-// withNode stores a node with two addresses and a pod range.
+// withNode creates a Node with two addresses and a pod CIDR.
 func withNode(w *world) {
 	w.Helper()
 	must[corev1.Node](w, 201, "POST", "/api/v1/nodes", jsonType, `{"metadata":{"name":"n"},"spec":{"podCIDR":"10.244.0.0/24","podCIDRs":["10.244.0.0/24"]}}`)
@@ -54,10 +53,10 @@ func serviceManifest(name, ip string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":%q},"spec":{"externalIPs":[%q],"ports":[{"port":6443}]}}`, name, ip)
 }
 
-// Addresses that a Service had before the plugin was switched on stay, and may
+// External IPs that a Service had before the plugin was enabled stay, and may
 // be removed.
 func TestExternalIPsOfBeforeStay(t *testing.T) {
-	w := start(t, func(c *apiserver.Config) { c.Disabled = registry.PluginSet{registry.DenyServiceExternalIPs} })
+	w := start(t, func(c *apiserver.Config) { c.Admission.Disable = []string{"DenyServiceExternalIPs"} })
 	must[corev1.Service](w, 201, "POST", servicesPath, jsonType, serviceWith("a", `"203.0.113.1","203.0.113.2"`))
 	w.stop()
 	store := w.store
@@ -71,10 +70,11 @@ func TestExternalIPsOfBeforeStay(t *testing.T) {
 
 func TestExternalIPRanges(t *testing.T) {
 	w := start(t, func(c *apiserver.Config) {
-		c.ExternalIPRanges = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("2001:db8::/64")}
+		c.Admission.ExternalIPRanges = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("2001:db8::/64")}
 		c.Advertise = netip.MustParseAddrPort("192.0.2.1:6443")
 	})
 	withNode(w)
+	must[any](w, 201, "POST", serviceCIDRs, jsonType, `{"metadata":{"name":"more"},"spec":{"cidrs":["198.51.100.0/24"]}}`)
 	for name, tc := range map[string]struct {
 		reason, ip, want string
 	}{
@@ -86,6 +86,7 @@ func TestExternalIPRanges(t *testing.T) {
 		"api-server":         {ip: "192.0.2.1", want: "192.0.2.1 is an address of the API server", reason: "port 6443 of a control plane without a Node"},
 		"first-service":      {ip: "10.96.0.1", want: "10.96.0.1 is in the Service range 10.96.0.0/16", reason: "the cluster IP of default/kubernetes"},
 		"some-service":       {ip: "10.96.200.3", want: "is in the Service range"},
+		"other-service":      {ip: "198.51.100.7", want: "is in the Service range 198.51.100.0/24"},
 		"pod":                {ip: "10.244.0.9", want: "10.244.0.9 is in the pod range 10.244.0.0/24 of node n"},
 		"loopback":           {ip: "127.0.0.1", want: "may not be in the loopback range"},
 		"link-local":         {ip: "169.254.169.254", want: "may not be in the link-local range"},
@@ -104,8 +105,8 @@ func TestExternalIPRanges(t *testing.T) {
 	}
 }
 
-// A user of a namespace cannot say where a load balancer is: that is in the
-// status, which has a right of its own.
+// A namespace's user cannot set the address of a load balancer: it is in the
+// status, which needs a permission of its own.
 func TestLoadBalancerAddressesAreNotTheUsers(t *testing.T) {
 	w := start(t)
 	const ingress = `"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.10"}]}}`

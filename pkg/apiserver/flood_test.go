@@ -15,7 +15,7 @@ import (
 	"podium/pkg/apiserver/admission/eventratelimit"
 )
 
-// A watch that is not read holds no copies of what it has to send.
+// A watch whose client does not read does not hold copies of pending events.
 func TestWatchFlood(t *testing.T) {
 	s := serve(t, func(c *apiserver.Config) { c.MaxLongRunning, c.RequestTimeout = 200, time.Minute })
 	for i := range 3 {
@@ -41,7 +41,7 @@ func TestWatchFlood(t *testing.T) {
 	}
 }
 
-// heap is what is in use after a collection.
+// heap returns the bytes in use after a garbage collection.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -51,7 +51,7 @@ func heap() int64 {
 
 func TestEventFlood(t *testing.T) {
 	w := start(t, allowEverybody, func(c *apiserver.Config) {
-		c.EventLimits = eventratelimit.Config{Limits: []eventratelimit.Limit{{Type: eventratelimit.Namespace, QPS: 1, Burst: 5, CacheSize: 10}}}
+		c.Admission.EventLimits = eventratelimit.Config{Limits: []eventratelimit.Limit{{Type: eventratelimit.Namespace, QPS: 1, Burst: 5, CacheSize: 10}}}
 	})
 	post := func(namespace string) int {
 		return w.do("POST", "/api/v1/namespaces/"+namespace+"/events", jsonType,
@@ -69,8 +69,8 @@ func TestEventFlood(t *testing.T) {
 	}
 }
 
-// What a user writes to the store is bounded, be the requests small: a patch of
-// a few bytes writes all of the object.
+// The bytes that a user may write to the store are limited even if the requests
+// are small: a patch of a few bytes rewrites the whole object.
 func TestWriteFlood(t *testing.T) {
 	w := start(t, allowEverybody, func(c *apiserver.Config) { c.MaxWriteRate = 100 << 10 })
 	must[any](w, 201, "POST", cms, jsonType, `{"metadata":{"name":"big"},"data":{"a":"`+strings.Repeat("x", 1000<<10)+`"}}`)

@@ -92,7 +92,7 @@ func TestDiscovery(t *testing.T) {
 		}
 	}
 	groups := must[metav1.APIGroupList](w, 200, "GET", "/apis", "", "")
-	if len(groups.Groups) == 0 || groups.Groups[0].PreferredVersion.GroupVersion != "apps/v1" {
+	if len(groups.Groups) < 2 || groups.Groups[0].PreferredVersion.GroupVersion != "apiregistration.k8s.io/v1" || groups.Groups[1].PreferredVersion.GroupVersion != "apps/v1" {
 		t.Errorf("%+v", groups)
 	}
 	must[metav1.APIVersions](w, 200, "GET", "/api", "", "")

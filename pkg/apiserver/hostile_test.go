@@ -22,8 +22,8 @@ import (
 
 const megabyte = 1 << 20
 
-// peak runs f and says by how much the heap has grown at most meanwhile. The
-// collector is made to run often, so that what is counted is mostly what is held.
+// peak runs f and returns the largest growth of the heap meanwhile. Frequent
+// garbage collection makes the figure mostly live memory.
 func peak(f func()) uint64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	runtime.GC()
@@ -54,12 +54,12 @@ func peak(f func()) uint64 {
 	return most - before
 }
 
-// filled repeats text until it is nearly as long as a body may be.
+// filled repeats text until the result is nearly as long as a body may be.
 func filled(begin, text, end string) string {
 	return begin + strings.Repeat(text, (3*megabyte-len(begin)-len(end))/len(text)) + end
 }
 
-// keys is a JSON object of n different keys, each made by format.
+// keys returns a JSON object with n distinct keys, each made by format.
 func keys(n int, format string) string {
 	var b strings.Builder
 	for i := range n {
@@ -71,7 +71,7 @@ func keys(n int, format string) string {
 	return "{" + b.String() + "}"
 }
 
-// finalizers is a JSON list of n.
+// finalizers returns a JSON list of n finalizers.
 func finalizers(n int, prefix string) string {
 	var b strings.Builder
 	for i := range n {
@@ -80,10 +80,12 @@ func finalizers(n int, prefix string) string {
 	return "[" + b.String()[1:] + "]"
 }
 
-// protoPod is a Pod with containers of two bytes each.
+// protoPod returns a protobuf Pod of about size bytes, whose containers take
+// two bytes each.
 func protoPod(size int) string { return protoPodOf("\x12\x00", size/2) }
 
-// protoPodOf is a Pod with n containers, each a field 2 of a PodSpec.
+// protoPodOf returns a protobuf Pod with n containers, each a field 2 of
+// PodSpec.
 func protoPodOf(container string, n int) string {
 	spec := strings.Repeat(container, n)
 	pod := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), []byte(spec))
@@ -91,7 +93,8 @@ func protoPodOf(container string, n int) string {
 	return "k8s\x00" + string(raw)
 }
 
-// zeros is a gigabyte of them, in a megabyte: a gzip file may have many parts.
+// zeros returns a gzip file of a megabyte that expands to a gigabyte; it
+// consists of many members.
 func zeros(t *testing.T) string {
 	t.Helper()
 	var part bytes.Buffer
@@ -103,8 +106,8 @@ func zeros(t *testing.T) string {
 	return strings.Repeat(part.String(), 128)
 }
 
-// Whatever a client sends, the answer is its fault (4xx), short, and found
-// without holding much more than what was sent.
+// The server answers any hostile body with a short 4xx error, and uses little
+// more memory than the body's size.
 func TestHostileBodies(t *testing.T) {
 	w := start(t)
 	must[any](w, 201, "POST", cms, jsonType, configMap("x"))
@@ -184,6 +187,10 @@ func TestHostileBodies(t *testing.T) {
 		{name: "JSON patch of many operations", method: "PATCH", path: cms + "/x", contentType: jsonPatch, body: filled("[", `{"op":"test","path":"/a"},`, `{}]`)},
 		{name: "a number of many digits", contentType: jsonType, body: filled(`{"data":{"a":`, "9", "}}")},
 		{name: "a number of a great exponent", contentType: yamlType, body: "metadata: {name: y, generation: 1e999999999}\n"},
+		{name: "a quantity of a great exponent", path: pods, contentType: jsonType, body: strings.Replace(barePod("q", ""), `"spec":{`, `"spec":{"overhead":{"cpu":"1e-999999999"},`, 1)},
+		{name: "a quantity in a merge patch", method: "PATCH", path: pods + "/p", contentType: mergeType, body: `{"spec":{"overhead":{"cpu":"1\u0065-999999999"}}}`},
+		{name: "a quantity in a JSON patch", method: "PATCH", path: pods + "/p", contentType: jsonPatch, body: `[{"op":"add","path":"/spec/overhead","value":{"cpu":"1e999999999"}}]`},
+		{name: "a quantity in an applied configuration", method: "PATCH", path: pods + "/r?fieldManager=m", contentType: applyType, body: strings.Replace(barePod("r", ""), `"spec":{`, `"apiVersion":"v1","kind":"Pod","spec":{"overhead":{"cpu":"1e-999999999"},`, 1)},
 		{name: "bytes that are no text", contentType: jsonType, body: filled("", "\xff", "")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -194,7 +201,7 @@ func TestHostileBodies(t *testing.T) {
 			if path == "" {
 				path = cms
 			}
-			for _, length := range []int64{int64(len(tc.body)), -1} { // -1: sent in chunks, nobody knows how many
+			for _, length := range []int64{int64(len(tc.body)), -1} { // -1: chunked, without a Content-Length
 				if length == -1 && len(tc.body) <= wire.MaxBody {
 					continue // read the same way
 				}
@@ -222,8 +229,8 @@ func TestHostileBodies(t *testing.T) {
 	}
 }
 
-// Bodies that each become a hundred times what they are take turns: together they
-// stay within the budget, and a small request of another user does not wait.
+// Bodies that expand a hundredfold are decoded in turns: together they stay
+// within the budget, and small requests of other users do not wait.
 func TestConcurrentBombs(t *testing.T) {
 	const memory, bombs = 256 * megabyte, 16
 	w := start(t, allowEverybody, func(c *apiserver.Config) { c.Memory, c.MaxWrites, c.MaxReads = memory, 200, 400 })
@@ -234,7 +241,7 @@ func TestConcurrentBombs(t *testing.T) {
 	grown := peak(func() {
 		for range bombs {
 			all.Go(func() {
-				// On a slow machine some wait until their time is over.
+				// On a slow machine some time out while they wait.
 				if rec := w.do("POST", pods, jsonType, body, "X-User", "mallory"); rec.Code < 400 || rec.Code >= 500 && rec.Code != 504 {
 					t.Errorf("%d %.200s", rec.Code, rec.Body)
 				}

@@ -12,7 +12,7 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// The headers by which a user acts as another.
+// The user impersonation headers.
 // https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/
 const (
 	impersonateUser  = "Impersonate-User"
@@ -21,8 +21,9 @@ const (
 	impersonateExtra = "Impersonate-Extra-"
 )
 
-// impersonated is the user that the request is made as: user itself, or
-// another one that user may act as.
+// impersonated returns the user that the request acts as: user itself, or the
+// one that the impersonation headers name if user may impersonate it. It
+// removes these headers from r.
 func (s *Server) impersonated(r *http.Request, user *request.User) (*request.User, error) {
 	as, err := wanted(r.Header)
 	if as == nil || err != nil {
@@ -34,7 +35,8 @@ func (s *Server) impersonated(r *http.Request, user *request.User) (*request.Use
 		}
 	}
 	completeGroups(as)
-	// Nobody behind this server is to act on the headers once more.
+	// Remove the headers so that a backend behind a proxy does not apply them
+	// again.
 	for key := range r.Header {
 		if strings.HasPrefix(key, "Impersonate-") {
 			delete(r.Header, key)
@@ -43,7 +45,8 @@ func (s *Server) impersonated(r *http.Request, user *request.User) (*request.Use
 	return as, nil
 }
 
-// wanted is the user that the headers name, nil if there are none.
+// wanted returns the user that the headers name, nil if there are none. It
+// returns a BadRequest error for groups, a UID or extras without a user name.
 func wanted(h http.Header) (*request.User, error) {
 	as := &request.User{Name: h.Get(impersonateUser), UID: h.Get(impersonateUID), Groups: slices.Clone(h.Values(impersonateGroup))}
 	for key, values := range h {
@@ -64,10 +67,10 @@ func wanted(h http.Header) (*request.User, error) {
 	return nil, nil
 }
 
-// impersonations are the questions to the authorizer that acting as a user
-// comes to.
+// impersonations returns the attributes that user must be authorized for to act
+// as as: one for each name, group, UID and extra value.
 func impersonations(as *request.User) []request.Info {
-	ask := func(group, resource, sub, namespace, name string) request.Info {
+	requestClientCertificates := func(group, resource, sub, namespace, name string) request.Info {
 		return request.Info{
 			IsResource: true, Verb: "impersonate", Group: group, Version: "v1",
 			Resource: resource, Subresource: sub, Namespace: namespace, Name: name,
@@ -75,24 +78,25 @@ func impersonations(as *request.User) []request.Info {
 	}
 	var out []request.Info
 	if namespace, name, ok := serviceAccount(as.Name); ok {
-		out = append(out, ask("", "serviceaccounts", "", namespace, name))
+		out = append(out, requestClientCertificates("", "serviceaccounts", "", namespace, name))
 	} else {
-		out = append(out, ask("", "users", "", "", as.Name))
+		out = append(out, requestClientCertificates("", "users", "", "", as.Name))
 	}
 	for _, g := range as.Groups {
-		out = append(out, ask("", "groups", "", "", g))
+		out = append(out, requestClientCertificates("", "groups", "", "", g))
 	}
 	if as.UID != "" {
-		out = append(out, ask("authentication.k8s.io", "uids", "", "", as.UID))
+		out = append(out, requestClientCertificates("authentication.k8s.io", "uids", "", "", as.UID))
 	}
 	for key, values := range as.Extra {
 		for _, v := range values {
-			out = append(out, ask("authentication.k8s.io", "userextras", key, "", v))
+			out = append(out, requestClientCertificates("authentication.k8s.io", "userextras", key, "", v))
 		}
 	}
 	return out
 }
 
+// serviceAccount splits the user name of a service account.
 func serviceAccount(user string) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(user, "system:serviceaccount:")
 	if !ok {
@@ -102,7 +106,7 @@ func serviceAccount(user string) (namespace, name string, ok bool) {
 	return namespace, name, ok && namespace != "" && name != ""
 }
 
-// completeGroups adds the groups that the user would have come with.
+// completeGroups adds the groups that authentication would have given the user.
 func completeGroups(as *request.User) {
 	if namespace, _, ok := serviceAccount(as.Name); ok && len(as.Groups) == 0 {
 		as.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}

@@ -8,19 +8,20 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// initialWatches is how many watches of one user send their initial events at
-// the same time: what is there can be large, and each watch sends all of it.
+// initialWatches is how many watches of one user may send their initial events
+// concurrently. Each sends all existing objects, which may be large.
 const initialWatches = 8
 
-// limits are what requests may take of the server together; nil: no limit.
+// limits are the budgets that all requests share. A nil field means no limit.
 type limits struct {
-	bodies *budget.Pool        // bodies that are being read
-	memory *budget.Pool        // decoding and encoding for ordinary users
+	bodies *budget.Pool        // bytes of bodies being read
+	memory *budget.Pool        // bytes for decoding and encoding, for ordinary users
 	system *budget.Pool        // the same for nodes and the control plane
-	turns  *budget.Pool        // watches of ordinary users that send their initial events
+	turns  *budget.Pool        // watches of ordinary users in their initial events
 	writes *flowcontrol.Writes // bytes that ordinary users write to the store
 }
 
+// newLimits returns the limits of a configuration.
 func newLimits(cfg *Config) limits {
 	l := limits{turns: budget.NewPool(budget.Limits{Total: math.MaxInt64, Share: initialWatches})}
 	if cfg.Memory > 0 {
@@ -34,8 +35,8 @@ func newLimits(cfg *Config) limits {
 	return l
 }
 
-// give tells a request what it may take. An ordinary one is of a user who is no
-// part of the cluster itself.
+// give sets the budgets of a request. ordinary is false for nodes and the
+// control plane, which have a memory budget of their own and no write limit.
 func (l *limits) give(req *request.Request, ordinary bool) {
 	if !ordinary {
 		req.Memory = l.system

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ import (
 	"podium/pkg/apiserver/flowcontrol"
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/prom"
 	"podium/pkg/storage"
 )
 
@@ -26,10 +28,12 @@ type metrics struct {
 	long      *prometheus.GaugeVec
 	store     *prometheus.HistogramVec
 	storeErrs *prometheus.CounterVec
-	watches   map[schema.GroupVersionKind]watchSeries // fixed after newMetrics
+	watches   atomic.Pointer[map[schema.GroupVersionKind]watchSeries] // for the served kinds; see setKinds
+	watchVecs watchVecs
 	serves    func(*request.Info) (resource, subresource bool)
 }
 
+// watchSeries are the watch series of one served version of a kind.
 type watchSeries struct {
 	events   prometheus.Counter
 	sizes    prometheus.Observer
@@ -38,87 +42,79 @@ type watchSeries struct {
 
 const component = "apiserver"
 
-func newMetrics(r *prometheus.Registry, kinds []*registry.Kind, flow *flowcontrol.Inflight) *metrics {
+func newMetrics(r *prometheus.Registry, flow *flowcontrol.Limiter) *metrics {
+	f := prom.For(r)
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_total",
-			Help: "Requests answered, by verb, dry run, group, version, resource, scope, component and HTTP response code.",
-		}, []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"}),
-		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_request_duration_seconds",
-			Help:    "How long requests took, watches and streams left out.",
-			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
-		}, []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}),
-		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_response_sizes",
-			Help:    "Bytes of response bodies.",
-			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
-		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
-		drops: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_dropped_requests_total",
-			Help: "Requests turned away because too many were in flight.",
-		}, []string{"request_kind"}),
-		long: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests",
-			Help: "Watches under way.",
-		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
-		store: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "etcd_request_duration_seconds",
-			Help:    "How long requests to the store took.",
-			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
-		}, []string{"operation", "group", "resource"}),
-		storeErrs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "etcd_request_errors_total",
-			Help: "Requests to the store that failed.",
-		}, []string{"operation", "group", "resource"}),
-		watches: map[schema.GroupVersionKind]watchSeries{},
+		requests: f.CounterVec("apiserver_request_total", "Requests answered, by verb, dry run, group, version, resource, scope, component and HTTP response code.",
+			"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"),
+		durations: f.HistogramVec("apiserver_request_duration_seconds", "How long requests took, watches and streams left out.",
+			[]float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}, "verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"),
+		sizes: f.HistogramVec("apiserver_response_sizes", "Bytes of response bodies.",
+			prometheus.ExponentialBuckets(1000, 10, 7), "verb", "group", "version", "resource", "subresource", "scope", "component"),
+		drops: f.CounterVec("apiserver_dropped_requests_total", "Requests turned away because too many were in flight.", "request_kind"),
+		long: f.GaugeVec("apiserver_longrunning_requests", "Watches under way.",
+			"verb", "group", "version", "resource", "subresource", "scope", "component"),
+		store: f.HistogramVec("etcd_request_duration_seconds", "How long requests to the store took.",
+			[]float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}, "operation", "group", "resource"),
+		storeErrs: f.CounterVec("etcd_request_errors_total", "Requests to the store that failed.", "operation", "group", "resource"),
 	}
-	inflight := func(kind string, count func() (int64, int64), pick func(r, w int64) int64) prometheus.GaugeFunc {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "apiserver_current_inflight_requests", Help: "Requests under way.",
-			ConstLabels: prometheus.Labels{"request_kind": kind},
-		}, func() float64 { return float64(pick(count())) })
+	inflight := func(kind string, count func() int64) {
+		labelled := prometheus.WrapRegistererWith(prometheus.Labels{"request_kind": kind}, r)
+		prom.For(labelled).GaugeFunc("apiserver_current_inflight_requests", "Requests under way.", func() float64 { return float64(count()) })
 	}
-	r.MustRegister(m.requests, m.durations, m.sizes, m.drops, m.long, m.store, m.storeErrs,
-		inflight("readOnly", flow.Counts, func(r, _ int64) int64 { return r }),
-		inflight("mutating", flow.Counts, func(_, w int64) int64 { return w }))
-	m.watchMetrics(r, kinds)
+	inflight("readOnly", func() int64 { reading, _ := flow.Counts(); return reading })
+	inflight("mutating", func() int64 { _, writing := flow.Counts(); return writing })
+	m.watchMetrics(r)
 	return m
 }
 
-func (m *metrics) watchMetrics(r *prometheus.Registry, kinds []*registry.Kind) {
-	labels := []string{"group", "version", "resource"}
-	events := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "apiserver_watch_events_total", Help: "Events sent to watching clients.",
-	}, labels)
-	sizes := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "apiserver_watch_events_sizes", Help: "Bytes of events sent to watching clients.",
-		Buckets: prometheus.ExponentialBuckets(1024, 2, 8),
-	}, labels)
-	watchers := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "apiserver_registered_watchers", Help: "Clients that are watching.",
-	}, []string{"group", "version", "kind"})
-	r.MustRegister(events, sizes, watchers)
-	for _, k := range kinds {
-		m.watches[k.GroupVersionKind] = watchSeries{
-			events:   events.WithLabelValues(k.Group, k.Version, k.Resource),
-			sizes:    sizes.WithLabelValues(k.Group, k.Version, k.Resource),
-			watchers: watchers.WithLabelValues(k.Group, k.Version, k.GroupVersionKind.Kind),
-		}
-	}
+// watchVecs are the watch series, for all kinds.
+type watchVecs struct {
+	events   *prometheus.CounterVec
+	sizes    *prometheus.HistogramVec
+	watchers *prometheus.GaugeVec
 }
 
-// WatchEvent notes an event sent.
+func (m *metrics) watchMetrics(r *prometheus.Registry) {
+	labels := []string{"group", "version", "resource"}
+	f := prom.For(r)
+	events := f.CounterVec("apiserver_watch_events_total", "Events sent to watching clients.", labels...)
+	sizes := f.HistogramVec("apiserver_watch_events_sizes", "Bytes of events sent to watching clients.",
+		prometheus.ExponentialBuckets(1024, 2, 8), labels...)
+	watchers := f.GaugeVec("apiserver_registered_watchers", "Clients that are watching.", "group", "version", "kind")
+	m.watchVecs = watchVecs{events, sizes, watchers}
+	m.setKinds(nil)
+}
+
+// setKinds creates the watch series of the served kinds. The series of kinds
+// that are no longer served stay. It is safe for concurrent use with the
+// observing methods.
+func (m *metrics) setKinds(kinds []*registry.Kind) {
+	watches, vecs := map[schema.GroupVersionKind]watchSeries{}, m.watchVecs
+	for _, k := range kinds {
+		for _, v := range k.Served() {
+			watches[v.GroupVersionKind] = watchSeries{
+				events:   vecs.events.WithLabelValues(v.Group, v.Version, v.Resource),
+				sizes:    vecs.sizes.WithLabelValues(v.Group, v.Version, v.Resource),
+				watchers: vecs.watchers.WithLabelValues(v.Group, v.Version, v.GroupVersionKind.Kind),
+			}
+		}
+	}
+	m.watches.Store(&watches)
+}
+
+// WatchEvent counts an event of the given encoded size. It ignores kinds that
+// are not served.
 func (m *metrics) WatchEvent(gvk schema.GroupVersionKind, bytes int) {
-	if s, ok := m.watches[gvk]; ok {
+	if s, ok := (*m.watches.Load())[gvk]; ok {
 		s.events.Inc()
 		s.sizes.Observe(float64(bytes))
 	}
 }
 
-// WatchStarted notes a client that watches until ended is called.
+// WatchStarted counts a watch until ended is called. Call ended exactly once.
 func (m *metrics) WatchStarted(gvk schema.GroupVersionKind) (ended func()) {
-	s, ok := m.watches[gvk]
+	s, ok := (*m.watches.Load())[gvk]
 	if !ok {
 		return func() {}
 	}
@@ -128,11 +124,12 @@ func (m *metrics) WatchStarted(gvk schema.GroupVersionKind) (ended func()) {
 
 var _ endpoints.Observer = (*metrics)(nil)
 
-// other is upstream's label of what is not served. A client must not be able
-// to add series by asking for what does not exist.
+// other is upstream's label for what the server does not serve. It keeps
+// clients from adding series by requesting names that do not exist.
 const other = "other"
 
-// target is what a request is about, in the words of what is served.
+// target is the resource of a request, with other in place of names that are
+// not served.
 type target struct{ group, version, resource, subresource string }
 
 func (m *metrics) target(info *request.Info) target {
@@ -149,7 +146,8 @@ func (m *metrics) target(info *request.Info) target {
 	return target{info.Group, info.Version, info.Resource, info.Subresource}
 }
 
-// observe notes a request that has been answered.
+// observe records a finished request. Code 0 counts as 200. Durations and sizes
+// are not recorded for watches and streams.
 func (m *metrics) observe(req *request.Request, r *http.Request, code int, size int64, took time.Duration) {
 	if code == 0 {
 		code = http.StatusOK
@@ -169,8 +167,8 @@ func (m *metrics) observe(req *request.Request, r *http.Request, code int, size 
 	}
 }
 
-// codeLabel is a status code that HTTP knows: what a pod answers through the
-// proxy is the pod's own choice.
+// codeLabel returns the label for a status code: other if HTTP does not define
+// it, since a pod behind the proxy subresource chooses its own codes.
 func codeLabel(code int) string {
 	if http.StatusText(code) == "" {
 		return other
@@ -178,6 +176,7 @@ func codeLabel(code int) string {
 	return strconv.Itoa(code)
 }
 
+// dropped counts a request that flow control has rejected.
 func (m *metrics) dropped(req *request.Request) {
 	kind := "mutating"
 	if req.ReadOnly() {
@@ -186,7 +185,7 @@ func (m *metrics) dropped(req *request.Request) {
 	m.drops.WithLabelValues(kind).Inc()
 }
 
-// metricVerb is the series' word for what a request does.
+// metricVerb returns upstream's verb label for a request.
 func metricVerb(req *request.Request, r *http.Request) string {
 	switch {
 	case req.Verb == "":
@@ -209,14 +208,16 @@ func metricVerb(req *request.Request, r *http.Request) string {
 	return strings.ToUpper(req.Verb)
 }
 
-// timed is a store whose requests are measured.
+// timed returns a store that calls s and measures each call.
 func (m *metrics) timed(s storage.Store) storage.Store { return &timedStore{Store: s, m: m} }
 
+// timedStore is a store that measures its reads and writes.
 type timedStore struct {
 	storage.Store
 	m *metrics
 }
 
+// note records one call of the store. key is the key or prefix of the call.
 func (t *timedStore) note(operation, key string, began time.Time, err error) {
 	group, resource := groupOfKey(key)
 	t.m.store.WithLabelValues(operation, group, resource).Observe(time.Since(began).Seconds())
@@ -225,7 +226,7 @@ func (t *timedStore) note(operation, key string, began time.Time, err error) {
 	}
 }
 
-// groupOfKey is the resource a storage key belongs to.
+// groupOfKey returns the group and resource that a storage key belongs to.
 func groupOfKey(key string) (group, resource string) {
 	rest := strings.TrimPrefix(key, "/registry/")
 	folder, _, _ := strings.Cut(rest, "/")

@@ -11,11 +11,12 @@ import (
 	"podium/pkg/version"
 )
 
+// serveVersion writes the server's version.
 func serveVersion(w http.ResponseWriter, r *http.Request) {
 	writePlainJSON(w, r, version.Info())
 }
 
-// serveIndex lists the server's pages.
+// serveIndex writes the paths that the server serves, as JSON.
 func (s *Server) serveIndex(w http.ResponseWriter, r *http.Request) {
 	paths := map[string]bool{"/healthz": true, "/livez": true, "/readyz": true, "/metrics": true, "/version": true}
 	for path := range s.disco.Paths() {
@@ -27,6 +28,7 @@ func (s *Server) serveIndex(w http.ResponseWriter, r *http.Request) {
 	writePlainJSON(w, r, map[string]any{"paths": slices.Sorted(maps.Keys(paths))})
 }
 
+// writePlainJSON writes v as indented JSON, for people.
 func writePlainJSON(w http.ResponseWriter, r *http.Request, v any) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -36,7 +38,7 @@ func writePlainJSON(w http.ResponseWriter, r *http.Request, v any) {
 	wire.WriteText(w, r, http.StatusOK, "application/json", text)
 }
 
-// writeJSON answers with a document for programs.
+// writeJSON writes v as compact JSON, for programs.
 func writeJSON(w http.ResponseWriter, r *http.Request, contentType string, v any) {
 	text, err := json.Marshal(v)
 	if err != nil {

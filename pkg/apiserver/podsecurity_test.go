@@ -22,7 +22,7 @@ import (
 	"podium/pkg/apiserver/audit"
 )
 
-// notes is a backend of the audit that keeps the annotations of the last request.
+// notes is an audit backend that keeps the annotations of the last request.
 type notes struct {
 	mu   sync.Mutex
 	last map[string]string
@@ -42,7 +42,7 @@ func (n *notes) Write(_ context.Context, events [][]byte) error {
 	return nil
 }
 
-// auditor records every request at once.
+// auditor returns an auditor that records every request synchronously.
 func (n *notes) auditor() *audit.Auditor {
 	return audit.New(audit.Config{
 		Policy: &audit.Policy{Rules: []audit.Rule{{Level: audit.LevelMetadata}}}, Log: slog.New(slog.DiscardHandler),
@@ -61,7 +61,7 @@ func (n *notes) take() string {
 }
 
 func podSecurity(cfg podsecurity.Config) func(*apiserver.Config) {
-	return func(c *apiserver.Config) { c.PodSecurity = cfg }
+	return func(c *apiserver.Config) { c.Admission.PodSecurity = cfg }
 }
 
 func namespaceWith(name, labels string) string {
@@ -161,7 +161,7 @@ func TestPodSecurity(t *testing.T) {
 		}
 	})
 	t.Run("off", func(t *testing.T) {
-		off := start(t, func(c *apiserver.Config) { c.Disabled = append(c.Disabled, "PodSecurity", "ServiceAccount") })
+		off := start(t, func(c *apiserver.Config) { c.Admission.Disable = []string{"PodSecurity", "ServiceAccount"} })
 		must[any](off, 201, "POST", "/api/v1/namespaces", jsonType, namespaceWith("strict", label+`enforce":"baselin"`))
 	})
 }
@@ -207,7 +207,8 @@ func TestPodSecurityLabels(t *testing.T) {
 	}
 }
 
-// The command reads its own file before it touches anything else.
+// The command validates its admission configuration before it opens anything
+// else.
 func TestAdmissionConfigFile(t *testing.T) {
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"
 	for name, tc := range map[string]struct{ text, want string }{

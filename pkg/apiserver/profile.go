@@ -10,9 +10,9 @@ import (
 	"podium/pkg/apiserver/wire"
 )
 
-// serveProfile answers the pages of /debug/pprof, to administrators only: a
-// profile shows more than a daemon's own rights would. It is false for other
-// paths.
+// serveProfile serves /debug/pprof, to members of system:masters only, since a
+// profile can reveal more than permissions on the API allow. It returns false,
+// without writing, if there is no such page.
 func serveProfile(w http.ResponseWriter, r *http.Request, req *request.Request) bool {
 	const root = "/debug/pprof"
 	if !req.User.In(authn.Masters) {

@@ -13,29 +13,28 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// recheckEvery is how soon a long-running request ends after its credential or
-// its permission has gone.
+// recheckEvery is the longest time for which a long-running request outlives
+// its credential or its permission.
 const recheckEvery = 10 * time.Second
 
-// recheckSpread is over how many parts of recheckEvery the first rechecks of
-// requests that begin together are spread.
+// recheckSpread is the number of slots over which the first rechecks of
+// requests that start together are spread.
 const recheckSpread = 64
 
-// recheck authenticates and authorizes a long-running request again, now and
-// then, and ends it when the answer is no longer what it was. A nil recheck does
-// nothing.
+// recheck authenticates and authorizes a long-running request periodically, and
+// ends it when either fails or the user changes. A nil recheck does nothing.
 type recheck struct {
 	s       *Server
 	req     *request.Request
-	request *http.Request // a copy, as it came: authentication changes headers
+	request *http.Request // a copy as received: authentication changes headers
 
 	mu    sync.Mutex
 	timer *time.Timer
 	ended bool
 }
 
-// recheck prepares to check a request again, nil if it is not long-running. It
-// is called before anything reads the request's headers.
+// recheck returns a recheck for r, or nil if req is not long-running. Call it
+// before anything changes the request's headers.
 func (s *Server) recheck(r *http.Request, req *request.Request) *recheck {
 	if !req.LongRunning() {
 		return nil
@@ -45,8 +44,9 @@ func (s *Server) recheck(r *http.Request, req *request.Request) *recheck {
 	return &recheck{s: s, req: req, request: again}
 }
 
-// begin returns the request with a context that ends when a recheck fails. The
-// request has been authorized: req.User is set. stop ends the rechecks.
+// begin starts the checks and returns the request with a context that is
+// canceled when one fails. The request must be authorized: req.User is set.
+// stop ends the checks and must be called.
 func (c *recheck) begin(r *http.Request) (checked *http.Request, stop func()) {
 	if c == nil {
 		return r, func() {}
@@ -63,6 +63,7 @@ func (c *recheck) begin(r *http.Request) (checked *http.Request, stop func()) {
 	}
 }
 
+// after schedules f, unless the request has ended.
 func (c *recheck) after(wait time.Duration, f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,10 +72,10 @@ func (c *recheck) after(wait time.Duration, f func()) {
 	}
 }
 
-// run checks once, and ends the request or arranges for the next check.
+// run checks once, then ends the request or schedules the next check.
 func (c *recheck) run(ctx context.Context, end func()) {
 	if err := c.safely(ctx); err != nil && ctx.Err() == nil {
-		c.s.cfg.Log.Info("long-running request ended: its user may not go on", "user", c.req.User.Name, "verb", c.req.Verb, "path", c.req.Path, "reason", err)
+		c.s.cfg.Log.Info("long-running request ended: the user is no longer authorized", "user", c.req.User.Name, "verb", c.req.Verb, "path", c.req.Path, "reason", err)
 		c.req.Annotate("podium.dev/ended", err.Error())
 		end()
 		return
@@ -82,8 +83,8 @@ func (c *recheck) run(ctx context.Context, end func()) {
 	c.after(recheckEvery, func() { c.run(ctx, end) })
 }
 
-// safely is check, with a panic as an error: unlike the check before, it does
-// not run in the goroutine of the request.
+// safely is check with a panic returned as an error: check runs in a timer's
+// goroutine here, where a panic would end the process.
 func (c *recheck) safely(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -95,9 +96,9 @@ func (c *recheck) safely(ctx context.Context) (err error) {
 
 var errOtherUser = errors.New("the credential is now another user's")
 
-// check returns why the request may not go on. While that cannot be found out,
-// since the server does not know the roles or a service is not reached, the
-// request goes on.
+// check returns the reason for which the request must end, or nil. It also
+// returns nil if the answer cannot be determined, because roles are not synced
+// or a webhook is unreachable.
 func (c *recheck) check(ctx context.Context) error {
 	s := c.s
 	if !s.rolesDone.Load() || s.cfg.Access.ready() != nil {
@@ -110,7 +111,7 @@ func (c *recheck) check(ctx context.Context) error {
 	case authn.Undecided(err):
 		return nil
 	case err == nil:
-		return errors.New("the user is no longer known")
+		return errors.New("the user no longer exists")
 	default:
 		return fmt.Errorf("authenticate: %w", err)
 	}

@@ -16,8 +16,8 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// wallet is an authenticator whose answers the test changes: the user is who
-// the header X-User names.
+// wallet is an authenticator whose result the test sets. The header X-User
+// names the user.
 type wallet struct {
 	mu   sync.Mutex
 	errs map[string]error
@@ -26,7 +26,7 @@ type wallet struct {
 
 func (a *wallet) Authenticate(r *http.Request) (*request.User, error) {
 	name := r.Header.Get("X-User")
-	r.Header.Del("X-User") // as a front proxy's headers are taken out
+	r.Header.Del("X-User") // as the front proxy authenticator removes its headers
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch err := a.errs[name]; {
@@ -44,7 +44,7 @@ func (a *wallet) change(f func()) {
 	f()
 }
 
-// open begins a watch and returns a channel that closes when it ends.
+// open starts a watch and returns a channel that is closed when it ends.
 func (w *world) open(path string, header ...string) (ended chan struct{}) {
 	ctx, cancel := context.WithCancel(w.Context())
 	w.Cleanup(cancel)
@@ -77,8 +77,8 @@ func over(ended chan struct{}) bool {
 	}
 }
 
-// A watch ends soon after its user has lost the credential or the permission,
-// for whatever reason, and goes on otherwise.
+// A watch ends shortly after its user has lost the credential or the
+// permission, for any reason, and continues otherwise.
 func TestOpenWatchIsReauthorized(t *testing.T) {
 	const watch = cms + "?watch=true&timeoutSeconds=1800"
 	for name, tc := range map[string]struct {
@@ -141,8 +141,8 @@ func TestOpenWatchIsReauthorized(t *testing.T) {
 	}
 }
 
-// BenchmarkRecheck is what a recheck of a watch costs; a thousand watches have
-// a hundred a second.
+// BenchmarkRecheck measures one recheck of a watch. A thousand watches cause a
+// hundred per second.
 func BenchmarkRecheck(b *testing.B) {
 	w := start(b, auditToFile(b))
 	bindUsers(w, 200)

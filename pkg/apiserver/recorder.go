@@ -10,20 +10,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver/audit"
+	"podium/pkg/apiserver/flowcontrol"
 	"podium/pkg/apiserver/request"
 )
 
-// The times that a client has. The connection's own deadline, which http.Server
-// sets, ends a request that is neither read nor answered; these extend it while
-// the client makes progress, and end a watch that is not read.
+// The deadlines of clients. http.Server sets a deadline on the connection that
+// ends a request which is neither read nor answered in time. The recorder
+// extends it while the client makes progress, and ends a watch whose client
+// does not read.
 const (
-	stallTimeout = 30 * time.Second // in which a client must read a piece of an answer
+	stallTimeout = 30 * time.Second // time in which a client must read one piece of a response
 	pieceSize    = 128 << 10
-	smallAnswer  = 32 << 10 // an answer that the connection's own deadline is enough for
+	smallAnswer  = 32 << 10 // a response for which the connection's deadline suffices
 	rearmAfter   = time.Second
 )
 
-// recorder notes what was answered, and sees to it that the client reads.
+// recorder is a ResponseWriter that records the status code and size for
+// metrics and audit, and enforces that the client reads the response.
 type recorder struct {
 	http.ResponseWriter
 	req   *request.Request
@@ -31,31 +34,37 @@ type recorder struct {
 	size  int64
 	began time.Time
 	trail *audit.Trail // nil: the request is not recorded for the audit
+	place flowcontrol.Place
 
-	stall time.Duration // in which the client must read a piece; 0: no bound
-	armed time.Time     // when the deadline was set last
-	guard *guard        // of a watch; nil elsewhere
+	stall time.Duration // time in which the client must read one piece; 0: no limit
+	armed time.Time     // when the write deadline was last set
+	guard *guard        // set for watches only
 }
 
-// Note is told why the request failed.
+// Note records the error status of the request for the audit. wire.WriteError
+// calls it.
 func (w *recorder) Note(status *metav1.Status) { w.trail.Failed(status) }
 
+// WriteHeader implements http.ResponseWriter.
 func (w *recorder) WriteHeader(code int) {
 	w.begin(code)
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// begin notes that the answer begins. What the request has held for the work on
-// it is free.
+// begin records the status code on its first call, and releases the memory and
+// seat that the request holds.
 func (w *recorder) begin(code int) {
 	if w.code != 0 {
 		return
 	}
 	w.code = code
+	w.place.FreeSeat()
 	w.req.Release()
 	w.trail.Started(code, w.Header())
 }
 
+// Write implements http.ResponseWriter. It writes in pieces and gives the
+// client time for each.
 func (w *recorder) Write(p []byte) (n int, err error) {
 	w.begin(http.StatusOK)
 	w.size += int64(len(p))
@@ -72,8 +81,9 @@ func (w *recorder) Write(p []byte) (n int, err error) {
 	}
 }
 
-// rearm gives the client time for the next piece of an answer of at least size
-// bytes. A watch has its guard instead: setting a deadline costs more.
+// rearm extends the write deadline for the next piece of a response of at least
+// size bytes. It does nothing for a watch, whose guard costs less than setting
+// a deadline.
 func (w *recorder) rearm(size int) {
 	if w.stall == 0 || w.guard != nil || w.armed.IsZero() && size <= smallAnswer {
 		return
@@ -85,18 +95,21 @@ func (w *recorder) rearm(size int) {
 	}
 }
 
-// Unwrap and what follows let streams through to the connection.
+// Unwrap lets http.ResponseController reach the connection.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// Flush implements http.Flusher.
 func (w *recorder) Flush() { _ = w.FlushError() }
 
-// FlushError is Flush, and says when the connection is gone.
+// FlushError is Flush with an error if the connection is gone.
 func (w *recorder) FlushError() error {
 	w.guard.enter()
 	defer w.guard.leave()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
+// Hijack implements http.Hijacker. The recorder then counts as answered with
+// 101.
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
@@ -105,20 +118,21 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// unbounded takes the connection's deadlines from a request that lasts as long
-// as its client likes. What it returns is called when the request ends.
+// unbounded removes the connection's deadlines for a long-running request. The
+// caller must call end when the request ends: it sets deadlines for what
+// http.Server does after the handler.
 func (s *Server) unbounded(rec *recorder, r *http.Request) (end func()) {
 	out := http.NewResponseController(rec.ResponseWriter)
 	if out.SetWriteDeadline(time.Time{}) != nil {
-		return func() {} // no connection that knows deadlines
+		return func() {} // the writer does not support deadlines
 	}
 	_ = out.SetReadDeadline(time.Time{})
 	if rec.req.Verb == "watch" {
 		rec.guard = newGuard(s.cfg.RequestTimeout, func() { _ = out.SetWriteDeadline(time.Unix(1, 0)) })
 	}
 	return func() {
-		// The server reads what is left of the body and sends what is left in
-		// its buffer after the handler.
+		// http.Server drains the body and flushes its buffer after the handler
+		// returns.
 		soon := time.Now().Add(rec.stall)
 		_ = out.SetWriteDeadline(soon)
 		if r.ProtoMajor == 1 && r.ContentLength != 0 {
@@ -127,17 +141,18 @@ func (s *Server) unbounded(rec *recorder, r *http.Request) (end func()) {
 	}
 }
 
-// guard calls cut when something takes longer than allowed. A nil guard allows
-// everything.
+// guard calls cut if the time between enter and leave exceeds limit. A nil
+// guard does nothing.
 type guard struct {
 	timer *time.Timer
 	limit time.Duration
 	cut   func()
 
 	mu    sync.Mutex
-	since time.Time // zero: nothing is under way
+	since time.Time // when enter was called; zero after leave
 }
 
+// newGuard returns a stopped guard. cut is called in a goroutine of its own.
 func newGuard(limit time.Duration, cut func()) *guard {
 	g := &guard{limit: limit, cut: cut}
 	g.timer = time.AfterFunc(limit, g.fire)
@@ -145,7 +160,8 @@ func newGuard(limit time.Duration, cut func()) *guard {
 	return g
 }
 
-// enter begins what leave ends: cut is called in between or not at all.
+// enter starts the time that leave stops. cut is not called after leave has
+// returned.
 func (g *guard) enter() {
 	if g == nil {
 		return
@@ -156,6 +172,7 @@ func (g *guard) enter() {
 	g.timer.Reset(g.limit)
 }
 
+// leave stops the time that enter started.
 func (g *guard) leave() {
 	if g == nil {
 		return
@@ -166,7 +183,8 @@ func (g *guard) leave() {
 	g.timer.Stop()
 }
 
-// fire may come late, when the timer has been stopped and begun again.
+// fire checks the time under the lock, since the timer may fire after leave has
+// stopped it or enter has reset it.
 func (g *guard) fire() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

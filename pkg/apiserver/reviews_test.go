@@ -42,7 +42,7 @@ func TestSelfSubjectReview(t *testing.T) {
 	}
 }
 
-// withTokens gives a server the tokens of service accounts.
+// withTokens configures service account tokens.
 func withTokens(t *testing.T, tokens *authn.Tokens) func(*apiserver.Config) {
 	t.Helper()
 	return func(c *apiserver.Config) {
@@ -71,7 +71,7 @@ func TestTokenReview(t *testing.T) {
 		body := `{"spec":{"audiences":["` + audience + `"]}}`
 		return must[authenticationv1.TokenRequest](w, 201, "POST", "/api/v1/namespaces/default/serviceaccounts/robot/token", jsonType, body).Status.Token
 	}
-	ask := func(token, audiences string) authenticationv1.TokenReviewStatus {
+	requestClientCertificates := func(token, audiences string) authenticationv1.TokenReviewStatus {
 		return must[authenticationv1.TokenReview](w, 201, "POST", reviews+"tokenreviews", jsonType,
 			`{"spec":{"token":"`+token+`","audiences":[`+audiences+`]}}`).Status
 	}
@@ -89,7 +89,7 @@ func TestTokenReview(t *testing.T) {
 		{"none of ours", "x.y.z", ``, false, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := ask(tc.token, tc.audiences)
+			got := requestClientCertificates(tc.token, tc.audiences)
 			if got.Authenticated != tc.ok || (got.Error == "") != tc.ok {
 				t.Fatalf("answered %+v", got)
 			}
@@ -112,7 +112,7 @@ func TestTokenReview(t *testing.T) {
 	}
 }
 
-// What is only asked can be neither read nor changed, and is shown so.
+// Reviews support only create, and discovery shows that.
 func TestReviewsAreOnlyCreated(t *testing.T) {
 	w := start(t)
 	for _, method := range []string{"GET", "PUT", "PATCH", "DELETE"} {
@@ -134,7 +134,8 @@ func TestReviewsAreOnlyCreated(t *testing.T) {
 	}
 }
 
-// Others verify our tokens by two pages.
+// Relying parties find the keys of service account tokens through two discovery
+// pages.
 func TestWhereOthersFindOurKeys(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -164,8 +165,8 @@ func TestWhereOthersFindOurKeys(t *testing.T) {
 	}
 }
 
-// Who shows nothing gets health and version, and how to find the cluster where
-// a role allows it.
+// Requests without credentials get health, version and, if a role allows it,
+// the ConfigMap cluster-info.
 func TestAnonymous(t *testing.T) {
 	w := start(t, func(cfg *apiserver.Config) {
 		cfg.Authenticator, cfg.Authn = nil, apiserver.Authentication{Anonymous: true}
@@ -173,7 +174,7 @@ func TestAnonymous(t *testing.T) {
 	for path, want := range map[string]int{
 		"/healthz": 200, "/livez": 200, "/readyz": 200, "/version": 200,
 		"/api": 401, "/apis": 401, "/openapi/v2": 401, "/metrics": 401, "/": 401, "/version/x": 401, "/openid/v1/jwks": 401,
-		"/api/v1/namespaces/kube-public/configmaps/cluster-info":         404, // allowed, and not there
+		"/api/v1/namespaces/kube-public/configmaps/cluster-info":         404, // allowed, but it does not exist
 		"/api/v1/namespaces/kube-public/configmaps/cluster-info2":        401,
 		"/api/v1/namespaces/kube-public/configmaps":                      401,
 		"/api/v1/namespaces/kube-public/configmaps/../configmaps/x":      401,
@@ -190,7 +191,7 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-func TestWhoAsksIsCounted(t *testing.T) {
+func TestAuthenticationMetrics(t *testing.T) {
 	w := start(t, func(cfg *apiserver.Config) {
 		cfg.Authenticator = authn.Func(func(r *http.Request) (*request.User, error) {
 			switch name := r.Header.Get("X-User"); name {
@@ -222,7 +223,7 @@ func TestWhoAsksIsCounted(t *testing.T) {
 	}
 }
 
-// Each part of another identity needs its own right.
+// Each part of an impersonated identity needs its own permission.
 func TestImpersonation(t *testing.T) {
 	var asked []string
 	allowed := map[string]bool{}
@@ -261,7 +262,7 @@ func TestImpersonation(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ask := func() *httptest.ResponseRecorder {
+			requestClientCertificates := func() *httptest.ResponseRecorder {
 				asked = nil
 				return w.do("POST", reviews+"selfsubjectreviews", jsonType, `{}`, append([]string{"X-User", "helper"}, tc.header...)...)
 			}
@@ -270,14 +271,14 @@ func TestImpersonation(t *testing.T) {
 				for _, n := range tc.needs {
 					allowed[n] = n != missing
 				}
-				if rec := ask(); rec.Code != http.StatusForbidden {
+				if rec := requestClientCertificates(); rec.Code != http.StatusForbidden {
 					t.Errorf("without %s: %d", missing, rec.Code)
 				}
 			}
 			for _, n := range tc.needs {
 				allowed[n] = true
 			}
-			rec := ask()
+			rec := requestClientCertificates()
 			var got authenticationv1.SelfSubjectReview
 			if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil || rec.Code != 201 {
 				t.Fatalf("%d %s (asked %q)", rec.Code, rec.Body, asked)
@@ -289,8 +290,8 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// Other API servers learn from a ConfigMap how to know users; what is changed
-// in it by hand is put right, what others keep there stays.
+// The authentication ConfigMap is restored if its keys are edited; other keys
+// are kept.
 func TestWhatOtherServersLearn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ca atomic.Value

@@ -24,8 +24,8 @@ import (
 	"podium/pkg/storage/memory"
 )
 
-// The drill after a leak: the certificate goes on the list, and within seconds
-// nothing works with it any more, not even what was open; others notice nothing.
+// After a certificate is revoked, within seconds no request and no open
+// connection works with it; other clients are unaffected.
 func TestALeakedCertificateIsCutOff(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := pki.OpenAuthority(dir, "ca", time.Now)
@@ -166,7 +166,7 @@ func TestARevocationReachesOtherServers(t *testing.T) {
 		}
 		return false
 	}
-	for i, serial := range []int64{7, 9} { // each on another server
+	for i, serial := range []int64{7, 9} { // each at a different server
 		if _, err := ca.Revoke(lists[i], big.NewInt(serial)); err != nil {
 			t.Fatal(err)
 		}

@@ -18,19 +18,19 @@ import (
 	"podium/pkg/scheme"
 )
 
-// reconcileAtOnce is how many default roles and bindings are looked at at a
-// time: a new cluster has none, and everybody waits for them.
+// reconcileAtOnce is how many default roles or bindings are reconciled
+// concurrently. A new cluster is not ready before all exist.
 const reconcileAtOnce = 16
 
-// ensureRoles makes the default roles and bindings, and adds to those that are
-// there what they lack; what an administrator has added stays. It is done once
-// in a server's life.
+// ensureRoles reconciles the default roles and bindings once in the server's
+// life: it creates missing ones and adds missing rules and subjects to existing
+// ones. Additions by administrators stay.
 func (s *Server) ensureRoles(ctx context.Context) error {
 	if s.rolesDone.Load() {
 		return nil
 	}
-	// Roles first: who is bound to a role that is not there yet is refused
-	// things for no reason.
+	// Roles first, since requests of a subject bound to a missing role would be
+	// forbidden.
 	p := bootstrap.Default()
 	var all, bindings []func(context.Context) error
 	for _, r := range p.ClusterRoles {
@@ -65,7 +65,9 @@ func (s *Server) ensureRoles(ctx context.Context) error {
 	return nil
 }
 
-// reconciled makes an object what it should be. change says whether it had to.
+// reconciled returns a function that creates want, or calls change on the
+// existing object unless it is protected from reconciliation. change modifies
+// its argument and reports whether it did.
 func reconciled[T scheme.Object](s *Server, resource string, want T, change func(have T) bool) func(context.Context) error {
 	gvr := rbacv1.SchemeGroupVersion.WithResource(resource)
 	return func(ctx context.Context) error {
@@ -75,8 +77,8 @@ func reconciled[T scheme.Object](s *Server, resource string, want T, change func
 	}
 }
 
-// bound does the same for a binding. One that refers to another role is made
-// anew: what a binding refers to cannot be changed.
+// bound is reconciled for a binding. It deletes and recreates a binding that
+// refers to another role, since roleRef is immutable.
 func bound[T scheme.Object](s *Server, resource string, want T, parts func(T) (*rbacv1.RoleRef, *[]rbacv1.Subject)) func(context.Context) error {
 	gvr := rbacv1.SchemeGroupVersion.WithResource(resource)
 	ref, subjects := parts(want)
@@ -98,11 +100,12 @@ func bound[T scheme.Object](s *Server, resource string, want T, parts func(T) (*
 	}
 }
 
-// rolesPath is the page that tells which rules have been of use.
+// rolesPath is the page that shows which rules of roles are in use.
 const rolesPath = "/debug/authorization/roles"
 
-// serveRoles tells administrators which rules of which roles have allowed
-// requests since the server started: what was never of use can be taken away.
+// serveRoles writes, to members of system:masters only, which rules of each
+// role have allowed requests since the server started, so that administrators
+// can remove unused rules.
 func (s *Server) serveRoles(w http.ResponseWriter, r *http.Request, req *request.Request) {
 	if !req.User.In(authn.Masters) {
 		wire.WriteError(w, r, authz.Forbidden(req.User, &req.Info, "the use of roles is told to "+authn.Masters))

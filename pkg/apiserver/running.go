@@ -7,10 +7,12 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// running is what else a request must be allowed that runs something in a
-// container, or speaks to its ports, by a GET, as WebSocket has it: to run is to
-// create, and who may only look must not. It is nil for all others. The
-// kubelet's own paths count, too: to the kubelet it is the server that asks.
+// running returns the additional attributes that must be authorized for a GET
+// that runs a process in a container or opens its ports, as WebSocket clients
+// send: the same request with the verb create, so that read access does not
+// suffice. It includes the kubelet's own paths through nodes/proxy, where the
+// kubelet sees only the server's identity. It returns nil for all other
+// requests.
 func running(info *request.Info) *request.Info {
 	if info.Verb != "get" || info.Group != "" || !runs(info) {
 		return nil
@@ -20,6 +22,8 @@ func running(info *request.Info) *request.Info {
 	return &create
 }
 
+// runs reports whether a request runs a process in a container or connects to
+// its ports.
 func runs(info *request.Info) bool {
 	switch info.Resource + "/" + info.Subresource {
 	case "pods/exec", "pods/attach", "pods/portforward":

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// By WebSocket what runs something is a GET: the verb alone would make it a
-// right of those who may only look.
-func TestWhoMayOnlyGetRunsNothing(t *testing.T) {
+// Over WebSocket, exec is a GET: without an additional check, read access would
+// suffice.
+func TestExecNeedsCreate(t *testing.T) {
 	w := start(t, withAccess(t))
 	rules := func(verbs string) string {
 		return `{"metadata":{"name":"r"},"rules":[{"verbs":[` + verbs + `],"apiGroups":[""],"resources":["pods/exec","pods/attach","pods/portforward","pods/log","nodes/proxy"]}]}`

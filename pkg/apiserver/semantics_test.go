@@ -45,7 +45,7 @@ func TestPagesAreOfOneRevision(t *testing.T) {
 				t.Fatal(err)
 			}
 			list := obj.(*corev1.ConfigMapList)
-			if page == 0 { // neither of these may show on a later page
+			if page == 0 { // neither of these changes may show on a later page
 				revision = list.ResourceVersion
 				must[any](w, 201, "POST", cms, jsonType, configMap("zz"))
 				must[any](w, 200, "DELETE", cms+"/cm-06", "", "")
@@ -158,7 +158,7 @@ func TestDeletion(t *testing.T) {
 	w := start(t)
 	for i, tc := range []struct {
 		name, query, options, finalizers string
-		want                             []string // finalizers that hold it; nil: it is gone
+		want                             []string // remaining finalizers; nil: deleted
 	}{
 		{name: "at once"},
 		{name: "background", query: "?propagationPolicy=Background"},

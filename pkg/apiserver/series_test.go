@@ -11,8 +11,8 @@ import (
 	"podium/pkg/apiserver"
 )
 
-// A flood of made-up requests leaves the number of series as it is: labels take
-// their values from what is served, not from what is asked for.
+// Requests for unknown paths and verbs do not add series: label values come
+// from what is served, not from the request.
 func TestMadeUpRequestsMakeNoSeries(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := start(t, withAccess(t), func(c *apiserver.Config) { c.Registry = registry })
@@ -48,8 +48,8 @@ func TestMadeUpRequestsMakeNoSeries(t *testing.T) {
 	}
 }
 
-// countSeries counts the series that a registry shows, with the buckets of
-// histograms.
+// countSeries returns the number of series in a registry, including histogram
+// buckets.
 func countSeries(t *testing.T, g prometheus.Gatherer) int {
 	t.Helper()
 	families, err := g.Gather()

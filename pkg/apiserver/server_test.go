@@ -33,10 +33,11 @@ type world struct {
 	server  *apiserver.Server
 	handler http.Handler
 	store   *memory.Store
-	stop    func() // ends the server; the test's end does, too
+	stop    func() // stops the server; called at the end of the test as well
 }
 
-// asAdmin lets everybody in as an administrator, or as the user a header names.
+// asAdmin authenticates every request as an administrator, or as the user that
+// a header names.
 func asAdmin() authn.Authenticator {
 	return authn.Func(func(r *http.Request) (*request.User, error) {
 		if name := r.Header.Get("X-User"); name != "" {
@@ -79,7 +80,7 @@ func start(t testing.TB, change ...func(*apiserver.Config)) *world {
 	})
 	t.Cleanup(w.stop)
 	for w.do("GET", "/readyz", "", "").Code != http.StatusOK {
-		time.Sleep(time.Millisecond) // outside a bubble there is nothing to wait on
+		time.Sleep(time.Millisecond) // outside a synctest bubble there is nothing to wait on
 	}
 	return w
 }
@@ -104,7 +105,7 @@ func (w *world) do(method, path, contentType, body string, header ...string) *ht
 	return rec
 }
 
-// must is do that expects a code and decodes the answer.
+// must is do for an expected status code; it returns the decoded response.
 func must[T any](w *world, want int, method, path, contentType, body string, header ...string) *T {
 	w.Helper()
 	rec := w.do(method, path, contentType, body, header...)

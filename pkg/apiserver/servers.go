@@ -21,24 +21,26 @@ import (
 	"podium/pkg/scheme"
 )
 
-// The apiservers of a cluster know of each other by Leases, each of which says
-// where its server is. The Service default/kubernetes points to those that have
-// renewed theirs.
+// The API servers of a cluster find each other by Leases, each with the address
+// of its server. The endpoints of the Service default/kubernetes are the
+// addresses of the Leases that have not expired.
 const (
 	identityLabel     = "apiserver.kubernetes.io/identity"
 	identityValue     = "kube-apiserver"
 	addressAnnotation = "podium.dev/advertise-address"
-	leaseSeconds      = 25 // two rounds of bootstrapEvery, and a little
+	leaseSeconds      = 25 // two periods of bootstrapEvery, and some slack
 )
 
-// sighting is a Lease as it was first seen to be renewed then. Whether it has
-// run out is judged by our own clock: those of the servers need not agree.
+// sighting records when this server first saw a Lease's current renew time.
+// Expiry is judged by the local clock, since the servers' clocks may differ.
 type sighting struct {
 	renewed time.Time
-	at      time.Time // ours
+	at      time.Time // by the local clock
 }
 
-// stale says whether nobody has renewed the Lease for as long as it lasts.
+// stale reports whether the Lease has not been renewed for its duration, as
+// seen by this server. A Lease seen for the first time is not stale. The caller
+// holds s.telling.
 func (s *Server) stale(l *coordinationv1.Lease) bool {
 	if l.Spec.RenewTime == nil {
 		return true
@@ -55,8 +57,9 @@ func leases() schema.GroupVersionResource {
 	return coordinationv1.SchemeGroupVersion.WithResource("leases")
 }
 
-// presentServers renews this server's Lease, unless it is about to end, and
-// returns the addresses of all that have one, in order.
+// presentServers renews this server's Lease, unless the server is shutting
+// down, and returns the addresses of all live servers, sorted. The caller holds
+// s.telling.
 func (s *Server) presentServers(ctx context.Context) ([]netip.AddrPort, error) {
 	var present []netip.AddrPort
 	if !s.draining.Load() {
@@ -82,7 +85,7 @@ func (s *Server) presentServers(ctx context.Context) ([]netip.AddrPort, error) {
 	return slices.Compact(present), nil
 }
 
-// renew writes this server's Lease.
+// renew creates or renews this server's Lease.
 func (s *Server) renew(ctx context.Context) error {
 	name, err := s.identity()
 	if err != nil {
@@ -113,8 +116,8 @@ func (s *Server) renew(ctx context.Context) error {
 	return err
 }
 
-// leave takes this server, which is about to end, out of what others are told.
-// The last one stays: it is the one that is waited for.
+// leave deletes this server's Lease and removes its address from the endpoints.
+// The address of the last server stays: clients wait for it to return.
 func (s *Server) leave(ctx context.Context) error {
 	s.telling.Lock()
 	defer s.telling.Unlock()
@@ -129,9 +132,10 @@ func (s *Server) leave(ctx context.Context) error {
 	if err != nil || len(others) == 0 {
 		return err
 	}
-	return s.tellServers(ctx, others)
+	return s.writeServers(ctx, others)
 }
 
+// identity returns the name of this server's Lease.
 func (s *Server) identity() (string, error) {
 	if s.cfg.Identity != "" {
 		return "apiserver-" + s.cfg.Identity, nil
@@ -143,7 +147,7 @@ func (s *Server) identity() (string, error) {
 	return "apiserver-" + host, nil
 }
 
-// ensureEndpoints makes the Service's Endpoints what they should be.
+// ensureEndpoints reconciles the Endpoints of the kubernetes Service.
 func (s *Server) ensureEndpoints(ctx context.Context, servers []netip.AddrPort) error {
 	want := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{
 		Name: kubernetesService, Namespace: metav1.NamespaceDefault,
@@ -167,8 +171,8 @@ func (s *Server) ensureEndpoints(ctx context.Context, servers []netip.AddrPort) 
 	})
 }
 
-// ensureSlice does the same for the EndpointSlice. All servers of a cluster
-// are taken to serve on the port of this one.
+// ensureSlice reconciles its EndpointSlice. It includes only servers on the
+// same port as this one, since all endpoints of a slice share their ports.
 func (s *Server) ensureSlice(ctx context.Context, servers []netip.AddrPort) error {
 	name, port, protocol, ready := "https", int32(s.cfg.Advertise.Port()), corev1.ProtocolTCP, true
 	want := &discoveryv1.EndpointSlice{
@@ -198,6 +202,7 @@ func (s *Server) ensureSlice(ctx context.Context, servers []netip.AddrPort) erro
 	})
 }
 
+// byPort groups addresses by port.
 func byPort(servers []netip.AddrPort) map[uint16][]netip.Addr {
 	out := map[uint16][]netip.Addr{}
 	for _, a := range servers {
@@ -206,8 +211,9 @@ func byPort(servers []netip.AddrPort) map[uint16][]netip.Addr {
 	return out
 }
 
-// shape creates want, or lets change make the present object like it; change
-// says whether it had to.
+// shape creates want if it does not exist. Otherwise it calls change on the
+// existing object, which modifies it and reports whether it did, and updates it
+// in that case. change may be called more than once.
 func (s *Server) shape(ctx context.Context, gvr schema.GroupVersionResource, want scheme.Object, change func(scheme.Object) bool) error {
 	have, err := s.api.Get(ctx, gvr, want.GetNamespace(), want.GetName())
 	switch {

@@ -20,8 +20,8 @@ import (
 	"podium/pkg/storage/memory"
 )
 
-// Servers of one store tell of each other, whatever their clocks say: one that
-// leaves is gone at once, one that is lost after its Lease.
+// Servers of one store find each other regardless of clock skew. One that shuts
+// down is removed at once, one that crashes after its Lease has expired.
 func TestServersTellOfEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -64,7 +64,7 @@ func TestServersTellOfEachOther(t *testing.T) {
 		lease.SetResourceVersion("")
 		lease.SetUID("")
 		if _, err := first.Backend().Create(t.Context(), leases, lease); err != nil {
-			t.Fatal(err) // as if it had been lost without a word
+			t.Fatal(err) // as if it had crashed
 		}
 		time.Sleep(15 * time.Second)
 		expect("the third may only be slow", "192.0.2.1 192.0.2.3")

@@ -20,11 +20,11 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// sesame is what no request below may bring to light.
+// sesame is a secret that none of the requests below may reveal.
 const sesame = "sesame"
 
-// guarded is a server with a secret in the namespace "theirs", and a user joe who
-// may do everything in the namespace "mine" and nothing else.
+// guarded runs a server with a secret in the namespace "theirs" and a user joe,
+// who may do everything in the namespace "mine" and nothing else.
 func guarded(t *testing.T, change ...func(*apiserver.Config)) *world {
 	t.Helper()
 	known := authn.Func(func(r *http.Request) (*request.User, error) {
@@ -52,8 +52,8 @@ func guarded(t *testing.T, change ...func(*apiserver.Config)) *world {
 	return w
 }
 
-// Requests that two programs on the way would read differently get no second
-// reading here: an error, and nothing of what is hidden behind them.
+// Requests that a proxy and the server might parse differently get an error,
+// and do not reveal a request hidden behind them.
 func TestSmuggledRequests(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -71,7 +71,7 @@ func TestSmuggledRequests(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, reason, raw string
-		codes             []int // of all answers, in order
+		codes             []int // of all responses, in order
 	}{
 		{"two lengths", "which of them holds is anybody's guess", post("Content-Length: 0\r\nContent-Length: 55\r\n", hidden), []int{400}},
 		{"a length and chunks", "the chunks hold; what follows stands on its own", post("Content-Length: 80\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"+hidden), []int{400, 403}},
@@ -128,7 +128,7 @@ func TestSmuggledRequests(t *testing.T) {
 				}
 				body, _ := io.ReadAll(resp.Body)
 				resp.Body.Close()
-				if string(body) == "ok" { // to the last request, with which a connection ends that is still open
+				if string(body) == "ok" { // the response to the last request, on a connection that is still open
 					break
 				}
 				codes = append(codes, resp.StatusCode)
@@ -147,8 +147,8 @@ func TestSmuggledRequests(t *testing.T) {
 	must[any](w, 200, "GET", victim, "", "", "Authorization", "Bearer admin")
 }
 
-// However a path is written, what is allowed is what is done: no spelling of it
-// leads from the namespace that joe may use to another.
+// No spelling of a path leads joe from the namespace that he may use to
+// another: the path that is authorized is the path that is served.
 func TestPathsAreReadOnce(t *testing.T) {
 	w := guarded(t)
 	r := rand.New(rand.NewPCG(1, 0))
@@ -190,7 +190,8 @@ func TestPathsAreReadOnce(t *testing.T) {
 	}
 }
 
-// What a client names in a body is told to it in headers, and stays in its line.
+// Text from a request body that is returned in Warning headers stays within its
+// header line.
 func TestWarningsAreOneLineEach(t *testing.T) {
 	w := start(t)
 	rec := w.do("POST", cms, jsonType, `{"metadata":{"name":"y"},"a\r\nSet-Cookie: b":1,`+strings.TrimPrefix(keys(5000, `"unknown-field-%d":1`), "{"))

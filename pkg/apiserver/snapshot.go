@@ -8,10 +8,10 @@ import (
 	"podium/pkg/apiserver/wire"
 )
 
-// serveSnapshot streams everything that is stored, secrets too (encrypted
-// where the store holds them so): it is for those who are allowed to get this
-// very path. Behind the database come the 32 bytes of its SHA-256; without
-// them the copy is not whole.
+// serveSnapshot streams a copy of the store, followed by the 32 bytes of its
+// SHA-256; without them the copy is truncated. The copy contains all Secrets,
+// encrypted only as the store holds them, so permission to get this path
+// exposes them.
 func (s *Server) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	snapshot, err := s.cfg.Snapshot(r.Context())
 	if err != nil {
@@ -21,7 +21,7 @@ func (s *Server) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	defer snapshot.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if _, err := io.Copy(w, snapshot); err != nil {
-		s.cfg.Log.Warn("a snapshot was not sent whole", "to", r.RemoteAddr, "error", err)
-		panic(http.ErrAbortHandler) // the answer has begun: only cutting it off shows that it is not whole
+		s.cfg.Log.Warn("send snapshot failed", "to", r.RemoteAddr, "error", err)
+		panic(http.ErrAbortHandler) // the response has begun: only aborting it shows that it is truncated
 	}
 }

@@ -12,20 +12,20 @@ import (
 	"podium/pkg/client/certfile"
 )
 
-// trust is who signs the certificates of clients and of front proxies. Both
-// come from one look at the files: what one of them may hold depends on the
-// other.
+// trust holds the CAs of clients and of front proxies. Both files are read
+// together, since the checks of one depend on the other.
 type trust struct {
-	clients, proxies       *x509.CertPool // nil: there is no such file
+	clients, proxies       *x509.CertPool // nil: no file is given
 	clientsPEM, proxiesPEM []byte
 }
 
-// errOverlap has upstream's words.
+// errOverlap has upstream's text.
 var errOverlap = errors.New("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; --requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users")
 
-// trustFiles reads the files, and again when one of them changes. While what is
-// there then cannot be used, what was read before stays in force, and the log
-// tells. Without file names it is nil.
+// trustFiles reads the files and returns a function that yields their current
+// content, read again when a file changes. If a changed file is invalid, the
+// error is logged and the previous content stays in force. Without file names
+// it returns nil.
 func trustFiles(clientCA, proxyCA string, proxyNames []string, log *slog.Logger) (func() *trust, error) {
 	var files []string
 	for _, name := range []string{clientCA, proxyCA} {
@@ -43,7 +43,7 @@ func trustFiles(clientCA, proxyCA string, proxyNames []string, log *slog.Logger)
 	value, err := certfile.NewValue(func() (*trust, error) {
 		t, err := read()
 		if err != nil {
-			log.Error("authorities cannot be read again; those read before stay in force", "err", err)
+			log.Error("reload CA certificates failed; the previous ones stay in use", "err", err)
 		}
 		return t, err
 	}, files...)
@@ -53,8 +53,8 @@ func trustFiles(clientCA, proxyCA string, proxyNames []string, log *slog.Logger)
 	return value.Get, nil
 }
 
-// readTrust reads both files. Authorities of both are refused unless proxies
-// are told from clients by their names.
+// readTrust reads both files. It refuses a CA that is in both unless named is
+// set, that is, unless front proxies are recognized by their common names.
 func readTrust(clientCA, proxyCA string, named bool) (*trust, error) {
 	t := &trust{}
 	var errs [2]error
@@ -69,6 +69,8 @@ func readTrust(clientCA, proxyCA string, named bool) (*trust, error) {
 	return t, nil
 }
 
+// readAuthorities reads a PEM file of CAs; all results are nil if file is
+// empty. flag is for errors.
 func readAuthorities(flag, file string) (*x509.CertPool, []byte, error) {
 	if file == "" {
 		return nil, nil, nil
@@ -84,8 +86,8 @@ func readAuthorities(flag, file string) (*x509.CertPool, []byte, error) {
 	return pool, data, nil
 }
 
-// parseCertificates returns those of a PEM file that can be parsed: the others are in no
-// pool.
+// parseCertificates returns the certificates of a PEM file and skips those that
+// do not parse, as x509.CertPool does.
 func parseCertificates(data []byte) (out []*x509.Certificate) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
@@ -95,8 +97,8 @@ func parseCertificates(data []byte) (out []*x509.Certificate) {
 	return out
 }
 
-// overlap says whether an authority of proxies also vouches for clients: it has
-// the key of one of theirs, or has signed one of theirs.
+// overlap reports whether a CA of proxies also signs clients: it has the same
+// key as one of the clients' CAs, or has signed one.
 func overlap(clients, proxies []*x509.Certificate) bool {
 	for _, c := range clients {
 		for _, p := range proxies {

@@ -32,11 +32,12 @@ func (o *upstreamFlags) flags(f *pflag.FlagSet) {
 	}
 }
 
-// fixedFlag is a flag that is accepted with the values that are true anyway.
+// fixedFlag is a flag that is accepted only with values that match what the
+// server does anyway.
 type fixedFlag struct {
 	name, value, usage string
 	also               []string // other values that mean the same
-	any                bool     // every value does
+	any                bool     // every value is accepted
 }
 
 func (f *fixedFlag) String() string { return f.value }
@@ -50,17 +51,14 @@ func (f *fixedFlag) Set(text string) error {
 }
 
 func fixedFlags() []fixedFlag {
-	const unused = "not used: there are no aggregated API servers"
 	return []fixedFlag{
+		{name: "aggregator-reject-forwarding-redirect", value: "true", usage: "redirects of aggregated API servers are never passed on"},
 		{name: "default-not-ready-toleration-seconds", value: "300", usage: "how long pods stay on nodes that are not ready"},
 		{name: "default-unreachable-toleration-seconds", value: "300", usage: "how long pods stay on nodes that are unreachable"},
-		{name: "enable-aggregator-routing", value: "false", any: true, usage: unused},
 		{name: "enable-garbage-collector", value: "true", usage: "must agree with kube-controller-manager, which always runs the garbage collector"},
 		{name: "endpoint-reconciler-type", value: "lease", usage: "API servers find each other by Leases"},
 		{name: "etcd-prefix", value: "/registry", usage: "prefix of all keys in etcd"},
 		{name: "feature-gates", usage: "no feature is behind a gate"},
-		{name: "proxy-client-cert-file", any: true, usage: unused},
-		{name: "proxy-client-key-file", any: true, usage: unused},
 		{name: "runtime-config", also: []string{"api/ga=true"}, usage: "all API groups that exist are served"},
 		{name: "service-account-lookup", value: "true", usage: "tokens are valid as long as their ServiceAccount exists"},
 		{name: "storage-backend", value: "etcd3", also: []string{""}, usage: "objects are stored in etcd v3"},
@@ -69,7 +67,8 @@ func fixedFlags() []fixedFlag {
 	}
 }
 
-// flagError names a flag of upstream's that does not exist here as such.
+// flagError returns a clearer error for an upstream flag that does not exist
+// here.
 func flagError(_ *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) && slices.Contains(strings.Fields(missingFlags), unknown.GetSpecifiedName()) {
@@ -78,10 +77,10 @@ func flagError(_ *cobra.Command, err error) error {
 	return err
 }
 
-const missingFlags = `aggregator-reject-forwarding-redirect allow-metric-labels allow-metric-labels-manifest apiserver-count
+const missingFlags = `allow-metric-labels allow-metric-labels-manifest apiserver-count
 authentication-config authorization-config authorization-policy-file contention-profiling cors-allowed-origins debug-socket-path
 default-watch-cache-size delete-collection-workers disable-http2-serving disabled-metrics egress-selector-config-file emulated-version
-emulation-forward-compatible enable-logs-handler enable-priority-and-fairness etcd-count-metric-poll-period etcd-db-metric-poll-interval
+emulation-forward-compatible enable-logs-handler etcd-count-metric-poll-period etcd-db-metric-poll-interval
 etcd-healthcheck-timeout etcd-readycheck-timeout etcd-servers-overrides external-hostname goaway-chance http2-max-streams-per-connection
 kubelet-port kubelet-read-only-port kubernetes-service-node-port lease-reuse-duration-seconds livez-grace-period log-flush-frequency
 max-connection-bytes-per-sec min-compatibility-version min-request-timeout peer-advertise-ip peer-advertise-port peer-ca-file
@@ -89,8 +88,8 @@ permit-address-sharing permit-port-sharing runtime-config-emulation-forward-comp
 service-account-signing-endpoint show-hidden-metrics-for-version shutdown-send-retry-after shutdown-watch-termination-grace-period
 storage-initialization-timeout strict-transport-security-directives tls-sni-cert-key token-auth-file tracing-config-file vmodule watch-cache-sizes`
 
-// servingFiles sets the files of --cert-dir where no others are named, and
-// writes them if they do not exist.
+// servingFiles uses the certificate and key of --cert-dir if no others are
+// given, and creates a self-signed pair if they do not exist.
 func (o *options) servingFiles() error {
 	if o.upstream.certDir == "" || o.serving.CertFile != "" || o.serving.KeyFile != "" {
 		return nil

@@ -23,7 +23,7 @@ import (
 	"podium/pkg/cluster/pki"
 )
 
-// realEtcd serves etcd at a loopback port and returns its address.
+// realEtcd starts etcd on a loopback port and returns its address.
 func realEtcd(t *testing.T) string {
 	t.Helper()
 	cfg := embed.NewConfig()
@@ -78,13 +78,13 @@ func runCommand(t *testing.T, c *http.Client, base string, args []string) {
 		case err := <-done:
 			done <- nil
 			t.Fatalf("the server ended with %v", err)
-		case <-time.After(20 * time.Millisecond): // it tells in no other way that it is ready
+		case <-time.After(20 * time.Millisecond): // the command has no other signal for readiness
 		}
 	}
 }
 
-// The command line that controller-runtime's envtest composes starts a server,
-// with the certificates that envtest puts into --cert-dir, and without them.
+// The command line of controller-runtime's envtest starts a server, with the
+// certificates that envtest writes to --cert-dir, and without them.
 func TestTheCommandLineOfEnvtest(t *testing.T) {
 	for name, prepared := range map[string]bool{"with a certificate": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestTheCommandLineOfEnvtest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := pki.OpenAuthority(dir, "sa-signer", time.Now); err != nil { // envtest names a certificate's file as the public key
+			if _, err := pki.OpenAuthority(dir, "sa-signer", time.Now); err != nil { // envtest passes a certificate file as the public key
 				t.Fatal(err)
 			}
 			if prepared {
@@ -140,7 +140,8 @@ func writeServing(t *testing.T, dir string) {
 	}
 }
 
-// adminOf is a client with a certificate of system:masters. It trusts any server.
+// adminOf returns a client with a certificate of system:masters. It does not
+// verify the server.
 func adminOf(t *testing.T, dir string, authority *pki.Authority) *http.Client {
 	t.Helper()
 	if err := authority.Issue(dir, "client", pki.Identity{Name: "admin", Groups: []string{"system:masters"}}); err != nil {
@@ -187,17 +188,17 @@ func TestFlagsOfUpstream(t *testing.T) {
 		"--nonsense":                             "unknown flag: --nonsense",
 		"--insecure-port=0":                      "unknown flag: --insecure-port",
 		"--allow-privileged=maybe":               "invalid argument",
-		"--enable-admission-plugins=LimitRanger": `plugin "LimitRanger" of upstream does not exist in Podium`,
+		"--enable-admission-plugins=AlwaysAdmit": `plugin "AlwaysAdmit" of upstream does not exist in Podium`,
 	} {
 		cmd := apiserver.NewCommand()
-		cmd.SetArgs([]string{"--advertise-address=127.0.0.1", "--data-dir=" + t.TempDir(), arg}) // refused for the address, if for nothing else
+		cmd.SetArgs([]string{"--advertise-address=127.0.0.1", "--data-dir=" + t.TempDir(), arg}) // always fails, if only because of the loopback address
 		if want != "" && strings.HasPrefix(arg, "--enable-admission") {
 			cmd.SetArgs([]string{"--data-dir=" + t.TempDir(), arg})
 		}
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetErr(io.Discard)
 		if want == "" {
-			want = "is no IP address that other machines could reach"
+			want = "is not an IP address that other machines can reach"
 		}
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", arg, err, want)

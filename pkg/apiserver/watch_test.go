@@ -30,7 +30,7 @@ type watching struct {
 	s    *scheme.Scheme
 }
 
-// listen serves on a real connection until the test's watches have ended.
+// listen serves on a real connection until all watches of the test have ended.
 func (w *world) listen() (url string) {
 	web := httptest.NewServer(w.handler)
 	w.Cleanup(web.Close)
@@ -58,7 +58,7 @@ func (w *world) watch(url, query, accept string) *watching {
 	return &watching{TB: w, resp: resp, in: bufio.NewReader(resp.Body), s: scheme.New()}
 }
 
-// next is one event as "TYPE name", with the object.
+// next returns one event as "TYPE name", and its object.
 func (w *watching) next() (string, *corev1.ConfigMap, error) {
 	var event metav1.WatchEvent
 	media := jsonType

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// age is how long ago something was, in short.
+// age formats the time since an event in kubectl's short form.
 func age(since metav1.Time, now time.Time) string {
 	if since.IsZero() {
 		return "<unknown>"

@@ -23,7 +23,7 @@ type apiResourcesOptions struct {
 	Format     string
 	NoHeaders  bool
 	Group      string
-	AnyGroup   bool // no group was asked for
+	AnyGroup   bool // --api-group was not set
 	Namespaced *bool
 	Verbs      []string
 	Categories []string
@@ -34,7 +34,7 @@ func newAPIResources(f *Factory, run func(context.Context, *apiResourcesOptions)
 	namespaced := false
 	cmd := &cobra.Command{
 		Use:   "api-resources",
-		Short: "List the kinds that the server has",
+		Short: "Print the supported API resources on the server",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.AnyGroup = !cmd.Flags().Changed("api-group")
@@ -46,11 +46,11 @@ func newAPIResources(f *Factory, run func(context.Context, *apiResourcesOptions)
 	}
 	fs := cmd.Flags()
 	fs.StringVarP(&o.Format, "output", "o", "", "wide or name")
-	fs.BoolVar(&o.NoHeaders, "no-headers", false, "leave out the header line")
-	fs.StringVar(&o.Group, "api-group", "", "only of this group")
-	fs.BoolVar(&namespaced, "namespaced", true, "only those in namespaces, or only those outside")
-	fs.StringSliceVar(&o.Verbs, "verbs", nil, "only those with these verbs")
-	fs.StringSliceVar(&o.Categories, "categories", nil, "only those of these categories")
+	fs.BoolVar(&o.NoHeaders, "no-headers", false, "do not print headers")
+	fs.StringVar(&o.Group, "api-group", "", "limit to resources in the specified API group")
+	fs.BoolVar(&namespaced, "namespaced", true, "return only namespaced resources, or with =false only the others")
+	fs.StringSliceVar(&o.Verbs, "verbs", nil, "limit to resources that support the specified verbs")
+	fs.StringSliceVar(&o.Categories, "categories", nil, "limit to resources that belong to the specified categories")
 	return cmd
 }
 
@@ -92,6 +92,7 @@ func runAPIResources(ctx context.Context, o *apiResourcesOptions) error {
 	return (&output.Columns{}).Write(o.Out, rows)
 }
 
+// wants reports whether the flags select a kind.
 func (o *apiResourcesOptions) wants(k *rest.Kind) bool {
 	has := func(all []string, wanted []string) bool {
 		return !slices.ContainsFunc(wanted, func(w string) bool { return !slices.Contains(all, w) })
@@ -102,7 +103,7 @@ func (o *apiResourcesOptions) wants(k *rest.Kind) bool {
 
 func newAPIVersions(f *Factory) *cobra.Command {
 	return &cobra.Command{
-		Use: "api-versions", Short: "List the API versions that the server has", Args: noArgs,
+		Use: "api-versions", Short: "Print the supported API versions on the server, in the form of \"group/version\"", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAPIVersions(cmd.Context(), f) },
 	}
 }
@@ -138,10 +139,10 @@ type versionOptions struct {
 func newVersion(f *Factory, run func(context.Context, *versionOptions) error) *cobra.Command {
 	o := &versionOptions{Factory: f, Own: podium.Info()}
 	cmd := &cobra.Command{
-		Use: "version", Short: "Show the versions of podium and of the server", Args: noArgs,
+		Use: "version", Short: "Print the client and server version information", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
 	}
-	cmd.Flags().BoolVar(&o.Client, "client", false, "do not ask the server")
+	cmd.Flags().BoolVar(&o.Client, "client", false, "show the client version only (no server required)")
 	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "json or yaml")
 	return cmd
 }

@@ -32,11 +32,11 @@ func newApply(f *Factory, run func(context.Context, *applyOptions) error) *cobra
 	o := &applyOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Make the cluster have the objects of files",
-		Long: `Make the cluster have the objects of files: what does not exist is created, what
-exists gets the fields that the files name, and fields that the files named last
-time and do not any more are taken away. The server keeps book of who owns which
-field (server-side apply); a field that somebody else owns is a conflict.`,
+		Short: "Apply a configuration from files or standard input",
+		Long: `Apply a configuration from files or standard input, by server-side apply. An
+object that does not exist is created. In one that exists, the fields of the
+files are set, and fields that an earlier apply has set and the files no longer
+have are removed. A field that another field manager owns is a conflict.`,
 		Example: `  podium apply -f app.yaml
   podium apply -R -f manifests/
   cat app.yaml | podium apply -f -`,
@@ -49,14 +49,12 @@ field (server-side apply); a field that somebody else owns is a conflict.`,
 		},
 	}
 	fs := cmd.Flags()
-	o.fileFlags(cmd, "the objects to apply")
+	o.writeFlags(cmd, "the objects to apply")
 	o.labelFlag(cmd)
-	dryRunFlag(cmd, &o.DryRun)
-	o.formatFlag(cmd)
 	o.validateFlag(cmd)
-	fs.StringVar(&o.Manager, "field-manager", manager, "name under which the fields are owned")
-	fs.BoolVar(&o.Force, "force-conflicts", false, "take fields from their owners")
-	fs.BoolVar(&o.Server, "server-side", true, "apply on the server; there is no other way")
+	fs.StringVar(&o.Manager, "field-manager", manager, "name of the manager used to track field ownership")
+	fs.BoolVar(&o.Force, "force-conflicts", false, "take over fields that other managers own")
+	fs.BoolVar(&o.Server, "server-side", true, "apply runs on the server; client-side apply is not available")
 	fs.BoolVar(&o.Prune, "prune", false, "not available")
 	_ = fs.MarkHidden("prune")
 	_ = fs.MarkHidden("server-side")
@@ -73,7 +71,7 @@ func runApply(ctx context.Context, o *applyOptions) error {
 	})
 }
 
-// apply sends one object and says what became of it.
+// apply applies one object and returns it with the verb to print.
 func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
 	if t.Name == "" {
 		return nil, "", errors.New("metadata.name is missing: an object that is applied needs one (generateName works with podium create)")
@@ -104,8 +102,9 @@ func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target) (*r
 	return after, "configured", nil
 }
 
-// changedNothing says that what we apply was there already, as ours. The rest
-// of the object, its status above all, others may have changed meanwhile.
+// changedNothing reports whether an apply changed neither the applied fields
+// nor our ownership of them. Other clients may have changed the rest of the
+// object meanwhile, its status above all.
 func (o *applyOptions) changedNothing(applied, before, after *rest.Object) bool {
 	ours := func(obj *rest.Object) []byte {
 		for _, entry := range obj.GetManagedFields() {
@@ -118,7 +117,7 @@ func (o *applyOptions) changedNothing(applied, before, after *rest.Object) bool 
 	return bytes.Equal(ours(before), ours(after)) && sameWhere(applied.Object, before.Object, after.Object)
 }
 
-// sameWhere says that two values are equal wherever the shape has a value.
+// sameWhere reports whether a and b are equal in every field that shape has.
 func sameWhere(shape, a, b any) bool {
 	fields, ok := shape.(map[string]any)
 	if !ok {
@@ -134,9 +133,9 @@ func sameWhere(shape, a, b any) bool {
 	return true
 }
 
-// serverSideApply sends an object. Fields that podium itself set by other
-// commands (scale, patch, edit) are taken back without asking: the file is what
-// the same person says now.
+// serverSideApply applies an object. If the only conflicts are with the same
+// manager, that is with other podium commands (scale, patch, edit), it applies
+// again with force: the file is the same user's newer intent.
 func serverSideApply(ctx context.Context, c *rest.Cluster, t target, body []byte, q url.Values, force bool) (*rest.Object, error) {
 	if force {
 		q.Set("force", "true")
@@ -148,7 +147,7 @@ func serverSideApply(ctx context.Context, c *rest.Cluster, t target, body []byte
 	return after, err
 }
 
-// onlyOurOwn says whether an error is a conflict with nobody but the manager.
+// onlyOurOwn reports whether err is a conflict with manager only.
 func onlyOurOwn(err error, manager string) bool {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) || !apierrors.IsConflict(err) || status.ErrStatus.Details == nil {
@@ -161,11 +160,12 @@ func onlyOurOwn(err error, manager string) bool {
 	})
 }
 
-// conflictHint adds to a conflict of owners what can be done about it.
+// conflictHint adds advice to a conflict of field ownership. It returns other
+// errors unchanged.
 func conflictHint(err error) error {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) || !apierrors.IsConflict(err) || status.ErrStatus.Details == nil {
 		return err
 	}
-	return fmt.Errorf("%w\nThese fields belong to somebody else. Take them with --force-conflicts, or leave them out of the file", err)
+	return fmt.Errorf("%w\nAnother manager owns these fields. Take them over with --force-conflicts, or remove them from the file", err)
 }

@@ -21,7 +21,7 @@ import (
 // canIOptions are the flags of auth can-i.
 type canIOptions struct {
 	*Factory
-	Verb, What    string // what: TYPE, TYPE/NAME or a path
+	Verb, What    string // What is TYPE, TYPE/NAME or a path
 	Name          string
 	Sub           string
 	AllNamespaces bool
@@ -34,7 +34,7 @@ func newCanI(f *Factory, run func(context.Context, *canIOptions) error) *cobra.C
 	o := &canIOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:     "can-i VERB [TYPE | TYPE/NAME | PATH]",
-		Short:   "Say whether you may do something: yes, or no and exit code 1",
+		Short:   "Check whether an action is allowed",
 		Example: "  podium auth can-i create deployments.apps\n  podium auth can-i get /metrics\n  podium auth can-i --list",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -53,11 +53,11 @@ func newCanI(f *Factory, run func(context.Context, *canIOptions) error) *cobra.C
 		},
 	}
 	fs := cmd.Flags()
-	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "in all namespaces")
-	fs.StringVar(&o.Sub, "subresource", "", "a part of the resource, like log or scale")
-	fs.BoolVar(&o.List, "list", false, "list all you may do in the namespace")
-	fs.BoolVar(&o.NoHeaders, "no-headers", false, "with --list: no line of headings")
-	fs.BoolVarP(&o.Quiet, "quiet", "q", false, "print nothing; the exit code says it")
+	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "select resources across all namespaces")
+	fs.StringVar(&o.Sub, "subresource", "", "subresource such as pod/log or deployment/scale")
+	fs.BoolVar(&o.List, "list", false, "print all allowed actions")
+	fs.BoolVar(&o.NoHeaders, "no-headers", false, "with --list: do not print headers")
+	fs.BoolVarP(&o.Quiet, "quiet", "q", false, "suppress output and return the exit code only")
 	return cmd
 }
 
@@ -91,8 +91,8 @@ func runCanI(ctx context.Context, o *canIOptions) error {
 	return o.answer(&question.Status)
 }
 
-// resource is what the question is about. A type that the server does not
-// serve may be asked about all the same: roles may name it.
+// resource returns the attributes of the review. A type that the server does
+// not serve is only a warning: roles may contain it.
 func (o *canIOptions) resource(ctx context.Context, c *rest.Cluster, namespace string) *authorizationv1.ResourceAttributes {
 	word, name, _ := strings.Cut(o.What, "/")
 	if o.Name != "" {
@@ -127,6 +127,7 @@ func inGroup(group string) string {
 	return " in group '" + group + "'"
 }
 
+// answer prints yes or no, and returns an exitError with code 1 for no.
 func (o *canIOptions) answer(s *authorizationv1.SubjectAccessReviewStatus) error {
 	text, code := "yes", 0
 	if !s.Allowed {
@@ -147,7 +148,7 @@ func (o *canIOptions) answer(s *authorizationv1.SubjectAccessReviewStatus) error
 	return nil
 }
 
-// list prints all rules, those about one resource in a line.
+// list prints all rules, one line for each resource.
 func (o *canIOptions) list(ctx context.Context, c *rest.Cluster, namespace string) error {
 	if namespace == "" {
 		return errors.New("--list is about one namespace: give it with --namespace")
@@ -178,8 +179,8 @@ func (o *canIOptions) list(ctx context.Context, c *rest.Cluster, namespace strin
 
 func bracketed(list []string) string { return "[" + strings.Join(list, " ") + "]" }
 
-// compacted are the rules, each about one resource or one set of paths, sorted
-// by these.
+// compacted splits the rules so that each has one resource or one set of paths,
+// merges those for the same one, and sorts them.
 func compacted(s *authorizationv1.SubjectRulesReviewStatus) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, r := range s.ResourceRules {
@@ -201,7 +202,7 @@ func compacted(s *authorizationv1.SubjectRulesReviewStatus) []rbacv1.PolicyRule 
 	return rules
 }
 
-// ask posts a review and reads the answer into it.
+// ask creates a review and decodes the response into it.
 func ask(ctx context.Context, c *rest.Cluster, name string, review runtime.Object) error {
 	gvk := schema.GroupVersionKind{Group: authorizationv1.GroupName, Version: "v1", Kind: name}
 	question, err := toObject(review, gvk)

@@ -24,23 +24,21 @@ type certificateOptions struct {
 	Verdict verdict
 }
 
-// verdict is what is said of a request.
+// verdict is a decision about a certificate signing request.
 type verdict struct {
 	Type     certificatesv1.RequestConditionType
 	Opposite certificatesv1.RequestConditionType
 	Reason   string
-	Verb     string // as the command line has it
-	Done     string // what was done, as messages say it
+	Verb     string // name of the subcommand
+	Done     string // past tense, for messages
 }
 
 func newCertificate(f *Factory, run func(context.Context, *certificateOptions) error) *cobra.Command {
-	cmd := &cobra.Command{Use: "certificate", Short: "Decide on certificate signing requests", Args: unknownCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(
-		newDecide(f, run, "Let a certificate be signed: who asked becomes whom it names",
+	return group("certificate", "Approve or deny certificate signing requests",
+		newDecide(f, run, "Approve a certificate signing request",
 			verdict{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, "PodiumApprove", "approve", "approved"}),
-		newDecide(f, run, "Keep a certificate from being signed",
+		newDecide(f, run, "Deny a certificate signing request",
 			verdict{certificatesv1.CertificateDenied, certificatesv1.CertificateApproved, "PodiumDeny", "deny", "denied"}))
-	return cmd
 }
 
 func newDecide(f *Factory, run func(context.Context, *certificateOptions) error, short string, v verdict) *cobra.Command {
@@ -59,7 +57,7 @@ func newDecide(f *Factory, run func(context.Context, *certificateOptions) error,
 		},
 	}
 	o.fileFlags(cmd, "the requests")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "say it again of a request of which it was said before")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "update the CSR even if it is already approved or denied")
 	return cmd
 }
 
@@ -84,7 +82,7 @@ func runCertificate(ctx context.Context, o *certificateOptions) error {
 	var errs []error
 	for _, t := range targets {
 		if t.Kind.Resource+"."+t.Kind.Group != requestKind {
-			errs = append(errs, fmt.Errorf("%s is no certificate signing request", t))
+			errs = append(errs, fmt.Errorf("%s is not a certificate signing request", t))
 			continue
 		}
 		if err := o.decide(ctx, c, t); err != nil {
@@ -98,10 +96,10 @@ func runCertificate(ctx context.Context, o *certificateOptions) error {
 	return errors.Join(errs...)
 }
 
-// decideTries is how often a change by somebody else at the same moment is
-// looked at anew.
+// decideTries is the number of attempts after conflicts with other clients.
 const decideTries = 10
 
+// decide adds the verdict to a request, and retries after conflicts.
 func (o *certificateOptions) decide(ctx context.Context, c *rest.Cluster, t target) error {
 	for try := 1; ; try++ {
 		now, err := c.Get(ctx, t.Kind, "", t.Name)
@@ -133,7 +131,9 @@ func (o *certificateOptions) decide(ctx context.Context, c *rest.Cluster, t targ
 	}
 }
 
-// on are a request's conditions with the verdict.
+// on returns the request's conditions with the verdict. It returns an error if
+// the opposite verdict is there; changed is false if the verdict is there
+// already, unless force is set.
 func (v verdict) on(r *certificatesv1.CertificateSigningRequest, force bool, now time.Time) (out []certificatesv1.CertificateSigningRequestCondition, changed bool, err error) {
 	for _, c := range r.Status.Conditions {
 		switch {

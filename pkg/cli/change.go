@@ -13,13 +13,13 @@ import (
 	"podium/pkg/cli/rest"
 )
 
-// change is what commands that write objects have in common: which objects, how
-// they are written, and how it is told.
+// change holds what commands that write objects have in common: the selection
+// of objects, the write options and the output format.
 type change struct {
 	*Factory
 	selection
 	DryRun   string // none, client or server
-	Format   string // of -o; empty: a line an object
+	Format   string // of -o; empty: a line for each object
 	Validate string // of --validate; empty: the command does not have it
 }
 
@@ -28,10 +28,10 @@ func (w *change) formatFlag(cmd *cobra.Command) {
 }
 
 func (w *change) validateFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&w.Validate, "validate", "strict", "unknown and duplicate fields: strict (an error), warn, or ignore")
+	cmd.Flags().StringVar(&w.Validate, "validate", "strict", "what to do about unknown and duplicate fields: strict (fail), warn, or ignore")
 }
 
-// check reports mistakes in the flags, before anything is sent.
+// check reports errors in the flags before anything is sent.
 func (w *change) check() error {
 	if err := checkDryRun(w.DryRun); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (w *change) check() error {
 	return err
 }
 
-// query is that of a write; call it after check.
+// query returns the query parameters of a write. Call check first.
 func (w *change) query() url.Values {
 	q := rest.WriteQuery(w.DryRun == "server", manager)
 	if w.Validate != "" {
@@ -53,19 +53,18 @@ func (w *change) query() url.Values {
 	return q
 }
 
-// doer does something to one object. It returns what became of the object: the
-// object as it is then (nil: the target's name tells enough) and a verb (none:
-// there is nothing to tell).
+// doer changes one object. It returns the object after the change (nil: report
+// the target's name only) and the verb to report ("": report nothing).
 type doer func(context.Context, *rest.Cluster, target) (*rest.Object, string, error)
 
-// each does it to every object that is meant and tells what became of them. With
-// read, objects that do not come from files are read first.
+// each calls do for every selected object and reports the results. With read,
+// it reads objects that do not come from files first.
 func (w *change) each(ctx context.Context, read bool, do doer) error {
 	return w.eachOf(ctx, func(ctx context.Context) ([]target, error) { return w.resolve(ctx, w.Factory, read) }, do)
 }
 
-// eachOf does it to every object that find finds. One object's mistake does not
-// keep the others out.
+// eachOf calls do for every object that find returns. It continues after an
+// error of one object, and returns all errors joined.
 func (w *change) eachOf(ctx context.Context, find func(context.Context) ([]target, error), do doer) error {
 	if err := w.check(); err != nil {
 		return err
@@ -96,7 +95,7 @@ func (w *change) eachOf(ctx context.Context, find func(context.Context) ([]targe
 	return errors.Join(errs...)
 }
 
-// inSource says from which file an object with an error came.
+// inSource adds the file of an object to its error. A nil error stays nil.
 func inSource(source string, err error) error {
 	if source == "" {
 		return err
@@ -106,7 +105,7 @@ func inSource(source string, err error) error {
 
 // dryRunFlag declares --dry-run with the values of kubectl.
 func dryRunFlag(cmd *cobra.Command, into *string) {
-	cmd.Flags().StringVar(into, "dry-run", "none", "none, client (say what would be sent), or server (have the server do all but store it)")
+	cmd.Flags().StringVar(into, "dry-run", "none", "none, client (only print what would be sent), or server (submit the request without persisting it)")
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = "client"
 }
 
@@ -128,7 +127,7 @@ func dryRunNote(value string) string {
 	return ""
 }
 
-// fieldValidation is the query's word for --validate.
+// fieldValidation returns the query parameter for a value of --validate.
 func fieldValidation(flag string) (string, error) {
 	switch strings.ToLower(flag) {
 	case "strict", "true":
@@ -141,7 +140,8 @@ func fieldValidation(flag string) (string, error) {
 	return "", fmt.Errorf("--validate=%q: use strict, warn or ignore", flag)
 }
 
-// report prints what became of objects: a line each, or the objects with -o.
+// report prints the results of changes: a line for each object, or the objects
+// in the format of -o.
 type report struct {
 	f       *Factory
 	printer output.Printer
@@ -158,7 +158,7 @@ func newReport(f *Factory, format, dryRun string) (*report, error) {
 	return r, err
 }
 
-// tell says what became of a target; see doer.
+// tell reports the result for a target; see doer.
 func (r *report) tell(t target, obj *rest.Object, verb string) error {
 	switch {
 	case verb == "":

@@ -16,23 +16,17 @@ import (
 	"podium/pkg/cluster/local"
 )
 
-// defaultCluster is the name of a cluster that got none.
+// defaultCluster is the default name of a cluster.
 const defaultCluster = "podium"
 
-// The providers of clusters.
+// The values of --provider.
 const (
 	providerDocker = "docker"
 	providerLocal  = "local"
 )
 
 func newCluster(f *Factory) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "cluster",
-		Short: "Create, delete and list clusters on this machine",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(
+	return group("cluster", "Create, delete and list clusters on this machine",
 		newClusterCreate(f, docker.Create, local.Create),
 		newClusterDelete(f, docker.Delete, local.Delete),
 		newClusterList(f.IO, (&docker.Engine{}).List, local.List),
@@ -41,20 +35,20 @@ func newCluster(f *Factory) *cobra.Command {
 		newClusterLogs(f.IO),
 		newClusterNode(f.IO),
 	)
-	return cmd
 }
 
-// providerFlags holds which provider is asked for, and which flags are only one's.
+// providerFlags holds the value of --provider, and which flags belong to one
+// provider only.
 type providerFlags struct {
 	provider string
 	only     map[string]string // flag → provider
 }
 
 func (p *providerFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&p.provider, "provider", providerDocker, "what the nodes are: docker (containers), or local (one node: processes of this machine)")
+	fs.StringVar(&p.provider, "provider", providerDocker, "provider of the nodes: docker (containers) or local (one node: processes on this machine)")
 }
 
-// of adds flags that only one provider has.
+// of adds flags that belong to one provider only.
 func (p *providerFlags) of(provider string, fs *pflag.FlagSet, add func(*pflag.FlagSet)) {
 	if p.only == nil {
 		p.only = map[string]string{}
@@ -65,7 +59,7 @@ func (p *providerFlags) of(provider string, fs *pflag.FlagSet, add func(*pflag.F
 	fs.AddFlagSet(own)
 }
 
-// check refuses a provider that does not exist, and flags of another.
+// check returns an error for an unknown provider, and for flags of another one.
 func (p *providerFlags) check(fs *pflag.FlagSet) error {
 	if p.provider != providerDocker && p.provider != providerLocal {
 		return fmt.Errorf("--provider %q: use %s or %s", p.provider, providerDocker, providerLocal)
@@ -82,11 +76,11 @@ func (p *providerFlags) check(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// localFlags say where a local cluster is.
+// localFlags adds the flags that locate a local cluster.
 func localFlags(cfg *local.Config) func(*pflag.FlagSet) {
 	return func(fs *pflag.FlagSet) {
-		fs.StringVar(&cfg.Dir, "dir", "_run", "local: folder of the cluster")
-		fs.StringVar(&cfg.Bin, "bin", "", "local: folder of the daemons' binaries (default: that of podium)")
+		fs.StringVar(&cfg.Dir, "dir", "_run", "local: directory of the cluster")
+		fs.StringVar(&cfg.Bin, "bin", "", "local: directory of the daemons' binaries (default: that of podium)")
 	}
 }
 
@@ -97,7 +91,7 @@ func nameOf(args []string) string {
 	return args[0]
 }
 
-// dockerDelete and localDelete are what delete does.
+// dockerDelete and localDelete implement cluster delete.
 type (
 	dockerDelete func(ctx context.Context, engine docker.Engine, cluster, kubeconfig string, out io.Writer) error
 	localDelete  func(context.Context, local.Config) error
@@ -108,7 +102,7 @@ func newClusterDelete(f *Factory, inDocker dockerDelete, here localDelete) *cobr
 	var provider providerFlags
 	cmd := &cobra.Command{
 		Use:   "delete [NAME]",
-		Short: "End a cluster and remove all it left on this machine",
+		Short: "Delete a cluster and everything that it created on this machine",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := provider.check(cmd.Flags()); err != nil {
@@ -128,21 +122,21 @@ func newClusterDelete(f *Factory, inDocker dockerDelete, here localDelete) *cobr
 	return cmd
 }
 
-// listing is a row of list.
+// listing is a row of cluster list.
 type listing struct{ name, provider, running, context string }
 
 func newClusterList(streams IO, inDocker func(context.Context) ([]docker.Found, error), here func(dir string) ([]local.Found, error)) *cobra.Command {
 	dir := ""
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the clusters of this machine",
+		Short: "List the clusters on this machine",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
 			defer cancel()
 			var rows []listing
-			// Without an engine there are no clusters in it: said only where
-			// nothing else is.
+			// Without an engine there are no clusters in it: report the error
+			// only if no other cluster is found.
 			containers, noEngine := inDocker(ctx)
 			for _, c := range containers {
 				rows = append(rows, listing{c.Name, providerDocker, fmt.Sprintf("%d/%d", c.Running(), len(c.Nodes)), docker.ContextName(c.Name)})

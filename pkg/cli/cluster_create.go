@@ -37,8 +37,8 @@ func newClusterCreate(f *Factory, inDocker func(context.Context, docker.Options)
 	o := &clusterOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "create [NAME]",
-		Short: "Make a cluster of containers, or of processes of this machine",
-		Long: `Make a cluster whose nodes are containers of a Docker engine, each a small
+		Short: "Create a cluster of containers, or of processes on this machine",
+		Long: `Create a cluster whose nodes are containers of a Docker engine, each a small
 machine with systemd, and set the kubeconfig's context to it. --config names a
 file that says more of the nodes: their labels, taints, mounts, ports of the
 host and reservations (kind Cluster of config.podium.dev/v1alpha1).
@@ -78,23 +78,24 @@ left alone, what is missing or has died is started.`,
 
 func (o *clusterOptions) flags(fs *pflag.FlagSet) {
 	o.provider.add(fs)
-	fs.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the nodes to be Ready; with docker, 0: not at all")
-	fs.StringVar(&o.podSecurity, "pod-security", "", podSecurityUsage+" (with docker, the file of --config may say it)")
+	fs.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the nodes to be Ready; with docker, 0: do not wait")
+	fs.StringVar(&o.podSecurity, "pod-security", "", podSecurityUsage+" (with docker, the file of --config may set it)")
 	o.provider.of(providerDocker, fs, func(fs *pflag.FlagSet) {
-		fs.IntVar(&o.planes, "control-planes", 1, "docker: how many nodes are of the control plane: 1, or 3 for high availability")
-		fs.IntVar(&o.workers, "workers", 0, "docker: how many more nodes; with none the control plane runs the pods")
-		fs.StringVar(&o.cloud, "cloud-provider", "", "docker: docker has cloud-controller-manager ask the engine about nodes, and gives Services of type LoadBalancer addresses; or none (default: what the file of --config says, else none)")
-		fs.StringVar(&o.config, "config", "", "docker: file that says what the cluster is like; -: standard input")
+		fs.IntVar(&o.planes, "control-planes", 1, "docker: number of control-plane nodes: 1, or 3 for high availability")
+		fs.IntVar(&o.workers, "workers", 0, "docker: number of worker nodes; without workers the control plane runs the pods")
+		fs.StringVar(&o.cloud, "cloud-provider", "", "docker: docker (cloud-controller-manager reads nodes from the engine, and Services of type LoadBalancer get addresses) or none (default: that of the file of --config, else none)")
+		fs.StringVar(&o.config, "config", "", "docker: configuration file of the cluster; -: standard input")
 		fs.StringVar(&o.docker.Image, "image", os.Getenv("NODE_IMAGE"), "docker: image of the nodes (default: $NODE_IMAGE, else "+docker.DefaultImage+")")
-		fs.BoolVar(&o.docker.Retain, "retain", false, "docker: keep what was made when something fails")
-		fs.BoolVarP(&o.docker.Verbose, "verbose", "v", false, "docker: show where the time goes")
+		fs.BoolVar(&o.docker.Retain, "retain", false, "docker: keep the containers when the creation fails")
+		fs.BoolVarP(&o.docker.Verbose, "verbose", "v", false, "docker: show each command and its duration")
 	})
 	o.provider.of(providerLocal, fs, localFlags(&o.local))
 	o.provider.of(providerLocal, fs, func(fs *pflag.FlagSet) {
-		fs.StringVar(&o.images, "images", "_images", "local: folder of image archives (*.tar) to load")
-		fs.StringVar(&o.local.Node, "node-name", "", "local: name of the node (default: the host's name)")
-		fs.StringVar(&o.local.NodeIP, "node-ip", "", "local: address of the node (default: that of the default route)")
+		fs.StringVar(&o.images, "images", "_images", "local: directory of image archives (*.tar) to load")
+		fs.StringVar(&o.local.Node, "node-name", "", "local: name of the node (default: the host name)")
+		fs.StringVar(&o.local.NodeIP, "node-ip", "", "local: IP address of the node (default: that of the default route)")
 		fs.IntVar(&o.local.Port, "port", 6443, "local: port of the apiserver")
+		fs.StringArrayVar(&o.local.Extra, "extra-config", nil, "local: flag of a daemon, as DAEMON.FLAG=VALUE (kube-apiserver.etcd-compaction-interval=1m); may be repeated")
 	})
 }
 
@@ -117,7 +118,8 @@ func (o *clusterOptions) dockerOptions(fs *pflag.FlagSet) (docker.Options, error
 	return options, err
 }
 
-// cluster is what the file says, or the numbers of nodes.
+// cluster returns the cluster of the file, or one with the numbers of nodes in
+// the flags.
 func (o *clusterOptions) cluster(fs *pflag.FlagSet) (*v1alpha1.Cluster, error) {
 	if o.config != "" {
 		if fs.Changed("control-planes") || fs.Changed("workers") {

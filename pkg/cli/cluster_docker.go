@@ -13,7 +13,7 @@ import (
 func newClusterKubeconfig(streams IO) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubeconfig [NAME]",
-		Short: "Print the administrator's kubeconfig of a cluster of containers",
+		Short: "Print the admin kubeconfig of a cluster of containers",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			config, err := (&docker.Engine{}).Kubeconfig(cmd.Context(), nameOf(args))
@@ -31,16 +31,10 @@ func newClusterKubeconfig(streams IO) *cobra.Command {
 }
 
 func newClusterLoad(IO) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "load",
-		Short: "Give images to the nodes of a cluster of containers",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 	name := ""
 	image := &cobra.Command{
 		Use:   "image IMAGE|ARCHIVE.tar...",
-		Short: "Load images of the engine, or archives of images, on every node",
+		Short: "Load images of the engine or image archives onto every node",
 		Example: `  podium cluster load image localhost/app:v1
   podium cluster load image _images/web.tar --name ci`,
 		Args: cobra.MinimumNArgs(1),
@@ -49,17 +43,16 @@ func newClusterLoad(IO) *cobra.Command {
 		},
 	}
 	image.Flags().StringVar(&name, "name", defaultCluster, "the cluster")
-	cmd.AddCommand(image)
-	return cmd
+	return group("load", "Manage images on the nodes of a cluster of containers", image)
 }
 
 func newClusterLogs(streams IO) *cobra.Command {
 	return &cobra.Command{
 		Use:   "logs DIR [NAME]",
-		Short: "Collect all that explains a failed run, for a CI artifact",
-		Long: `Collect into a folder, of a cluster of containers: each node's journal, units,
-network and pods' logs, the cluster's objects and events, and what the engine
-says. Secrets are not among it.`,
+		Short: "Export logs and state of a cluster for troubleshooting",
+		Long: `Export to a directory, for a cluster of containers: the journal, units, network
+state and pod logs of each node, the objects and events of the cluster, and the
+engine's information about the containers. Secrets are left out.`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := (&docker.Engine{}).Logs(cmd.Context(), nameOf(args[1:]), args[0]); err != nil {
@@ -71,14 +64,8 @@ says. Secrets are not among it.`,
 	}
 }
 
-// newClusterNode has what makes a node fail, and mends it.
+// newClusterNode groups the commands that simulate failures of a node.
 func newClusterNode(streams IO) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "node",
-		Short: "Stop, start, pause or cut off a node of a cluster of containers",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 	engine := &docker.Engine{}
 	act := func(use, short, done string, do func(context.Context, string) error) *cobra.Command {
 		return &cobra.Command{
@@ -93,13 +80,12 @@ func newClusterNode(streams IO) *cobra.Command {
 		}
 	}
 	now := false
-	stop := act("stop", "Shut a node down, or with --now: cut its power", "stopped", func(ctx context.Context, name string) error { return engine.Stop(ctx, name, now) })
-	stop.Flags().BoolVar(&now, "now", false, "as by a power cut: nothing is told to end")
-	cmd.AddCommand(stop,
-		act("start", "Bring a node back that was stopped or paused", "started", engine.Start),
-		act("pause", "Freeze a node's processes, until it is started", "paused", engine.Pause),
-		act("partition", "Cut a node's network off; what runs on it goes on", "partitioned", engine.Partition),
-		act("heal", "End a node's partition", "healed", engine.Heal),
+	stop := act("stop", "Shut down a node; with --now, as by a power failure", "stopped", func(ctx context.Context, name string) error { return engine.Stop(ctx, name, now) })
+	stop.Flags().BoolVar(&now, "now", false, "kill the container: processes get no signal to terminate")
+	return group("node", "Stop, start, pause or disconnect a node of a cluster of containers", stop,
+		act("start", "Start a node that is stopped or paused", "started", engine.Start),
+		act("pause", "Freeze the processes of a node until it is started", "paused", engine.Pause),
+		act("partition", "Disconnect a node from the network; its processes keep running", "partitioned", engine.Partition),
+		act("heal", "Reconnect a partitioned node", "healed", engine.Heal),
 	)
-	return cmd
 }

@@ -10,10 +10,10 @@ import (
 	"podium/pkg/cli/rest"
 )
 
-// completion must answer while somebody waits at a prompt.
+// completionTimeout is short because the user waits at the prompt.
 const completionTimeout = 3 * time.Second
 
-// completeResources offers types, then names of that type, then TYPE/NAME.
+// completeResources completes types, then names of that type, or TYPE/NAME.
 func (f *Factory) completeResources(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	c, ctx, done := f.forCompletion(cmd)
 	defer done()
@@ -39,7 +39,7 @@ func (f *Factory) completeResources(cmd *cobra.Command, args []string, toComplet
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeNames offers the names of one type, and TYPE/ for other types.
+// completeNames completes the names of one type, and TYPE/ for other types.
 func (f *Factory) completeNames(word string, types ...string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -61,6 +61,8 @@ func (f *Factory) completeNames(word string, types ...string) func(*cobra.Comman
 	}
 }
 
+// forCompletion returns the cluster, or nil without one, a context with a
+// timeout, and a function that releases it.
 func (f *Factory) forCompletion(cmd *cobra.Command) (*rest.Cluster, context.Context, func()) {
 	ctx := cmd.Context()
 	if ctx == nil {
@@ -74,6 +76,8 @@ func (f *Factory) forCompletion(cmd *cobra.Command) (*rest.Cluster, context.Cont
 	return c, ctx, cancel
 }
 
+// names returns the names of a type's objects in the namespace, nil on any
+// error.
 func (f *Factory) names(ctx context.Context, c *rest.Cluster, word string) []string {
 	k, err := c.Find(ctx, word)
 	if err != nil {
@@ -101,14 +105,14 @@ func prefixed(prefix string, names []string) []string {
 	return names
 }
 
-// completeFlag offers fixed values for a flag.
+// completeFlag completes a flag with fixed values.
 func (f *Factory) completeFlag(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return values, cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
-// completeNamespace offers namespaces for -n, and contexts for --context.
+// completeGlobals completes --namespace and --context.
 func (f *Factory) completeGlobals(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		c, ctx, done := f.forCompletion(cmd)

@@ -17,12 +17,8 @@ import (
 )
 
 func newConfig(f *Factory) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "config", Short: "Look at the kubeconfig and choose contexts", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newConfigView(f), newConfigCurrent(f), newConfigUse(f), newConfigContexts(f), newConfigSetContext(f))
-	return cmd
+	return group("config", "Modify kubeconfig files",
+		newConfigView(f), newConfigCurrent(f), newConfigUse(f), newConfigContexts(f), newConfigSetContext(f))
 }
 
 // configOptions are the flags of config's subcommands.
@@ -40,11 +36,11 @@ type configOptions struct {
 func newConfigView(f *Factory) *cobra.Command {
 	o := &configOptions{Factory: f}
 	cmd := &cobra.Command{
-		Use: "view", Short: "Show the kubeconfig, secrets hidden", Args: noArgs,
+		Use: "view", Short: "Display merged kubeconfig settings, without secrets", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runConfigView(cmd.Context(), o) },
 	}
-	cmd.Flags().BoolVar(&o.Raw, "raw", false, "show certificates, keys and tokens too")
-	cmd.Flags().BoolVar(&o.Minify, "minify", false, "only what the current context uses")
+	cmd.Flags().BoolVar(&o.Raw, "raw", false, "display raw byte data and sensitive data")
+	cmd.Flags().BoolVar(&o.Minify, "minify", false, "remove all information that the current context does not use")
 	return cmd
 }
 
@@ -84,7 +80,7 @@ func minified(cfg *kubeconfig.Config, name string) (*kubeconfig.Config, error) {
 	return &out, nil
 }
 
-// hideSecrets replaces what nobody should read over a shoulder.
+// hideSecrets replaces credentials in a kubeconfig.
 func hideSecrets(text []byte) ([]byte, error) {
 	var m map[string]any
 	if err := yaml.Unmarshal(text, &m); err != nil {
@@ -116,7 +112,7 @@ func hideSecrets(text []byte) ([]byte, error) {
 
 func newConfigCurrent(f *Factory) *cobra.Command {
 	return &cobra.Command{
-		Use: "current-context", Short: "Show the current context", Args: noArgs,
+		Use: "current-context", Short: "Display the current context", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := f.Config()
 			if err != nil {
@@ -134,7 +130,7 @@ func newConfigCurrent(f *Factory) *cobra.Command {
 func newConfigContexts(f *Factory) *cobra.Command {
 	o := &configOptions{Factory: f}
 	cmd := &cobra.Command{
-		Use: "get-contexts [NAME]", Short: "List the contexts", Args: cobra.MaximumNArgs(1),
+		Use: "get-contexts [NAME]", Short: "Describe one or many contexts", Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				o.Name = args[0]
@@ -142,8 +138,8 @@ func newConfigContexts(f *Factory) *cobra.Command {
 			return runConfigContexts(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "name: names only")
-	cmd.Flags().BoolVar(&o.NoHeaders, "no-headers", false, "leave out the header line")
+	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "print names only: name")
+	cmd.Flags().BoolVar(&o.NoHeaders, "no-headers", false, "do not print headers")
 	return cmd
 }
 
@@ -178,7 +174,7 @@ func runConfigContexts(_ context.Context, o *configOptions) error {
 
 func newConfigUse(f *Factory) *cobra.Command {
 	return &cobra.Command{
-		Use: "use-context NAME", Aliases: []string{"use"}, Short: "Choose the current context", Args: cobra.ExactArgs(1),
+		Use: "use-context NAME", Aliases: []string{"use"}, Short: "Set the current context in a kubeconfig file", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			cfg, err := f.Config()
 			if err != nil {
@@ -199,7 +195,7 @@ func newConfigUse(f *Factory) *cobra.Command {
 func newConfigSetContext(f *Factory) *cobra.Command {
 	o := &configOptions{Factory: f}
 	cmd := &cobra.Command{
-		Use: "set-context NAME | --current", Short: "Change or add a context", Args: cobra.MaximumNArgs(1),
+		Use: "set-context NAME | --current", Short: "Set a context entry in a kubeconfig file", Args: cobra.MaximumNArgs(1),
 		Example: "  podium config set-context --current --namespace=team-a",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Current == (len(args) == 1) {
@@ -212,7 +208,7 @@ func newConfigSetContext(f *Factory) *cobra.Command {
 			return runConfigSetContext(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().BoolVar(&o.Current, "current", false, "the current context")
+	cmd.Flags().BoolVar(&o.Current, "current", false, "modify the current context")
 	return cmd
 }
 
@@ -257,14 +253,14 @@ func runConfigSetContext(_ context.Context, o *configOptions) error {
 	return err
 }
 
-// editConfig changes the kubeconfig's first file. Relative paths in it must
-// stay what they are, so it is read without being resolved.
+// editConfig changes the first kubeconfig file. It reads the file without
+// resolving relative paths, so that they stay unchanged.
 func (f *Factory) editConfig(change func(*kubeconfig.Config)) error {
 	path := f.conn.kubeconfig
 	if path == "" {
 		all := kubeconfig.DefaultPaths()
 		if len(all) == 0 {
-			return errors.New("no kubeconfig is known: set KUBECONFIG or --kubeconfig")
+			return errors.New("no kubeconfig: set KUBECONFIG or --kubeconfig")
 		}
 		path = all[0]
 		for _, p := range all { // the first that exists, as kubectl does

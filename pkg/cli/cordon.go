@@ -12,7 +12,7 @@ import (
 	"podium/pkg/cli/rest"
 )
 
-// cordonOptions say which nodes take new pods, or take none.
+// cordonOptions are the flags of cordon and uncordon.
 type cordonOptions struct {
 	change
 	Cordon bool
@@ -21,14 +21,14 @@ type cordonOptions struct {
 func newCordon(f *Factory, run func(context.Context, *cordonOptions) error) *cobra.Command {
 	cmd := cordoner(f, run, true)
 	cmd.Use = "cordon NODE..."
-	cmd.Short = "Have nodes take no new pods"
+	cmd.Short = "Mark nodes as unschedulable"
 	return cmd
 }
 
 func newUncordon(f *Factory, run func(context.Context, *cordonOptions) error) *cobra.Command {
 	cmd := cordoner(f, run, false)
 	cmd.Use = "uncordon NODE..."
-	cmd.Short = "Have nodes take pods again"
+	cmd.Short = "Mark nodes as schedulable"
 	return cmd
 }
 
@@ -36,22 +36,17 @@ func cordoner(f *Factory, run func(context.Context, *cordonOptions) error, cordo
 	o := &cordonOptions{change: change{Factory: f}, Cordon: cordon}
 	cmd := &cobra.Command{
 		ValidArgsFunction: f.completeNames("nodes"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.nodes(args); err != nil {
-				return err
-			}
-			return run(cmd.Context(), o)
-		},
+		RunE:              onNodes(&o.change, o, run),
 	}
 	o.labelFlag(cmd)
 	dryRunFlag(cmd, &o.DryRun)
 	return cmd
 }
 
-// nodes takes the names of nodes, with or without "node/".
+// nodes sets the selection to nodes by name, with or without "node/".
 func (w *change) nodes(args []string) error {
 	if len(args) == 0 && w.Labels == "" {
-		return errors.New("say which nodes, by name or by -l SELECTOR")
+		return errors.New("specify nodes by name or by -l SELECTOR")
 	}
 	w.Args = []string{"nodes"}
 	for _, arg := range args {
@@ -59,7 +54,7 @@ func (w *change) nodes(args []string) error {
 		if !ok {
 			name = arg
 		} else if kind != "node" && kind != "nodes" && kind != "no" {
-			return errors.New(arg + " is no node")
+			return errors.New(arg + " is not a node")
 		}
 		w.Args = append(w.Args, name)
 	}
@@ -73,8 +68,8 @@ func runCordon(ctx context.Context, o *cordonOptions) error {
 	})
 }
 
-// cordon has a node that was read take no new pods, or take them again, and
-// says what it has done.
+// cordon sets whether a node is unschedulable, and returns the verb to report.
+// t must have been read.
 func (w *change) cordon(ctx context.Context, c *rest.Cluster, t target, cordon bool) (verb string, err error) {
 	verb, patch := "uncordoned", `{"spec":{"unschedulable":null}}`
 	if cordon {

@@ -27,7 +27,8 @@ type cpOptions struct {
 	NoOwner   bool
 }
 
-// endpoint is one side of a copy; an empty pod is this machine.
+// endpoint is the source or destination of a copy; without a pod it is on this
+// machine.
 type endpoint struct {
 	Namespace, Pod, Path string
 }
@@ -36,7 +37,7 @@ func newCopy(f *Factory, run func(context.Context, *cpOptions) error) *cobra.Com
 	o := &cpOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "cp FROM TO",
-		Short: "Copy files to and from a container; one side is [NAMESPACE/]POD:PATH",
+		Short: "Copy files and directories to and from containers",
 		Long: `Copy files and folders between this machine and a container. One side is
 [NAMESPACE/]POD:PATH. The container needs tar.`,
 		Example: `  podium cp ./page.html web-1:/srv/
@@ -50,13 +51,13 @@ func newCopy(f *Factory, run func(context.Context, *cpOptions) error) *cobra.Com
 			return run(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "this container (default: the pod's default, or its first)")
-	cmd.Flags().BoolVar(&o.NoOwner, "no-preserve", false, "do not keep owners and permissions")
+	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "container name (default: the pod's default container, else the first)")
+	cmd.Flags().BoolVar(&o.NoOwner, "no-preserve", false, "do not preserve the ownership and permissions of copied files")
 	return cmd
 }
 
-// parseEndpoint reads one argument. What begins with / or . is a local path even
-// if it holds a colon.
+// parseEndpoint parses an argument. One that starts with / or . is a local path
+// even if it contains a colon.
 func parseEndpoint(arg string) endpoint {
 	pod, file, remote := strings.Cut(arg, ":")
 	if !remote || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") {
@@ -98,7 +99,8 @@ func runCopy(ctx context.Context, o *cpOptions) error {
 	return o.download(ctx, &pods[0], container)
 }
 
-// run runs a command in the container, with its own words in errors.
+// run runs a command in the container. The error of a failed command includes
+// its standard error.
 func (o *cpOptions) run(ctx context.Context, pod *corev1.Pod, container string, in io.Reader, out io.Writer, command ...string) error {
 	c, err := o.Cluster()
 	if err != nil {
@@ -114,6 +116,7 @@ func (o *cpOptions) run(ctx context.Context, pod *corev1.Pod, container string, 
 	return err
 }
 
+// upload streams a tar archive to tar in the container.
 func (o *cpOptions) upload(ctx context.Context, pod *corev1.Pod, container string) error {
 	src := filepath.Clean(o.From.Path)
 	if _, err := os.Lstat(src); err != nil {
@@ -137,7 +140,7 @@ func (o *cpOptions) upload(ctx context.Context, pod *corev1.Pod, container strin
 	return o.run(ctx, pod, container, r, o.IO.Err, command...)
 }
 
-// packTree writes a file or folder as a tar archive, under another name.
+// packTree writes a file or directory as a tar archive in which its name is as.
 func packTree(w io.Writer, src, as string) error {
 	tw := tar.NewWriter(w)
 	err := filepath.Walk(src, func(file string, info os.FileInfo, err error) error {
@@ -173,10 +176,11 @@ func packTree(w io.Writer, src, as string) error {
 	return errors.Join(err, tw.Close())
 }
 
+// download extracts the archive that tar in the container writes.
 func (o *cpOptions) download(ctx context.Context, pod *corev1.Pod, container string) error {
 	src := path.Clean(o.From.Path)
 	if path.Base(src) == ".." {
-		return fmt.Errorf("%s: say the folder's name", o.From.Path) // it would be the name of what is made here, too
+		return fmt.Errorf("%s: give the name of the directory", o.From.Path) // the base name is also the name of the local copy
 	}
 	dst := o.To.Path
 	if info, err := os.Stat(dst); err == nil && info.IsDir() {
@@ -197,9 +201,9 @@ func (o *cpOptions) download(ctx context.Context, pod *corev1.Pod, container str
 	return err
 }
 
-// unpackTree writes an archive's files below dst. The container is not to be
-// trusted: nothing may leave dst, by its name or through a link, so links are
-// not made.
+// unpackTree extracts the files of an archive below dst. It does not trust the
+// container: nothing may escape dst by its name or through a link, so it
+// creates no links.
 func unpackTree(r io.Reader, prefix, dst string, warn func(string)) error {
 	tr := tar.NewReader(r)
 	var root *os.Root
@@ -223,7 +227,7 @@ func unpackTree(r io.Reader, prefix, dst string, warn func(string)) error {
 		found = true
 		rel, ok := relative(h.Name, prefix)
 		if !ok {
-			warn(fmt.Sprintf("warning: %q is outside of what was asked for, skipped", h.Name))
+			warn(fmt.Sprintf("warning: %q is outside of the requested path, skipped", h.Name))
 			continue
 		}
 		if rel == "." && h.Typeflag != tar.TypeDir { // a single file

@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// hostileArchive is what a container might send instead of what was asked for:
-// names that climb, links to climb by, and files through them.
+// hostileArchive returns an archive as a malicious container might send it:
+// names with "..", links that leave the directory, and files behind those
+// links.
 func hostileArchive(r *rand.Rand, outside string) []byte {
 	parts := []string{"src", "src", "..", "..", ".", "", "a", "l", "m", outside, "/", "...", `..\..`, "evil\x00", strings.Repeat("../", 20)}
 	name := func() string {
@@ -38,7 +39,7 @@ func hostileArchive(r *rand.Rand, outside string) []byte {
 			h.Linkname = name()
 		}
 		if w.WriteHeader(&h) != nil {
-			continue // not to be written as tar: nobody can send it
+			continue // cannot be encoded as tar
 		}
 		if h.Size > 0 {
 			fmt.Fprint(w, "evil")
@@ -48,8 +49,8 @@ func hostileArchive(r *rand.Rand, outside string) []byte {
 	return out.Bytes()
 }
 
-// Whatever a container sends, cp writes below the place that was asked for, makes
-// no link, and gives no file another's rights.
+// Whatever archive a container sends, cp writes only below the destination, and
+// creates neither links nor setuid or setgid files.
 func TestCopyFromAHostileContainer(t *testing.T) {
 	written := 0
 	for seed := range uint64(500) {
@@ -60,7 +61,7 @@ func TestCopyFromAHostileContainer(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if seed%2 == 0 { // the place is there already, with a link of its owner's in it
+		if seed%2 == 0 { // the destination exists and contains a link of its owner
 			if err := os.Mkdir(dst, 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +70,7 @@ func TestCopyFromAHostileContainer(t *testing.T) {
 			}
 		}
 		archive := hostileArchive(rand.New(rand.NewPCG(seed, 0)), outside)
-		_ = unpackTree(bytes.NewReader(archive), "src", dst, func(string) {}) // it may well refuse
+		_ = unpackTree(bytes.NewReader(archive), "src", dst, func(string) {}) // an error is fine
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err
@@ -101,7 +102,8 @@ func TestCopyFromAHostileContainer(t *testing.T) {
 	}
 }
 
-// FuzzUnpackTree: no stream of bytes makes a file outside.
+// FuzzUnpackTree checks that no input creates a file outside of the
+// destination.
 func FuzzUnpackTree(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(hostileArchive(rand.New(rand.NewPCG(seed, 1)), "/outside"))

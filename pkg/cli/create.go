@@ -12,7 +12,8 @@ import (
 // createOptions are the flags of create and of its subcommands.
 type createOptions struct {
 	change
-	// Make is a subcommand's object; nil: those of the files.
+	// Make returns the object of a subcommand; nil: create the objects of
+	// files.
 	Make func(namespace string) (*rest.Object, error)
 }
 
@@ -20,7 +21,7 @@ func newCreate(f *Factory, run func(context.Context, *createOptions) error) *cob
 	o := &createOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
 		Use:   "create -f FILE",
-		Short: "Create objects, from files or from flags",
+		Short: "Create a resource from a file or from standard input",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(o.Files) == 0 {
@@ -33,7 +34,8 @@ func newCreate(f *Factory, run func(context.Context, *createOptions) error) *cob
 	o.commonFlags(cmd)
 	cmd.AddCommand(
 		newCreateNamespace(f, run), newCreateConfigMap(f, run), newCreateSecret(f, run),
-		newCreateDeployment(f, run), newCreateService(f, run), newCreateServiceAccount(f, run),
+		newCreateIngress(f, run), newCreatePodDisruptionBudget(f, run), newCreatePriorityClass(f, run), newCreateQuota(f, run),
+		newCreateDeployment(f, run), newCreateJob(f, run), newCreateCronJob(f, run), newCreateService(f, run), newCreateServiceAccount(f, run),
 		newCreateRole(f, run), newCreateClusterRole(f, run), newCreateRoleBinding(f, run), newCreateClusterRoleBinding(f, run), newCreateToken(f, runCreateToken),
 	)
 	return cmd
@@ -58,7 +60,7 @@ func runCreate(ctx context.Context, o *createOptions) error {
 	})
 }
 
-// show tells what a subcommand would create. It needs no cluster.
+// show prints what a subcommand would create, without a cluster.
 func (o *createOptions) show() error {
 	if err := o.check(); err != nil {
 		return err
@@ -74,7 +76,7 @@ func (o *createOptions) show() error {
 	return report.object(obj, "created")
 }
 
-// made is the object of a subcommand, in its namespace.
+// made returns the object of a subcommand, in its namespace.
 func (o *createOptions) made() (*rest.Object, error) {
 	namespace, _, err := o.Namespace()
 	if err != nil {
@@ -83,6 +85,7 @@ func (o *createOptions) made() (*rest.Object, error) {
 	return o.Make(namespace)
 }
 
+// targets returns the objects to create: the subcommand's, or those of files.
 func (o *createOptions) targets(ctx context.Context) ([]target, error) {
 	if o.Make == nil {
 		return o.resolve(ctx, o.Factory, false)
@@ -106,18 +109,11 @@ func newReplace(f *Factory, run func(context.Context, *change) error) *cobra.Com
 	o := &change{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "replace -f FILE",
-		Short: "Replace objects by those of files",
+		Short: "Replace a resource by file name or standard input",
 		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(o.Files) == 0 {
-				return errors.New("must specify one of -f")
-			}
-			return run(cmd.Context(), o)
-		},
+		RunE:  onFiles(&o.selection, o, run),
 	}
-	o.fileFlags(cmd, "the objects")
-	dryRunFlag(cmd, &o.DryRun)
-	o.formatFlag(cmd)
+	o.writeFlags(cmd, "the objects")
 	o.validateFlag(cmd)
 	return cmd
 }

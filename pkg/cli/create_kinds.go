@@ -25,7 +25,7 @@ import (
 
 type runCreateFunc = func(context.Context, *createOptions) error
 
-// creator is a subcommand of create for one kind.
+// creator completes a subcommand of create for one kind.
 func creator(f *Factory, run runCreateFunc, cmd *cobra.Command, build func(name, namespace string) (runtime.Object, schema.GroupVersionKind, error)) *cobra.Command {
 	o := &createOptions{change: change{Factory: f}}
 	cmd.Args = cobra.ExactArgs(1)
@@ -43,7 +43,7 @@ func creator(f *Factory, run runCreateFunc, cmd *cobra.Command, build func(name,
 	return cmd
 }
 
-// toObject turns a typed object into what goes over the wire, without an empty status.
+// toObject converts a typed object to its wire form, without an empty status.
 func toObject(typed runtime.Object, gvk schema.GroupVersionKind) (*rest.Object, error) {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {
@@ -61,7 +61,7 @@ func core(kind string) schema.GroupVersionKind { return corev1.SchemeGroupVersio
 
 func newCreateNamespace(f *Factory, run runCreateFunc) *cobra.Command {
 	return creator(f, run, &cobra.Command{
-		Use: "namespace NAME", Aliases: []string{"ns"}, Short: "Create a namespace",
+		Use: "namespace NAME", Aliases: []string{"ns"}, Short: "Create a namespace with the specified name",
 	}, func(name, _ string) (runtime.Object, schema.GroupVersionKind, error) {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, core("Namespace"), nil
 	})
@@ -69,22 +69,22 @@ func newCreateNamespace(f *Factory, run runCreateFunc) *cobra.Command {
 
 func newCreateServiceAccount(f *Factory, run runCreateFunc) *cobra.Command {
 	return creator(f, run, &cobra.Command{
-		Use: "serviceaccount NAME", Aliases: []string{"sa"}, Short: "Create a service account",
+		Use: "serviceaccount NAME", Aliases: []string{"sa"}, Short: "Create a service account with the specified name",
 	}, func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}, core("ServiceAccount"), nil
 	})
 }
 
-// dataFlags are where the contents of ConfigMaps and Secrets come from.
+// dataFlags are the sources of the data of ConfigMaps and Secrets.
 type dataFlags struct{ files, literals, envFiles []string }
 
 func (d *dataFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&d.files, "from-file", nil, "[KEY=]FILE or folder; the key is the file's name unless given")
-	cmd.Flags().StringArrayVar(&d.literals, "from-literal", nil, "KEY=VALUE")
+	cmd.Flags().StringArrayVar(&d.files, "from-file", nil, "[KEY=]FILE or directory; the key defaults to the file's name")
+	cmd.Flags().StringArrayVar(&d.literals, "from-literal", nil, "key and literal value to insert (KEY=VALUE)")
 	cmd.Flags().StringArrayVar(&d.envFiles, "from-env-file", nil, "file with KEY=VALUE lines")
 }
 
-// collect reads everything; add refuses keys that are given twice.
+// collect reads all sources and calls add for each key; add refuses duplicates.
 func (d *dataFlags) collect(add func(key string, value []byte) error) error {
 	for _, arg := range d.literals {
 		key, value, ok := strings.Cut(arg, "=")
@@ -122,6 +122,7 @@ func (d *dataFlags) collect(add func(key string, value []byte) error) error {
 	return nil
 }
 
+// file calls add for [KEY=]FILE, or for every regular file in a directory.
 func (d *dataFlags) file(arg string, add func(string, []byte) error) error {
 	key, path, named := strings.Cut(arg, "=")
 	if !named {
@@ -169,7 +170,7 @@ func checkKey(key string, taken bool) error {
 func newCreateConfigMap(f *Factory, run runCreateFunc) *cobra.Command {
 	var data dataFlags
 	cmd := creator(f, run, &cobra.Command{
-		Use: "configmap NAME", Aliases: []string{"cm"}, Short: "Create a ConfigMap from files and literals",
+		Use: "configmap NAME", Aliases: []string{"cm"}, Short: "Create a config map from a local file, directory or literal value",
 	}, func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: map[string]string{}}
 		err := data.collect(func(key string, value []byte) error {
@@ -195,8 +196,8 @@ func newCreateConfigMap(f *Factory, run runCreateFunc) *cobra.Command {
 }
 
 func newCreateSecret(f *Factory, run runCreateFunc) *cobra.Command {
-	group := &cobra.Command{Use: "secret", Short: "Create a Secret", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		return errors.New("say which kind of Secret: podium create secret generic|tls|docker-registry NAME")
+	group := &cobra.Command{Use: "secret", Short: "Create a secret using a specified subcommand", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		return errors.New("specify the type of the Secret: podium create secret generic|tls|docker-registry NAME")
 	}}
 	group.AddCommand(newSecretGeneric(f, run), newSecretTLS(f, run), newSecretRegistry(f, run))
 	return group
@@ -205,7 +206,7 @@ func newCreateSecret(f *Factory, run runCreateFunc) *cobra.Command {
 func newSecretGeneric(f *Factory, run runCreateFunc) *cobra.Command {
 	var data dataFlags
 	kind := ""
-	cmd := creator(f, run, &cobra.Command{Use: "generic NAME", Short: "Create a Secret from files and literals"},
+	cmd := creator(f, run, &cobra.Command{Use: "generic NAME", Short: "Create a secret from a local file, directory or literal value"},
 		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 			s := secret(name, ns, corev1.SecretType(kind))
 			err := data.collect(func(key string, value []byte) error {
@@ -219,7 +220,7 @@ func newSecretGeneric(f *Factory, run runCreateFunc) *cobra.Command {
 			return s, core("Secret"), err
 		})
 	data.add(cmd)
-	cmd.Flags().StringVar(&kind, "type", "", "the Secret's type (default Opaque)")
+	cmd.Flags().StringVar(&kind, "type", "", "type of secret to create (default Opaque)")
 	return cmd
 }
 
@@ -229,7 +230,7 @@ func secret(name, ns string, kind corev1.SecretType) *corev1.Secret {
 
 func newSecretTLS(f *Factory, run runCreateFunc) *cobra.Command {
 	var cert, key string
-	cmd := creator(f, run, &cobra.Command{Use: "tls NAME --cert=FILE --key=FILE", Short: "Create a Secret with a certificate and its key"},
+	cmd := creator(f, run, &cobra.Command{Use: "tls NAME --cert=FILE --key=FILE", Short: "Create a TLS secret"},
 		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 			s := secret(name, ns, corev1.SecretTypeTLS)
 			for k, file := range map[string]string{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key} {
@@ -241,8 +242,8 @@ func newSecretTLS(f *Factory, run runCreateFunc) *cobra.Command {
 			}
 			return s, core("Secret"), nil
 		})
-	cmd.Flags().StringVar(&cert, "cert", "", "file with the certificate")
-	cmd.Flags().StringVar(&key, "key", "", "file with the key")
+	cmd.Flags().StringVar(&cert, "cert", "", "path to the PEM encoded public key certificate")
+	cmd.Flags().StringVar(&key, "key", "", "path to the private key of the certificate")
 	_ = cmd.MarkFlagRequired("cert")
 	_ = cmd.MarkFlagRequired("key")
 	return cmd
@@ -250,7 +251,7 @@ func newSecretTLS(f *Factory, run runCreateFunc) *cobra.Command {
 
 func newSecretRegistry(f *Factory, run runCreateFunc) *cobra.Command {
 	var server, user, password, email string
-	cmd := creator(f, run, &cobra.Command{Use: "docker-registry NAME", Short: "Create a Secret for pulling images"},
+	cmd := creator(f, run, &cobra.Command{Use: "docker-registry NAME", Short: "Create a secret for use with a Docker registry"},
 		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 			s := secret(name, ns, corev1.SecretTypeDockerConfigJson)
 			entry := map[string]any{"username": user, "password": password, "auth": []byte(user + ":" + password)}
@@ -261,10 +262,10 @@ func newSecretRegistry(f *Factory, run runCreateFunc) *cobra.Command {
 			s.Data[corev1.DockerConfigJsonKey] = data
 			return s, core("Secret"), err
 		})
-	cmd.Flags().StringVar(&server, "docker-server", "https://index.docker.io/v1/", "the registry")
-	cmd.Flags().StringVar(&user, "docker-username", "", "user at the registry")
-	cmd.Flags().StringVar(&password, "docker-password", "", "password at the registry")
-	cmd.Flags().StringVar(&email, "docker-email", "", "mail address at the registry")
+	cmd.Flags().StringVar(&server, "docker-server", "https://index.docker.io/v1/", "server location of the Docker registry")
+	cmd.Flags().StringVar(&user, "docker-username", "", "username for Docker registry authentication")
+	cmd.Flags().StringVar(&password, "docker-password", "", "password for Docker registry authentication")
+	cmd.Flags().StringVar(&email, "docker-email", "", "email for the Docker registry")
 	_ = cmd.MarkFlagRequired("docker-username")
 	_ = cmd.MarkFlagRequired("docker-password")
 	return cmd
@@ -275,7 +276,7 @@ func newCreateDeployment(f *Factory, run runCreateFunc) *cobra.Command {
 	var replicas, port int32
 	var command []string
 	cmd := creator(f, run, &cobra.Command{
-		Use: "deployment NAME --image=IMAGE [-- COMMAND ARG...]", Aliases: []string{"deploy"}, Short: "Create a deployment",
+		Use: "deployment NAME --image=IMAGE [-- COMMAND ARG...]", Aliases: []string{"deploy"}, Short: "Create a deployment with the specified name",
 	}, func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 		labels := map[string]string{"app": name}
 		d := &appsv1.Deployment{
@@ -294,25 +295,31 @@ func newCreateDeployment(f *Factory, run runCreateFunc) *cobra.Command {
 		}
 		return d, appsv1.SchemeGroupVersion.WithKind("Deployment"), nil
 	})
+	takesCommand(cmd, &command)
+	cmd.Flags().StringSliceVar(&images, "image", nil, "image name to run; may be repeated")
+	cmd.Flags().Int32VarP(&replicas, "replicas", "r", 1, "number of replicas to create")
+	cmd.Flags().Int32Var(&port, "port", -1, "container port that the deployment exposes")
+	_ = cmd.MarkFlagRequired("image")
+	return cmd
+}
+
+// takesCommand lets a subcommand of create take a container's command after "--".
+func takesCommand(cmd *cobra.Command, command *[]string) {
 	inner := cmd.RunE
 	cmd.Args = cobra.MinimumNArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if at := cmd.ArgsLenAtDash(); at >= 0 {
-			args, command = args[:at], args[at:]
+			args, *command = args[:at], args[at:]
 		}
 		if len(args) != 1 {
 			return fmt.Errorf("exactly one NAME is required, got %d", len(args))
 		}
 		return inner(cmd, args)
 	}
-	cmd.Flags().StringSliceVar(&images, "image", nil, "image to run; may be repeated")
-	cmd.Flags().Int32VarP(&replicas, "replicas", "r", 1, "how many pods")
-	cmd.Flags().Int32Var(&port, "port", -1, "port that the containers serve")
-	_ = cmd.MarkFlagRequired("image")
-	return cmd
 }
 
-// containerName makes a name of an image: the last part, without tag and digest.
+// containerName derives a name from an image: the last part, without tag and
+// digest.
 func containerName(image string, i int) string {
 	name := image[strings.LastIndexByte(image, '/')+1:]
 	name, _, _ = strings.Cut(name, "@")
@@ -333,8 +340,8 @@ func containerName(image string, i int) string {
 }
 
 func newCreateService(f *Factory, run runCreateFunc) *cobra.Command {
-	group := &cobra.Command{Use: "service", Aliases: []string{"svc"}, Short: "Create a Service", Args: noArgs, RunE: func(*cobra.Command, []string) error {
-		return errors.New("say which type of Service: podium create service clusterip|nodeport|loadbalancer|externalname NAME --tcp=PORT[:TARGET]")
+	group := &cobra.Command{Use: "service", Aliases: []string{"svc"}, Short: "Create a service using a specified subcommand", Args: noArgs, RunE: func(*cobra.Command, []string) error {
+		return errors.New("specify the type of the Service: podium create service clusterip|nodeport|loadbalancer|externalname NAME --tcp=PORT[:TARGET]")
 	}}
 	for _, kind := range []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName} {
 		group.AddCommand(newServiceOf(f, run, kind))
@@ -347,7 +354,7 @@ func newServiceOf(f *Factory, run runCreateFunc, kind corev1.ServiceType) *cobra
 	var nodePort int32
 	var clusterIP, externalName string
 	use := strings.ToLower(string(kind))
-	cmd := creator(f, run, &cobra.Command{Use: use + " NAME --tcp=PORT[:TARGET]", Short: "Create a " + string(kind) + " Service"},
+	cmd := creator(f, run, &cobra.Command{Use: use + " NAME --tcp=PORT[:TARGET]", Short: "Create a " + string(kind) + " service"},
 		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 			s := &corev1.Service{
 				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"app": name}},
@@ -366,15 +373,15 @@ func newServiceOf(f *Factory, run runCreateFunc, kind corev1.ServiceType) *cobra
 			}
 			return s, core("Service"), nil
 		})
-	cmd.Flags().StringSliceVar(&tcp, "tcp", nil, "PORT or PORT:TARGET; may be repeated")
+	cmd.Flags().StringSliceVar(&tcp, "tcp", nil, "port pair as PORT or PORT:TARGETPORT; may be repeated")
 	switch kind {
 	case corev1.ServiceTypeNodePort:
-		cmd.Flags().Int32Var(&nodePort, "node-port", 0, "port on the nodes (default: one that is free)")
+		cmd.Flags().Int32Var(&nodePort, "node-port", 0, "port on the nodes (default: a free one)")
 	case corev1.ServiceTypeClusterIP:
-		cmd.Flags().StringVar(&clusterIP, "clusterip", "", "the address, or None for a headless Service")
+		cmd.Flags().StringVar(&clusterIP, "clusterip", "", "ClusterIP to assign, or None for a headless service")
 	case corev1.ServiceTypeExternalName:
 		cmd.Use = use + " NAME --external-name=DOMAIN [--tcp=PORT[:TARGET]]"
-		cmd.Flags().StringVar(&externalName, "external-name", "", "the name of DNS that the Service stands for")
+		cmd.Flags().StringVar(&externalName, "external-name", "", "external name of the service")
 		_ = cmd.MarkFlagRequired("external-name")
 	}
 	return cmd

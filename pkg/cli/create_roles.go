@@ -17,7 +17,7 @@ import (
 
 func rbac(kind string) schema.GroupVersionKind { return rbacv1.SchemeGroupVersion.WithKind(kind) }
 
-// ruleFlags are what a role allows.
+// ruleFlags are the flags for the rules of a role.
 type ruleFlags struct {
 	verbs, resources, names, urls []string
 	aggregate                     map[string]string
@@ -25,13 +25,13 @@ type ruleFlags struct {
 
 func (r *ruleFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringSliceVar(&r.verbs, "verb", nil, "what may be done: get,list,watch,...; * is everything")
-	fs.StringSliceVar(&r.resources, "resource", nil, "to which resources: pods, deployments.apps, pods/log")
-	fs.StringArrayVar(&r.names, "resource-name", nil, "only to objects of this name")
+	fs.StringSliceVar(&r.verbs, "verb", nil, "verbs that apply to the resources contained in the rule (get,list,watch,...; * for all)")
+	fs.StringSliceVar(&r.resources, "resource", nil, "resources that the rule applies to: pods, deployments.apps, pods/log")
+	fs.StringArrayVar(&r.names, "resource-name", nil, "resource name that the rule applies to; may be repeated")
 }
 
-// rules are the flags as rules, one for each group. ctx and f lead to the
-// server, which knows the groups of resources.
+// rules converts the flags to rules, one for each API group. It asks the server
+// for the groups of resources.
 func (r *ruleFlags) rules(ctx context.Context, f *Factory) ([]rbacv1.PolicyRule, error) {
 	verbs := unique(r.verbs)
 	if slices.Contains(verbs, "*") {
@@ -55,7 +55,7 @@ func (r *ruleFlags) rules(ctx context.Context, f *Factory) ([]rbacv1.PolicyRule,
 	return out, nil
 }
 
-// check finds what is missing.
+// check reports missing flags.
 func (r *ruleFlags) check(urls bool) error {
 	switch {
 	case len(r.verbs) == 0:
@@ -70,7 +70,8 @@ func (r *ruleFlags) check(urls bool) error {
 	return nil
 }
 
-// locate finds the group of pods, deployments.apps or pods/log.
+// locate returns the group and resource of a word like pods, deployments.apps
+// or pods/log.
 func locate(ctx context.Context, f *Factory, word string) (group, resource string, err error) {
 	name, sub, _ := strings.Cut(word, "/")
 	if name == "*" {
@@ -104,7 +105,7 @@ func newCreateRole(f *Factory, run runCreateFunc) *cobra.Command {
 	var flags ruleFlags
 	var cmd *cobra.Command
 	cmd = creator(f, run, &cobra.Command{
-		Use: "role NAME --verb=VERB --resource=RESOURCE", Short: "Create a role: what may be done in a namespace",
+		Use: "role NAME --verb=VERB --resource=RESOURCE", Short: "Create a role with a single rule",
 		Example: "  podium create role reader --verb=get,list,watch --resource=pods,pods/log",
 	}, func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 		if err := flags.check(false); err != nil {
@@ -121,7 +122,7 @@ func newCreateClusterRole(f *Factory, run runCreateFunc) *cobra.Command {
 	var flags ruleFlags
 	var cmd *cobra.Command
 	cmd = creator(f, run, &cobra.Command{
-		Use: "clusterrole NAME --verb=VERB --resource=RESOURCE", Short: "Create a cluster role: what may be done anywhere, or where a binding says",
+		Use: "clusterrole NAME --verb=VERB --resource=RESOURCE", Short: "Create a cluster role",
 		Example: "  podium create clusterrole metrics --verb=get --non-resource-url=/metrics",
 	}, func(name, _ string) (runtime.Object, schema.GroupVersionKind, error) {
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -139,18 +140,18 @@ func newCreateClusterRole(f *Factory, run runCreateFunc) *cobra.Command {
 		return role, rbac("ClusterRole"), err
 	})
 	flags.add(cmd)
-	cmd.Flags().StringSliceVar(&flags.urls, "non-resource-url", nil, "to which paths that are no resources: /metrics, /healthz/*")
-	cmd.Flags().StringToStringVar(&flags.aggregate, "aggregation-rule", nil, "be the sum of the cluster roles with these labels (a=b,c=d)")
+	cmd.Flags().StringSliceVar(&flags.urls, "non-resource-url", nil, "non-resource URLs that the rule applies to: /metrics, /healthz/*")
+	cmd.Flags().StringToStringVar(&flags.aggregate, "aggregation-rule", nil, "label selector for combining ClusterRoles (a=b,c=d)")
 	return cmd
 }
 
-// subjectFlags are who gets a role.
+// subjectFlags are the subjects of a binding.
 type subjectFlags struct{ users, groups, accounts []string }
 
 func (s *subjectFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&s.users, "user", nil, "a user")
-	cmd.Flags().StringArrayVar(&s.groups, "group", nil, "a group")
-	cmd.Flags().StringArrayVar(&s.accounts, "serviceaccount", nil, "a service account, NAMESPACE:NAME")
+	cmd.Flags().StringArrayVar(&s.users, "user", nil, "user to bind to the role; may be repeated")
+	cmd.Flags().StringArrayVar(&s.groups, "group", nil, "group to bind to the role; may be repeated")
+	cmd.Flags().StringArrayVar(&s.accounts, "serviceaccount", nil, "service account to bind to the role, NAMESPACE:NAME; may be repeated")
 }
 
 func (s *subjectFlags) subjects() ([]rbacv1.Subject, error) {
@@ -176,7 +177,7 @@ func newCreateRoleBinding(f *Factory, run runCreateFunc) *cobra.Command {
 	var role, clusterRole string
 	cmd := creator(f, run, &cobra.Command{
 		Use:   "rolebinding NAME --role=NAME|--clusterrole=NAME [--user=NAME] [--group=NAME] [--serviceaccount=NAMESPACE:NAME]",
-		Short: "Give a role to somebody, in a namespace",
+		Short: "Create a role binding in a namespace",
 	}, func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 		if (role == "") == (clusterRole == "") {
 			return nil, schema.GroupVersionKind{}, errors.New("exactly one of clusterrole or role must be specified")
@@ -189,8 +190,8 @@ func newCreateRoleBinding(f *Factory, run runCreateFunc) *cobra.Command {
 		return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, RoleRef: ref, Subjects: subjects}, rbac("RoleBinding"), err
 	})
 	flags.add(cmd)
-	cmd.Flags().StringVar(&role, "role", "", "the role, of the same namespace")
-	cmd.Flags().StringVar(&clusterRole, "clusterrole", "", "the cluster role")
+	cmd.Flags().StringVar(&role, "role", "", "role that this binding refers to, in the same namespace")
+	cmd.Flags().StringVar(&clusterRole, "clusterrole", "", "cluster role that this binding refers to")
 	return cmd
 }
 
@@ -199,7 +200,7 @@ func newCreateClusterRoleBinding(f *Factory, run runCreateFunc) *cobra.Command {
 	var clusterRole string
 	cmd := creator(f, run, &cobra.Command{
 		Use:   "clusterrolebinding NAME --clusterrole=NAME [--user=NAME] [--group=NAME] [--serviceaccount=NAMESPACE:NAME]",
-		Short: "Give a cluster role to somebody, everywhere",
+		Short: "Create a cluster role binding",
 	}, func(name, _ string) (runtime.Object, schema.GroupVersionKind, error) {
 		if clusterRole == "" {
 			return nil, schema.GroupVersionKind{}, errors.New("exactly one clusterrole must be specified")
@@ -211,6 +212,6 @@ func newCreateClusterRoleBinding(f *Factory, run runCreateFunc) *cobra.Command {
 		}, rbac("ClusterRoleBinding"), err
 	})
 	flags.add(cmd)
-	cmd.Flags().StringVar(&clusterRole, "clusterrole", "", "the cluster role")
+	cmd.Flags().StringVar(&clusterRole, "clusterrole", "", "cluster role that this binding refers to")
 	return cmd
 }

@@ -31,7 +31,7 @@ func newCreateToken(f *Factory, run func(context.Context, *createTokenOptions) e
 	o := &createTokenOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "token SERVICEACCOUNT",
-		Short: "Ask for a token of a service account, and print it",
+		Short: "Request a service account token",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Account = args[0]
@@ -39,16 +39,16 @@ func newCreateToken(f *Factory, run func(context.Context, *createTokenOptions) e
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&o.Audiences, "audience", nil, "whom the token is for; given several times, for each of them (default: the API)")
-	fs.DurationVar(&o.Duration, "duration", 0, "how long the token is asked to be good (default: as the server likes)")
-	fs.StringVar(&o.BoundKind, "bound-object-kind", "", "kind of the object with which the token dies: Pod, Secret or Node")
-	fs.StringVar(&o.BoundName, "bound-object-name", "", "name of that object")
-	fs.StringVar(&o.BoundUID, "bound-object-uid", "", "UID of that object; another object of that name will not do")
+	fs.StringArrayVar(&o.Audiences, "audience", nil, "audience of the requested token; may be repeated (default: the API server)")
+	fs.DurationVar(&o.Duration, "duration", 0, "requested lifetime of the token (default: the server decides)")
+	fs.StringVar(&o.BoundKind, "bound-object-kind", "", "kind of an object to bind the token to: Pod, Secret or Node")
+	fs.StringVar(&o.BoundName, "bound-object-name", "", "name of an object to bind the token to")
+	fs.StringVar(&o.BoundUID, "bound-object-uid", "", "UID of an object to bind the token to")
 	fs.StringVarP(&o.Format, "output", "o", "", "print the TokenRequest: "+output.Formats)
 	return cmd
 }
 
-// check finds flags that do not fit together.
+// check reports invalid flags and combinations.
 func (o *createTokenOptions) check() error {
 	switch {
 	case o.Duration < 0 || o.Duration > 0 && o.Duration < time.Second || o.Duration%time.Second != 0:

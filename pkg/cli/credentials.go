@@ -11,21 +11,21 @@ import (
 	"golang.org/x/term"
 )
 
-// credential is a flag whose value others on this machine must not see, as they
-// would in the list of processes: it can stand in a file, or come by standard
-// input ("-").
+// credential is a flag with a secret value. Other users of the machine can see
+// arguments in the list of processes; therefore the value can also be in a file
+// or come from standard input ("-").
 type credential struct {
-	flag  string  // --NAME; the file's is --NAME-file
-	value *string // where it goes, unless it is there already
+	flag  string  // --NAME; the flag for the file is --NAME-file
+	value *string // receives the value; not empty if the flag itself was used
 	file  string
 }
 
-// credentialSize bounds what is read for one.
+// credentialSize is the maximum size in bytes of the input for a credential.
 const credentialSize = 4 << 10
 
-// readCredentials reads those that are given by file. Several from standard input
-// stand there in the order in which they are named here, with space between; at
-// a terminal each is asked for.
+// readCredentials reads the credentials that are given by file. Several of them
+// on standard input are separated by white space, in the order of the
+// arguments; on a terminal it prompts for each.
 func (s IO) readCredentials(credentials ...*credential) error {
 	var piped []*credential
 	for _, x := range credentials {
@@ -47,7 +47,7 @@ func (s IO) readCredentials(credentials ...*credential) error {
 	return pipe(s.In, piped)
 }
 
-// readFile takes the one word of a file.
+// readFile reads the single word in a file.
 func (x *credential) readFile() error {
 	f, err := os.Open(x.file)
 	if err != nil {
@@ -65,6 +65,8 @@ func (x *credential) readFile() error {
 	return nil
 }
 
+// pipe reads the credentials from standard input, which must contain exactly
+// one word for each.
 func pipe(in io.Reader, credentials []*credential) error {
 	if len(credentials) == 0 {
 		return nil
@@ -86,7 +88,7 @@ func pipe(in io.Reader, credentials []*credential) error {
 	return nil
 }
 
-// ask has them typed, unseen.
+// ask prompts for credentials without echo.
 func (s IO) ask(fd int, credentials []*credential) error {
 	for _, x := range credentials {
 		fmt.Fprintf(s.Err, "%s: ", strings.TrimPrefix(x.flag, "--"))
@@ -100,7 +102,8 @@ func (s IO) ask(fd int, credentials []*credential) error {
 	return nil
 }
 
-// credentialWords never repeats what it reads in its error.
+// credentialWords splits the input into words. Its errors do not contain the
+// input.
 func credentialWords(r io.Reader) ([]string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, credentialSize+1))
 	if err != nil {

@@ -31,37 +31,31 @@ func newDelete(f *Factory, run func(context.Context, *deleteOptions) error) *cob
 	o := &deleteOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "delete TYPE NAME... | TYPE/NAME... | TYPE -l SELECTOR | TYPE --all | -f FILE",
-		Short: "Delete objects and wait until they are gone",
+		Short: "Delete resources by file names, standard input, resources and names, or by resources and label selector",
 		Example: `  podium delete pod web-1
   podium delete deployment/web service/web
   podium delete pods -l app=web
   podium delete -f app.yaml`,
 		ValidArgsFunction: f.completeResources,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Args = args
-			return run(cmd.Context(), o)
-		},
+		RunE:              on(&o.selection, o, run),
 	}
 	fs := cmd.Flags()
 	o.fileFlags(cmd, "the objects to delete")
-	o.labelFlag(cmd)
+	o.listFlags(cmd)
 	dryRunFlag(cmd, &o.DryRun)
-	fs.StringVar(&o.Fields, "field-selector", "", "only objects with these fields")
-	fs.BoolVar(&o.All, "all", false, "all objects of the type in the namespace")
-	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "in all namespaces")
-	fs.StringVar(&o.Cascade, "cascade", "background", "what the object owns: background (goes after it), foreground (before it), orphan (stays)")
+	fs.StringVar(&o.Cascade, "cascade", "background", "deletion strategy for dependents: background, foreground, or orphan")
 	fs.Lookup("cascade").NoOptDefVal = "background"
-	fs.Int64Var(&o.GracePeriod, "grace-period", -1, "seconds that pods have to end; -1: what they ask for")
-	fs.BoolVar(&o.Force, "force", false, "with --grace-period=0: do not wait for the node to confirm that a pod has ended")
-	fs.BoolVar(&o.Now, "now", false, "the same as --grace-period=1")
-	fs.BoolVar(&o.Wait, "wait", true, "return when the objects are gone, finalizers included")
-	fs.DurationVar(&o.Timeout, "timeout", 0, "how long to wait; 0: as long as it takes")
-	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "an object that does not exist is no error")
-	fs.StringVarP(&o.Format, "output", "o", "", "name: print names only")
+	fs.Int64Var(&o.GracePeriod, "grace-period", -1, "period of time in seconds given to each pod to terminate gracefully; -1: the pod's own value")
+	fs.BoolVar(&o.Force, "force", false, "with --grace-period=0: delete immediately and bypass graceful deletion")
+	fs.BoolVar(&o.Now, "now", false, "signal resources for immediate shutdown (same as --grace-period=1)")
+	fs.BoolVar(&o.Wait, "wait", true, "wait until the resources are gone, finalizers included")
+	fs.DurationVar(&o.Timeout, "timeout", 0, "length of time to wait before giving up; 0: no limit")
+	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "treat \"resource not found\" as success")
+	fs.StringVarP(&o.Format, "output", "o", "", "print names only: name")
 	return cmd
 }
 
-// check reports mistakes in the flags, and what follows from them.
+// options reports errors in the flags and returns the resulting DeleteOptions.
 func (o *deleteOptions) options() (metav1.DeleteOptions, error) {
 	var out metav1.DeleteOptions
 	if err := checkDryRun(o.DryRun); err != nil {
@@ -147,13 +141,15 @@ func runDelete(ctx context.Context, o *deleteOptions) error {
 	return errors.Join(errs...)
 }
 
-// ending is an object that was asked to go; uid tells it from a successor of
-// the same name, "" if it is gone already.
+// ending is an object whose deletion was requested. uid distinguishes it from a
+// later object of the same name; it is "" if the object is gone already.
 type ending struct {
 	target
 	uid string
 }
 
+// delete requests the deletion of one object and reports it. uid is "" with
+// --dry-run=client.
 func (o *deleteOptions) delete(ctx context.Context, c *rest.Cluster, t target, opts metav1.DeleteOptions) (uid string, err error) {
 	verb := "deleted"
 	if o.Force {
@@ -181,7 +177,8 @@ func from(t target) string {
 	return " from " + t.Namespace + " namespace"
 }
 
-// uidIn is the UID of what a delete returned: the object, or a Status about it.
+// uidIn returns the UID in the response to a delete request: the object, or a
+// Status about it.
 func uidIn(answer *rest.Object) string {
 	if answer.GetKind() != "Status" {
 		return string(answer.GetUID())
@@ -191,7 +188,8 @@ func uidIn(answer *rest.Object) string {
 	return uid
 }
 
-// await returns when the objects are gone, or others have taken their names.
+// await waits until the objects are gone or replaced by others of the same
+// name.
 func (o *deleteOptions) await(ctx context.Context, c *rest.Cluster, pending []ending) error {
 	if o.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -217,10 +215,11 @@ func (o *deleteOptions) await(ctx context.Context, c *rest.Cluster, pending []en
 	return nil
 }
 
-// holding says what keeps an object from going.
+// holding describes the finalizers that block an object's deletion; "" if there
+// are none.
 func holding(obj *rest.Object) string {
 	if obj == nil || len(obj.GetFinalizers()) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(": it has the finalizers %q, each of which somebody must remove when done", obj.GetFinalizers())
+	return fmt.Sprintf(": it has the finalizers %q, each of which its controller must remove", obj.GetFinalizers())
 }

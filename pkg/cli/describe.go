@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -30,7 +31,7 @@ func newDescribe(f *Factory, run func(context.Context, *describeOptions) error) 
 	o := &describeOptions{Factory: f, Now: time.Now}
 	cmd := &cobra.Command{
 		Use:               "describe TYPE [NAME...] | TYPE/NAME... | -f FILE",
-		Short:             "Show objects in words, with what happened to them",
+		Short:             "Show details of a specific resource or group of resources",
 		Example:           "  podium describe pod web-1\n  podium describe nodes",
 		ValidArgsFunction: f.completeResources,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,8 +40,8 @@ func newDescribe(f *Factory, run func(context.Context, *describeOptions) error) 
 			return run(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().BoolVar(&o.ShowEvents, "show-events", true, "show the object's events")
-	cmd.Flags().BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "in all namespaces")
+	cmd.Flags().BoolVar(&o.ShowEvents, "show-events", true, "display events related to the described object")
+	cmd.Flags().BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "select resources across all namespaces")
 	o.labelFlag(cmd)
 	o.fileFlags(cmd, "the objects")
 	return cmd
@@ -73,8 +74,8 @@ func runDescribe(ctx context.Context, o *describeOptions) error {
 	return errors.Join(errs...)
 }
 
-// describable resolves the arguments; a name that does not exist may be the
-// beginning of names that do, as with kubectl.
+// describable resolves the arguments. A name that does not exist may be a
+// prefix of names that do, as with kubectl.
 func (o *describeOptions) describable(ctx context.Context, c *rest.Cluster) ([]target, error) {
 	targets, err := o.resolve(ctx, o.Factory, true)
 	if err == nil && len(o.Files) > 0 {
@@ -105,7 +106,7 @@ func (o *describeOptions) describable(ctx context.Context, c *rest.Cluster) ([]t
 	return found, nil
 }
 
-// subject fetches what belongs to an object's description.
+// subject fetches the related objects that a description needs.
 func (o *describeOptions) subject(ctx context.Context, c *rest.Cluster, t target) (describe.Subject, error) {
 	s := describe.Subject{Object: t.Object, Now: o.Now()}
 	var err error
@@ -127,18 +128,19 @@ func (o *describeOptions) subject(ctx context.Context, c *rest.Cluster, t target
 		}
 	}
 	if sets {
-		d, err := toDeployment(t.Object)
-		if err != nil {
+		var d appsv1.Deployment
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(t.Object.Object, &d); err != nil {
 			return s, err
 		}
-		if s.ReplicaSets, err = revisions(ctx, c, d); err != nil {
+		if s.ReplicaSets, err = replicaSets(ctx, c, &d); err != nil {
 			return s, err
 		}
 	}
 	return s, nil
 }
 
-// podQuery selects a node's pods, or those that an object's selector selects.
+// podQuery selects the pods of a node, or those that an object's selector
+// selects.
 func podQuery(t target) url.Values {
 	if t.Kind.Kind == "Node" {
 		return url.Values{"fieldSelector": {"spec.nodeName=" + t.Name}}
@@ -150,6 +152,7 @@ func podQuery(t target) url.Values {
 	return url.Values{"labelSelector": {selector}}
 }
 
+// related lists the objects of a kind in t's namespace that the query selects.
 func related[T any](ctx context.Context, c *rest.Cluster, word string, t target, q url.Values) ([]T, error) {
 	k, err := c.Find(ctx, word)
 	if err != nil {
@@ -168,7 +171,7 @@ func related[T any](ctx context.Context, c *rest.Cluster, word string, t target,
 	return out, nil
 }
 
-// eventsOf are an object's events, never nil.
+// eventsOf returns an object's events; never nil without an error.
 func eventsOf(ctx context.Context, c *rest.Cluster, t target) ([]corev1.Event, error) {
 	k, err := c.Find(ctx, "events")
 	if err != nil {
@@ -178,7 +181,7 @@ func eventsOf(ctx context.Context, c *rest.Cluster, t target) ([]corev1.Event, e
 		fields.OneTermEqualSelector("involvedObject.kind", t.Kind.Kind),
 		fields.OneTermEqualSelector("involvedObject.name", t.Name),
 	}
-	if uid := string(t.Object.GetUID()); uid != "" && t.Kind.Kind != "Node" { // kubelets name their node by its name
+	if uid := string(t.Object.GetUID()); uid != "" && t.Kind.Kind != "Node" { // kubelets use the node's name as the UID
 		terms = append(terms, fields.OneTermEqualSelector("involvedObject.uid", uid))
 	}
 	list, err := c.List(ctx, k, t.Namespace, url.Values{"fieldSelector": {fields.AndSelectors(terms...).String()}})

@@ -26,9 +26,10 @@ func newDiff(f *Factory, run func(context.Context, *diffOptions) error) *cobra.C
 	o := &diffOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "diff -f FILE",
-		Short: "Show what apply would change",
-		Long:  "Show what apply would change. The exit code is 0 if nothing, 1 if something, more if it cannot be told.",
-		Args:  noArgs,
+		Short: "Diff the live version against a would-be applied version",
+		Long: `Diff the live version against a would-be applied version. The exit code is 0 if
+there are no differences, 1 if there are, and greater than 1 on an error.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(o.Files) == 0 {
 				return &exitError{2, "error: must specify one of -f"}
@@ -43,7 +44,7 @@ func newDiff(f *Factory, run func(context.Context, *diffOptions) error) *cobra.C
 	}
 	o.fileFlags(cmd, "the objects to compare")
 	o.labelFlag(cmd)
-	cmd.Flags().BoolVar(&o.Force, "force-conflicts", false, "as if fields were taken from their owners")
+	cmd.Flags().BoolVar(&o.Force, "force-conflicts", false, "diff as if fields of other managers were taken over")
 	return cmd
 }
 
@@ -74,7 +75,8 @@ func runDiff(ctx context.Context, o *diffOptions) error {
 	return o.compare(ctx, dir)
 }
 
-// write puts the object as it is and as it would be into the two folders.
+// write writes the live object and the result of an apply to the directories
+// LIVE and MERGED.
 func (o *diffOptions) write(ctx context.Context, c *rest.Cluster, t target, dir string) error {
 	live, err := c.Get(ctx, t.Kind, t.Namespace, t.Name)
 	if err != nil && !notFound(err) {
@@ -104,7 +106,8 @@ func (o *diffOptions) write(ctx context.Context, c *rest.Cluster, t target, dir 
 	return nil
 }
 
-// compare runs $KUBECTL_EXTERNAL_DIFF or diff, whose exit code becomes ours.
+// compare runs $KUBECTL_EXTERNAL_DIFF or diff. Their exit code 1 becomes the
+// exit code of the command.
 func (o *diffOptions) compare(ctx context.Context, dir string) error {
 	words := strings.Fields(os.Getenv("KUBECTL_EXTERNAL_DIFF"))
 	if len(words) == 0 {

@@ -1,3 +1,3 @@
-// Package cli is the podium command: one file a subcommand, each an options
-// struct, a parser and a run function.
+// Package cli implements the podium command. Each subcommand has a file with an
+// options struct, a constructor that parses the flags and a run function.
 package cli

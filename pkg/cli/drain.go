@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"podium/pkg/backoff"
 	"podium/pkg/cli/rest"
 )
 
@@ -36,30 +37,26 @@ func newDrain(f *Factory, run func(context.Context, *drainOptions) error) *cobra
 	o := &drainOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
 		Use:   "drain NODE...",
-		Short: "Move the pods off nodes, before work is done on them",
-		Long: `Move the pods off nodes: they take no new ones, and those that are there are
-evicted and waited for. Pods that nobody would make anew, and those whose data
-goes with them, are only touched when that is said.`,
+		Short: "Drain nodes in preparation for maintenance",
+		Long: `Drain nodes in preparation for maintenance: mark them as unschedulable, evict
+their pods and wait until these are gone. Pods without a controller and pods with
+local data (emptyDir volumes) are evicted only with --force and
+--delete-emptydir-data.`,
 		Example: `  podium drain worker-1 --ignore-daemonsets
   podium drain worker-1 --ignore-daemonsets --delete-emptydir-data --timeout 5m`,
 		ValidArgsFunction: f.completeNames("nodes"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.nodes(args); err != nil {
-				return err
-			}
-			return run(cmd.Context(), o)
-		},
+		RunE:              onNodes(&o.change, o, run),
 	}
 	fs := cmd.Flags()
 	o.labelFlag(cmd)
 	dryRunFlag(cmd, &o.DryRun)
-	fs.BoolVar(&o.IgnoreDaemonSets, "ignore-daemonsets", false, "leave the pods of DaemonSets, which would come back at once")
-	fs.BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false, "evict pods with emptyDir volumes, too, whose data is lost")
-	fs.BoolVar(&o.Force, "force", false, "evict pods without a controller, too, which nobody makes anew")
-	fs.BoolVar(&o.DisableEviction, "disable-eviction", false, "delete the pods: whatever guards them against eviction is not asked")
-	fs.Int64Var(&o.GracePeriod, "grace-period", -1, "seconds that pods have to end; below 0: what they ask for")
-	fs.StringVar(&o.PodSelector, "pod-selector", "", "only pods with these labels")
-	fs.DurationVar(&o.Timeout, "timeout", 0, "how long it may take; 0: as long as it takes")
+	fs.BoolVar(&o.IgnoreDaemonSets, "ignore-daemonsets", false, "ignore DaemonSet-managed pods")
+	fs.BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false, "continue even if there are pods using emptyDir (local data is deleted)")
+	fs.BoolVar(&o.Force, "force", false, "continue even if there are pods that do not declare a controller")
+	fs.BoolVar(&o.DisableEviction, "disable-eviction", false, "delete pods instead of evicting them, which bypasses PodDisruptionBudgets")
+	fs.Int64Var(&o.GracePeriod, "grace-period", -1, "period of time in seconds given to each pod to terminate gracefully; negative: the pod's own value")
+	fs.StringVar(&o.PodSelector, "pod-selector", "", "label selector to filter pods on the node")
+	fs.DurationVar(&o.Timeout, "timeout", 0, "length of time to wait before giving up; 0: no limit")
 	return cmd
 }
 
@@ -82,13 +79,13 @@ func runDrain(ctx context.Context, o *drainOptions) error {
 	})
 }
 
-// drain evicts the pods of a node, and returns when they are gone.
+// drain evicts the pods of a node and blocks until they are gone.
 func (o *drainOptions) drain(ctx context.Context, c *rest.Cluster, node string) error {
 	kind, err := c.Find(ctx, "pods")
 	if err != nil {
 		return err
 	}
-	e := &emptying{drainOptions: o, cluster: c, pods: kind, node: node, asked: map[types.UID]time.Time{}}
+	e := &nodeDrain{drainOptions: o, cluster: c, pods: kind, node: node, asked: map[types.UID]time.Time{}}
 	all, err := e.list(ctx)
 	if err != nil {
 		return err
@@ -100,8 +97,8 @@ func (o *drainOptions) drain(ctx context.Context, c *rest.Cluster, node string) 
 	return e.run(ctx, going)
 }
 
-// sort finds the pods that have to go. An error says which ones may not, and
-// what to say that they may.
+// sort returns the pods to evict. The error lists the pods that the flags do
+// not allow to evict, with the flags that do.
 func (o *drainOptions) sort(all []*corev1.Pod) (going []*corev1.Pod, err error) {
 	var daemons, alone, data []string
 	for _, p := range all {
@@ -110,7 +107,7 @@ func (o *drainOptions) sort(all []*corev1.Pod) (going []*corev1.Pod, err error) 
 		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 		switch {
 		case p.Annotations[corev1.MirrorPodAnnotationKey] != "":
-			continue // the node's own: a file on its machine
+			continue // a static pod
 		case ended:
 		case owner != nil && owner.Kind == "DaemonSet":
 			daemons = append(daemons, name)
@@ -131,7 +128,7 @@ func (o *drainOptions) sort(all []*corev1.Pod) (going []*corev1.Pod, err error) 
 		o.allowed(o.IgnoreDaemonSets, daemons, "cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)", "ignoring DaemonSet-managed Pods"))
 }
 
-// allowed refuses pods, or warns of what becomes of them.
+// allowed returns an error with the refusal, or prints the warning if yes.
 func (o *drainOptions) allowed(yes bool, pods []string, refusal, warning string) error {
 	if len(pods) == 0 {
 		return nil
@@ -144,24 +141,24 @@ func (o *drainOptions) allowed(yes bool, pods []string, refusal, warning string)
 	return nil
 }
 
-// emptying is a node whose pods go.
-type emptying struct {
+// nodeDrain is the drain of one node.
+type nodeDrain struct {
 	*drainOptions
 	cluster *rest.Cluster
 	pods    *rest.Kind
 	node    string
-	asked   map[types.UID]time.Time // when its eviction may be asked for again; zero: not any more
+	asked   map[types.UID]time.Time // when to retry its eviction; zero: accepted
 }
 
-// How often to look whether pods are gone, and to ask for an eviction that was
-// refused for now.
+// Intervals for checking whether pods are gone, and for retrying a refused
+// eviction.
 const (
-	lookAgain  = 500 * time.Millisecond
-	evictAgain = 5 * time.Second
+	pollPeriod       = 500 * time.Millisecond
+	evictRetryPeriod = 5 * time.Second
 )
 
-// list are the pods of the node that are meant.
-func (e *emptying) list(ctx context.Context) ([]*corev1.Pod, error) {
+// list returns the node's pods that match --pod-selector.
+func (e *nodeDrain) list(ctx context.Context) ([]*corev1.Pod, error) {
 	q := url.Values{"fieldSelector": {"spec.nodeName=" + e.node}}
 	if e.PodSelector != "" {
 		q.Set("labelSelector", e.PodSelector)
@@ -181,7 +178,9 @@ func (e *emptying) list(ctx context.Context) ([]*corev1.Pod, error) {
 	return out, nil
 }
 
-func (e *emptying) run(ctx context.Context, going []*corev1.Pod) error {
+// run evicts pods, and retries refused evictions, until all are gone or ctx
+// ends.
+func (e *nodeDrain) run(ctx context.Context, going []*corev1.Pod) error {
 	verb := "evicted"
 	if e.DisableEviction {
 		verb = "deleted"
@@ -189,7 +188,7 @@ func (e *emptying) run(ctx context.Context, going []*corev1.Pod) error {
 	for {
 		for _, p := range going {
 			if err := e.ask(ctx, p); err != nil {
-				return e.late(ctx, going, err)
+				return e.timeoutError(ctx, going, err)
 			}
 		}
 		if e.DryRun != "none" {
@@ -197,7 +196,7 @@ func (e *emptying) run(ctx context.Context, going []*corev1.Pod) error {
 		}
 		now, err := e.list(ctx)
 		if err != nil {
-			return e.late(ctx, going, err)
+			return e.timeoutError(ctx, going, err)
 		}
 		going = slices.DeleteFunc(going, func(p *corev1.Pod) bool {
 			gone := !slices.ContainsFunc(now, func(other *corev1.Pod) bool { return other.UID == p.UID })
@@ -209,16 +208,15 @@ func (e *emptying) run(ctx context.Context, going []*corev1.Pod) error {
 		if len(going) == 0 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return e.late(ctx, going, ctx.Err())
-		case <-time.After(lookAgain):
+		if err := backoff.Sleep(ctx, pollPeriod); err != nil {
+			return e.timeoutError(ctx, going, err)
 		}
 	}
 }
 
-// late says what is still there when time is up; any other error it returns.
-func (e *emptying) late(ctx context.Context, going []*corev1.Pod, err error) error {
+// timeoutError adds the pods that are left to the error of a timeout. It returns other
+// errors unchanged.
+func (e *nodeDrain) timeoutError(ctx context.Context, going []*corev1.Pod, err error) error {
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
 	}
@@ -229,8 +227,8 @@ func (e *emptying) late(ctx context.Context, going []*corev1.Pod, err error) err
 	return fmt.Errorf("%w; still there: %s", context.Cause(ctx), strings.Join(names, ", "))
 }
 
-// ask has a pod go, if it was not asked yet, or refused long enough ago.
-func (e *emptying) ask(ctx context.Context, p *corev1.Pod) error {
+// ask evicts a pod unless its eviction was accepted, or refused recently.
+func (e *nodeDrain) ask(ctx context.Context, p *corev1.Pod) error {
 	again, before := e.asked[p.UID]
 	if before && (again.IsZero() || time.Now().Before(again)) || p.DeletionTimestamp != nil {
 		return nil
@@ -244,21 +242,22 @@ func (e *emptying) ask(ctx context.Context, p *corev1.Pod) error {
 	}
 	err := e.evict(ctx, p)
 	if apierrors.IsTooManyRequests(err) {
-		fmt.Fprintf(e.Err, "error when evicting pods/%q -n %q (will retry after %s): %v\n", p.Name, p.Namespace, evictAgain, err)
-		e.asked[p.UID] = time.Now().Add(evictAgain)
+		fmt.Fprintf(e.Err, "error when evicting pods/%q -n %q (will retry after %s): %v\n", p.Name, p.Namespace, evictRetryPeriod, err)
+		e.asked[p.UID] = time.Now().Add(evictRetryPeriod)
 		return nil
 	}
-	if apierrors.IsConflict(err) { // it changed meanwhile, or another has its name, which the next look shows
+	if apierrors.IsConflict(err) { // it has changed or was replaced: the next list shows which
 		e.asked[p.UID] = time.Now()
 		return nil
 	}
 	if apierrors.IsNotFound(err) {
-		return nil // it went by itself
+		return nil // it is gone already
 	}
 	return err
 }
 
-func (e *emptying) evict(ctx context.Context, p *corev1.Pod) error {
+// evict sends one eviction or, with --disable-eviction, a delete request.
+func (e *nodeDrain) evict(ctx context.Context, p *corev1.Pod) error {
 	opts := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}}
 	if e.GracePeriod >= 0 {
 		opts.GracePeriodSeconds = &e.GracePeriod

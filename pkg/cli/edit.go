@@ -18,7 +18,8 @@ import (
 	"podium/pkg/cli/rest"
 )
 
-// editOptions are the flags of edit. Edit lets a person change a file.
+// editOptions are the flags of edit. Edit opens a file in the user's editor and
+// blocks until it is closed.
 type editOptions struct {
 	*Factory
 	selection
@@ -30,12 +31,9 @@ func newEdit(f *Factory, run func(context.Context, *editOptions) error) *cobra.C
 	o.Edit = o.editor
 	cmd := &cobra.Command{
 		Use:               "edit TYPE/NAME",
-		Short:             "Change an object in an editor ($KUBE_EDITOR, $EDITOR, else vi)",
+		Short:             "Edit a resource on the server",
 		ValidArgsFunction: f.completeResources,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Args = args
-			return run(cmd.Context(), o)
-		},
+		RunE:              on(&o.selection, o, run),
 	}
 	return cmd
 }
@@ -76,7 +74,7 @@ const editHeader = `# Edit the object below. Lines that begin with '#' are ignor
 # cancels. When saving fails, the file opens again with the reason.
 `
 
-// one edits one object until the server takes it or the person gives up.
+// one edits one object until the server accepts the change or the user cancels.
 func (o *editOptions) one(ctx context.Context, c *rest.Cluster, t target) error {
 	t.Object.SetManagedFields(nil)
 	original, err := yaml.Marshal(t.Object.Object)
@@ -119,6 +117,8 @@ func (o *editOptions) one(ctx context.Context, c *rest.Cluster, t target) error 
 	}
 }
 
+// save sends the difference between original and edited as a merge patch, with
+// strict field validation.
 func (o *editOptions) save(ctx context.Context, c *rest.Cluster, t target, original, edited []byte) error {
 	before, err := yaml.YAMLToJSON(original)
 	if err != nil {
@@ -138,7 +138,7 @@ func (o *editOptions) save(ctx context.Context, c *rest.Cluster, t target, origi
 	return err
 }
 
-// withoutComments drops the comment lines at the top.
+// withoutComments removes the comment lines at the top.
 func withoutComments(data []byte) []byte {
 	for bytes.HasPrefix(data, []byte("#")) {
 		_, rest, found := bytes.Cut(data, []byte("\n"))

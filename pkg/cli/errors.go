@@ -13,7 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// exitError ends the process with a code of its own; an empty text prints nothing.
+// exitError sets the exit code of the process; with an empty text nothing is
+// printed.
 type exitError struct {
 	code int
 	text string
@@ -21,8 +22,9 @@ type exitError struct {
 
 func (e *exitError) Error() string { return e.text }
 
-// ExitCode is what the process ends with: 0, what the command asks for (the
-// code of a process that exec ran, 1 for diff's differences), or 1.
+// ExitCode returns the exit code for an error of a command: 0 for nil, the code
+// that the command sets (that of the process for exec, 1 for differences in
+// diff), or else 1.
 func ExitCode(err error) int {
 	var exit *exitError
 	switch {
@@ -34,7 +36,7 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// Message is an error as a person sees it, "" if there is nothing to say.
+// Message returns the text to print for an error, or "" to print nothing.
 func Message(err error) string {
 	var exit *exitError
 	if err == nil {
@@ -65,7 +67,8 @@ func Message(err error) string {
 	return "error: " + err.Error()
 }
 
-// joined are the errors that one is made of, unless it says more than they.
+// joined returns the parts of an error of errors.Join; nil if the error has any
+// further text.
 func joined(err error) []error {
 	many, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -92,7 +95,7 @@ func statusMessage(err error, status *apierrors.StatusError) string {
 	return fmt.Sprintf("Error from server (%s): %s", reason, err.Error())
 }
 
-// unreachable says what to do when there is no answer at all.
+// unreachable returns advice for connection and certificate errors, or "".
 func unreachable(err error) string {
 	var op *net.OpError
 	var dns *net.DNSError
@@ -101,12 +104,13 @@ func unreachable(err error) string {
 		return "The server cannot be reached: is the cluster running, and is this its address? (podium config view)"
 	}
 	if errors.As(err, &request) && strings.Contains(err.Error(), "certificate") {
-		return "The server is not the one this kubeconfig knows: does the file belong to this cluster? (podium config view)"
+		return "The server's certificate does not match the CA in the kubeconfig: does the file belong to this cluster? (podium config view)"
 	}
 	return ""
 }
 
-// Main runs podium and returns its exit code.
+// Main runs podium with these arguments, prints its error and returns the exit
+// code: 130 if ctx was cancelled.
 func Main(ctx context.Context, streams IO, args []string) int {
 	cmd := NewCommand(streams)
 	cmd.SetArgs(args)

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestErrorsLoseNothing: several are shown each, and what is said around them stays.
+// TestErrorsLoseNothing checks that joined errors are printed one by one, and
+// the text around them stays.
 func TestErrorsLoseNothing(t *testing.T) {
 	a, b := errors.New("a"), errors.New("b")
 	for want, err := range map[string]error{

@@ -34,16 +34,16 @@ func newEvents(f *Factory, run func(context.Context, *eventsOptions) error) *cob
 	o := &eventsOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "events [--for TYPE/NAME]",
-		Short: "Show what happened, in order",
+		Short: "List events",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.For, "for", "", "only what happened to this object (pod/web-1)")
-	fs.StringSliceVar(&o.Types, "types", nil, "only events of these types: Normal, Warning")
-	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "in all namespaces")
-	fs.BoolVarP(&o.Watch, "watch", "w", false, "go on with what comes")
-	fs.BoolVar(&o.NoHeaders, "no-headers", false, "leave out the header line")
+	fs.StringVar(&o.For, "for", "", "filter events to only those pertaining to the specified resource (pod/web-1)")
+	fs.StringSliceVar(&o.Types, "types", nil, "output only events of the given types: Normal, Warning")
+	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "select resources across all namespaces")
+	fs.BoolVarP(&o.Watch, "watch", "w", false, "stream new entries as they arrive")
+	fs.BoolVar(&o.NoHeaders, "no-headers", false, "do not print headers")
 	fs.StringVarP(&o.Format, "output", "o", "", output.Formats)
 	return cmd
 }
@@ -110,7 +110,7 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 	})
 }
 
-// about selects the events of one object.
+// about returns the field selector for the events of the object in --for.
 func (o *eventsOptions) about(ctx context.Context, c *rest.Cluster) (string, error) {
 	word, name, ok := strings.Cut(o.For, "/")
 	if !ok || name == "" {
@@ -142,9 +142,9 @@ func (o *eventsOptions) printObjects(items []rest.Object) error {
 	return p.Print(o.Out, listOf(all))
 }
 
-// toEvents reads events and puts them in the order they happened last, to the
-// second: some times are no more precise. The names of events that one object
-// had in one second order them, since they end in the time.
+// toEvents decodes events and sorts them by the time of their last occurrence,
+// in seconds: some times have no higher precision. Events within a second are
+// sorted by name, which ends in the time if they are about the same object.
 func toEvents(items []rest.Object) ([]corev1.Event, error) {
 	var out []corev1.Event
 	for i := range items {
@@ -160,6 +160,7 @@ func toEvents(items []rest.Object) ([]corev1.Event, error) {
 	return out, nil
 }
 
+// lastSeen returns the time of an event's last occurrence.
 func lastSeen(e *corev1.Event) metav1.Time {
 	switch {
 	case e.Series != nil:
@@ -172,7 +173,7 @@ func lastSeen(e *corev1.Event) metav1.Time {
 	return e.CreationTimestamp
 }
 
-// howOften is an event's age, with how often it came and since when.
+// howOften formats an event's age, count and the age of the first occurrence.
 func howOften(e *corev1.Event, now time.Time) string {
 	last := age(lastSeen(e), now)
 	first := e.FirstTimestamp
@@ -189,6 +190,7 @@ func howOften(e *corev1.Event, now time.Time) string {
 	return last
 }
 
+// eventView prints events with the column widths of the earlier ones.
 type eventView struct {
 	o       *eventsOptions
 	columns output.Columns

@@ -7,8 +7,8 @@ import (
 	"podium/pkg/cli/rest"
 )
 
-// Times of one second are ordered by the events' names, whatever their
-// precision: eventTime has microseconds, lastTimestamp has none.
+// Events within one second are sorted by name, whatever the precision of their
+// times: eventTime has microseconds, lastTimestamp has seconds.
 func TestEventsOfOneSecond(t *testing.T) {
 	event := func(name, reason string, fields map[string]any) rest.Object {
 		fields["metadata"], fields["reason"] = map[string]any{"name": name}, reason

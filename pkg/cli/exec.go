@@ -32,7 +32,7 @@ func newExec(f *Factory, run func(context.Context, *execOptions) error) *cobra.C
 	o := &execOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "exec POD|TYPE/NAME [-c CONTAINER] [-it] -- COMMAND [ARG...]",
-		Short: "Run a command in a container",
+		Short: "Execute a command in a container",
 		Example: `  podium exec web-1 -- ls /
   podium exec -it deployment/web -- sh`,
 		ValidArgsFunction: f.completeNames("pods", "pod", "deployment"),
@@ -52,7 +52,7 @@ func newAttach(f *Factory, run func(context.Context, *execOptions) error) *cobra
 	o := &execOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:               "attach POD|TYPE/NAME [-c CONTAINER] [-it]",
-		Short:             "Connect to a container's own process",
+		Short:             "Attach to a running container",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.completeNames("pods", "pod", "deployment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,10 +65,10 @@ func newAttach(f *Factory, run func(context.Context, *execOptions) error) *cobra
 }
 
 func (o *execOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "this container (default: the pod's default, or its first)")
-	cmd.Flags().BoolVarP(&o.Stdin, "stdin", "i", false, "pass on what is typed")
-	cmd.Flags().BoolVarP(&o.TTY, "tty", "t", false, "give the command a terminal")
-	cmd.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "print only what the command prints")
+	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "container name (default: the pod's default container, else the first)")
+	cmd.Flags().BoolVarP(&o.Stdin, "stdin", "i", false, "pass standard input to the container")
+	cmd.Flags().BoolVarP(&o.TTY, "tty", "t", false, "standard input is a TTY")
+	cmd.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "only print output from the remote session")
 }
 
 func (o *execOptions) note(text string) {
@@ -96,21 +96,33 @@ func runAttach(ctx context.Context, o *execOptions) error {
 	if pod.Status.Phase != corev1.PodRunning {
 		return fmt.Errorf("cannot attach a container in a pod that is not running; current phase is %s", pod.Status.Phase)
 	}
-	for _, c := range pod.Spec.Containers {
-		if c.Name != container {
-			continue
-		}
-		if o.TTY && !c.TTY {
-			o.note(fmt.Sprintf("error: Unable to use a TTY - container %s did not allocate one", container))
-			o.TTY = false
-		} else if c.TTY && !o.TTY && o.Stdin {
-			o.TTY = true // the container's output is a terminal's anyhow
-		}
+	if has := hasTTY(pod, container); o.TTY && !has {
+		o.note(fmt.Sprintf("error: Unable to use a TTY - container %s did not allocate one", container))
+		o.TTY = false
+	} else if has && o.Stdin {
+		o.TTY = true // the container has a TTY, so its output is a terminal's
 	}
 	if o.Stdin || o.TTY {
 		o.note("If you don't see a command prompt, try pressing enter.")
 	}
 	return o.stream(ctx, pod, "attach", url.Values{"container": {container}})
+}
+
+// hasTTY reports whether a container of the pod has a TTY.
+func hasTTY(pod *corev1.Pod, name string) bool {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return list[i].TTY
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if c := &pod.Spec.EphemeralContainers[i]; c.Name == name {
+			return c.TTY
+		}
+	}
+	return false
 }
 
 func (o *execOptions) pod(ctx context.Context) (*corev1.Pod, string, error) {
@@ -126,7 +138,8 @@ func (o *execOptions) pod(ctx context.Context) (*corev1.Pod, string, error) {
 	return &pods[0], container, err
 }
 
-// stream connects the terminal, or whatever our streams are, to the container.
+// stream connects the command's streams to the container and blocks until the
+// remote process exits. It sets a terminal to raw mode meanwhile.
 func (o *execOptions) stream(ctx context.Context, pod *corev1.Pod, subresource string, query url.Values) error {
 	c, err := o.Cluster()
 	if err != nil {
@@ -162,7 +175,7 @@ func (o *execOptions) stream(ctx context.Context, pod *corev1.Pod, subresource s
 	return err
 }
 
-// terminal says whether a stream is one.
+// terminal reports whether r is a terminal, and its file descriptor.
 func terminal(r io.Reader) (fd int, ok bool) {
 	file, isFile := r.(*os.File)
 	if !isFile {
@@ -171,7 +184,8 @@ func terminal(r io.Reader) (fd int, ok bool) {
 	return int(file.Fd()), term.IsTerminal(int(file.Fd()))
 }
 
-// windowSizes sends the terminal's size now and whenever it changes.
+// windowSizes sends the terminal's size at once and after every change, until
+// the returned function is called.
 func windowSizes(fd int) (<-chan remotecommand.Size, func()) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)

@@ -27,7 +27,7 @@ func newExplain(f *Factory, run func(context.Context, *explainOptions) error) *c
 	o := &explainOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:               "explain TYPE[.FIELD...]",
-		Short:             "Describe the fields of a kind",
+		Short:             "Get documentation for a resource",
 		Example:           "  podium explain pod.spec.containers",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.completeResources,
@@ -36,8 +36,8 @@ func newExplain(f *Factory, run func(context.Context, *explainOptions) error) *c
 			return run(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVar(&o.APIVersion, "api-version", "", "of this version (apps/v1)")
-	cmd.Flags().BoolVar(&o.Recursive, "recursive", false, "the names of all fields, of those in fields too")
+	cmd.Flags().StringVar(&o.APIVersion, "api-version", "", "use the given API version (group/version) of the resource")
+	cmd.Flags().BoolVar(&o.Recursive, "recursive", false, "print the name of all the fields recursively")
 	return cmd
 }
 
@@ -80,8 +80,8 @@ func runExplain(ctx context.Context, o *explainOptions) error {
 	return e.print(k, root, fields)
 }
 
-// kind splits TYPE.FIELD.FIELD: the longest beginning that is a type counts,
-// for a type may hold dots itself (deployments.apps).
+// kind splits TYPE.FIELD.FIELD. The longest prefix that is a type counts: a
+// type may contain dots (deployments.apps).
 func (o *explainOptions) kind(ctx context.Context, c *rest.Cluster) (*rest.Kind, []string, error) {
 	words := strings.Split(strings.TrimSuffix(o.Path, "."), ".")
 	k, err := c.Find(ctx, words[0])
@@ -117,6 +117,7 @@ type document struct {
 	} `json:"components"`
 }
 
+// openAPI reads the document of a kind's group and version.
 func openAPI(ctx context.Context, c *rest.Cluster, k *rest.Kind) (*document, error) {
 	path := "/openapi/v3/apis/" + k.Group + "/" + k.Version
 	if k.Group == "" {
@@ -145,10 +146,10 @@ func (d *document) byKind(k *rest.Kind) *fieldSchema {
 	return nil
 }
 
-// ref follows references. The outer description, about the field, goes before
-// the inner, about the type.
+// ref resolves references. It prefers the outer description, which is the
+// field's, to the inner one, which is the type's.
 func (d *document) ref(s *fieldSchema) (to *fieldSchema, typeName string) {
-	for range 10 { // more would be a circle
+	for range 10 { // a longer chain is a cycle
 		name := s.Ref
 		for _, part := range s.AllOf {
 			if part.Ref != "" {
@@ -169,7 +170,7 @@ func (d *document) ref(s *fieldSchema) (to *fieldSchema, typeName string) {
 	return s, typeName
 }
 
-// inner is what a field holds below lists and maps.
+// inner returns the schema of the elements of lists and maps, of any depth.
 func (d *document) inner(s *fieldSchema) *fieldSchema {
 	for {
 		to, _ := d.ref(s)
@@ -195,7 +196,8 @@ func (s *fieldSchema) additional() *fieldSchema {
 	return out
 }
 
-// typeOf is a field's type as people write it: <[]Container>, <map[string]string>.
+// typeOf returns a field's type in kubectl's notation: []Container,
+// map[string]string.
 func (d *document) typeOf(s *fieldSchema) string {
 	to, name := d.ref(s)
 	switch {
@@ -215,12 +217,14 @@ func (d *document) typeOf(s *fieldSchema) string {
 	return to.Type
 }
 
+// explanation prints schemas of one document.
 type explanation struct {
 	w         io.Writer
 	doc       *document
 	recursive bool
 }
 
+// print prints the description of a kind, or of the field at path.
 func (e *explanation) print(k *rest.Kind, root *fieldSchema, path []string) error {
 	at, field := root, (*fieldSchema)(nil)
 	for i, name := range path {
@@ -269,8 +273,8 @@ func (e *explanation) enum(s *fieldSchema) {
 	fmt.Fprintf(e.w, "ENUM:\n    %s\n", strings.Join(words, "\n    "))
 }
 
-// fields lists a schema's fields; seen are those around it, for types may hold
-// themselves.
+// fields prints a schema's fields. seen are the enclosing schemas: types may be
+// recursive.
 func (e *explanation) fields(s *fieldSchema, depth int, seen []*fieldSchema) {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]
@@ -296,7 +300,7 @@ func (e *explanation) fields(s *fieldSchema, depth int, seen []*fieldSchema) {
 
 const lineWidth = 80
 
-// paragraph prints text in lines of a fitting width, and an empty one.
+// paragraph prints text wrapped to the line width, followed by an empty line.
 func (e *explanation) paragraph(indent, text string) {
 	if text == "" {
 		text = "<no description>"

@@ -17,13 +17,13 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Factory is what every command gets: streams, and the way to the cluster,
-// which is only gone when a command asks for it.
+// Factory gives every command its streams and the connection to the cluster,
+// which is made on first use.
 type Factory struct {
 	IO
 	conn connection
 
-	// Connect makes the cluster; tests replace it.
+	// Connect connects to the cluster; tests replace it.
 	Connect func() (*rest.Cluster, error)
 
 	once    sync.Once
@@ -31,7 +31,7 @@ type Factory struct {
 	err     error
 }
 
-// connection are the flags that say which server, as whom, and where in it.
+// connection are the flags that select the server, the user and the namespace.
 type connection struct {
 	kubeconfig, context, cluster, user string
 	namespace                          string
@@ -43,7 +43,7 @@ type connection struct {
 	timeout                            time.Duration
 }
 
-// manager is the name under which the CLI owns the fields it sets.
+// manager is the field manager of the CLI.
 const manager = "podium"
 
 func newFactory(streams IO) *Factory {
@@ -57,28 +57,29 @@ func (f *Factory) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG, else ~/.kube/config)")
 	fs.StringVar(&c.context, "context", "", "context of the kubeconfig to use")
 	fs.StringVar(&c.cluster, "cluster", "", "cluster of the kubeconfig to use")
-	fs.StringVar(&c.user, "user", "", "user of the kubeconfig to be")
-	fs.StringVarP(&c.namespace, "namespace", "n", "", "namespace to work in (default: the context's)")
-	fs.StringVarP(&c.server, "server", "s", "", "address of the API server")
-	fs.StringVar(&c.token, "token", "", "bearer token to show the API server")
-	fs.StringVar(&c.ca, "certificate-authority", "", "file with the CA of the API server")
-	fs.StringVar(&c.cert, "client-certificate", "", "file with a client certificate")
-	fs.StringVar(&c.key, "client-key", "", "file with the client certificate's key")
-	fs.StringVar(&c.tlsServerName, "tls-server-name", "", "name to expect in the API server's certificate")
-	fs.BoolVar(&c.insecure, "insecure-skip-tls-verify", false, "do not check the API server's certificate: anybody may be answering")
-	fs.StringVar(&c.as, "as", "", "user to impersonate")
-	fs.StringVar(&c.asUID, "as-uid", "", "UID to impersonate")
-	fs.StringArrayVar(&c.asGroups, "as-group", nil, "group to impersonate; may be repeated")
-	fs.DurationVar(&c.timeout, "request-timeout", 0, "how long one request may take; 0: as long as it takes")
+	fs.StringVar(&c.user, "user", "", "user of the kubeconfig to use")
+	fs.StringVarP(&c.namespace, "namespace", "n", "", "namespace scope of this request (default: that of the context)")
+	fs.StringVarP(&c.server, "server", "s", "", "address and port of the API server")
+	fs.StringVar(&c.token, "token", "", "bearer token for authentication to the API server")
+	fs.StringVar(&c.ca, "certificate-authority", "", "file with the certificate of the API server's CA")
+	fs.StringVar(&c.cert, "client-certificate", "", "file with the client certificate for TLS")
+	fs.StringVar(&c.key, "client-key", "", "file with the client key for TLS")
+	fs.StringVar(&c.tlsServerName, "tls-server-name", "", "server name for certificate validation (default: the host name of the server)")
+	fs.BoolVar(&c.insecure, "insecure-skip-tls-verify", false, "do not verify the API server's certificate: this makes connections insecure")
+	fs.StringVar(&c.as, "as", "", "username to impersonate for the operation")
+	fs.StringVar(&c.asUID, "as-uid", "", "UID to impersonate for the operation")
+	fs.StringArrayVar(&c.asGroups, "as-group", nil, "group to impersonate for the operation; may be repeated")
+	fs.DurationVar(&c.timeout, "request-timeout", 0, "length of time to wait before giving up on a single server request; 0: no limit")
 }
 
-// Cluster is the cluster, connected on the first call.
+// Cluster returns the cluster. It connects on the first call, and returns the
+// same result afterwards.
 func (f *Factory) Cluster() (*rest.Cluster, error) {
 	f.once.Do(func() { f.cluster, f.err = f.Connect() })
 	return f.cluster, f.err
 }
 
-// Config is the kubeconfig with the flags applied.
+// Config returns the merged kubeconfig: --kubeconfig, or the default files.
 func (f *Factory) Config() (*kubeconfig.Config, error) {
 	var paths []string
 	if f.conn.kubeconfig != "" {
@@ -87,7 +88,8 @@ func (f *Factory) Config() (*kubeconfig.Config, error) {
 	return kubeconfig.Load(paths...)
 }
 
-// Namespace is where commands work, and whether somebody said so on the command line.
+// Namespace returns the namespace of the command; explicit is true if
+// --namespace was set.
 func (f *Factory) Namespace() (namespace string, explicit bool, err error) {
 	if f.conn.namespace != "" {
 		return f.conn.namespace, true, nil
@@ -138,7 +140,8 @@ func (f *Factory) impersonation() http.Header {
 	return h
 }
 
-// clientConfig joins the kubeconfig's context with the flags, which win.
+// clientConfig merges the kubeconfig's context with the flags, which take
+// precedence.
 func (f *Factory) clientConfig() (client.Config, error) {
 	cfg, err := f.Config()
 	if err != nil {
@@ -162,7 +165,7 @@ func (f *Factory) clientConfig() (client.Config, error) {
 	}
 	if c.server != "" {
 		cluster.Server = c.server
-		cluster.Extensions = nil // other servers of a cluster that is not asked
+		cluster.Extensions = nil // these list other servers of the cluster that --server overrides
 	}
 	if cluster.Server == "" {
 		return client.Config{}, errNoServer
@@ -189,9 +192,10 @@ func (f *Factory) clientConfig() (client.Config, error) {
 	return out, err
 }
 
-var errNoServer = errors.New("no cluster is known: set KUBECONFIG or --kubeconfig to a cluster's file, or give --server (a new cluster: podium cluster create)")
+var errNoServer = errors.New("no cluster configured: set KUBECONFIG or --kubeconfig, or give --server (to create a cluster: podium cluster create)")
 
-// pick finds an entry of the kubeconfig by the name a flag gives, or else the context's.
+// pick returns an entry of the kubeconfig by the name in a flag, or else by
+// that in the context. It returns the zero value if both are empty.
 func pick[T any](find func(string) *T, what, flag, fromContext string) (T, error) {
 	var none T
 	name := flag
@@ -208,7 +212,7 @@ func pick[T any](find func(string) *T, what, flag, fromContext string) (T, error
 	return *found, nil
 }
 
-// noArgs is cobra.NoArgs in the words of this command.
+// noArgs is cobra.NoArgs with an error that refers to the help.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q (see: %s --help)", args[0], cmd.CommandPath())
@@ -216,7 +220,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// openFile opens a file, or standard input for "-".
+// openFile reads a file, or standard input for "-".
 func (f *Factory) openFile(name string) ([]byte, error) {
 	if name == "-" {
 		return readAll(f.In)

@@ -37,33 +37,30 @@ func newGet(f *Factory, run func(context.Context, *getOptions) error) *cobra.Com
 	o := &getOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "get TYPE[,TYPE...] [NAME...] | TYPE/NAME... | -f FILE",
-		Short: "Show objects, as a table or whole",
+		Short: "Display one or many resources",
 		Example: `  podium get pods -o wide
   podium get deployment/web -o yaml
   podium get pods -l app=web -w
   podium get nodes -o custom-columns=NAME:.metadata.name,CPU:.status.capacity.cpu`,
 		ValidArgsFunction: f.completeResources,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Args = args
-			return run(cmd.Context(), o)
-		},
+		RunE:              on(&o.selection, o, run),
 	}
 	fs := cmd.Flags()
 	fs.StringVarP(&o.Format, "output", "o", "", "wide, "+output.Formats)
-	fs.BoolVarP(&o.Watch, "watch", "w", false, "after the objects, show changes as they come")
-	fs.BoolVar(&o.WatchOnly, "watch-only", false, "show changes only")
-	fs.BoolVar(&o.WatchEvents, "output-watch-events", false, "show what kind of change it was")
-	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "look in all namespaces")
-	fs.StringVar(&o.Fields, "field-selector", "", "only objects with these fields (metadata.name=a,status.phase!=Running)")
-	fs.BoolVar(&o.NoHeaders, "no-headers", false, "leave out the header line")
-	fs.BoolVar(&o.ShowLabels, "show-labels", false, "add a column with all labels")
-	fs.StringSliceVarP(&o.LabelColumns, "label-columns", "L", nil, "add a column for each of these labels")
-	fs.BoolVar(&o.ShowKind, "show-kind", false, "write the kind before each name")
-	fs.StringVar(&o.SortBy, "sort-by", "", "sort by the value of this path (.metadata.creationTimestamp)")
-	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "an object that does not exist is no error")
-	fs.BoolVar(&o.ManagedFields, "show-managed-fields", false, "keep managedFields in -o yaml and json")
-	fs.BoolVar(&o.LenientMissing, "allow-missing-template-keys", true, "in templates, what is missing is empty")
-	fs.StringVar(&o.Raw, "raw", "", "print the server's answer to this path")
+	fs.BoolVarP(&o.Watch, "watch", "w", false, "after listing the requested objects, watch for changes")
+	fs.BoolVar(&o.WatchOnly, "watch-only", false, "watch for changes to the requested objects, without listing first")
+	fs.BoolVar(&o.WatchEvents, "output-watch-events", false, "output watch event objects when --watch or --watch-only is used")
+	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "list the requested objects across all namespaces")
+	fs.StringVar(&o.Fields, "field-selector", "", "selector (field query) to filter on (metadata.name=a,status.phase!=Running)")
+	fs.BoolVar(&o.NoHeaders, "no-headers", false, "do not print headers")
+	fs.BoolVar(&o.ShowLabels, "show-labels", false, "show all labels as the last column")
+	fs.StringSliceVarP(&o.LabelColumns, "label-columns", "L", nil, "labels to present as columns")
+	fs.BoolVar(&o.ShowKind, "show-kind", false, "list the resource type with each object")
+	fs.StringVar(&o.SortBy, "sort-by", "", "sort by this field, a JSONPath expression (.metadata.creationTimestamp)")
+	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "treat \"resource not found\" as success")
+	fs.BoolVar(&o.ManagedFields, "show-managed-fields", false, "keep managedFields when printing objects in JSON or YAML")
+	fs.BoolVar(&o.LenientMissing, "allow-missing-template-keys", true, "ignore errors in templates when a field or map key is missing")
+	fs.StringVar(&o.Raw, "raw", "", "raw URI to request from the server")
 	o.labelFlag(cmd)
 	o.fileFlags(cmd, "the objects to show")
 	f.completeFlag(cmd, "output", "wide", "json", "yaml", "name", "jsonpath=", "go-template=", "custom-columns=")
@@ -101,7 +98,8 @@ func runGet(ctx context.Context, o *getOptions) error {
 	return o.objects(ctx, c, groups, namespace, p)
 }
 
-// groups are the types and names asked for, from arguments or files.
+// groups returns the selected types and names, from arguments or files, and the
+// namespace.
 func (o *getOptions) groups(ctx context.Context, c *rest.Cluster) ([]named, string, error) {
 	namespace, explicit, err := o.Namespace()
 	if err != nil {
@@ -136,7 +134,7 @@ func (o *getOptions) groups(ctx context.Context, c *rest.Cluster) ([]named, stri
 	return groups, namespace, err
 }
 
-// objects prints whole objects: one bare, several as a List.
+// objects prints whole objects: one as it is, several as a List.
 func (o *getOptions) objects(ctx context.Context, c *rest.Cluster, groups []named, namespace string, p output.Printer) error {
 	var items []*rest.Object
 	var errs []error
@@ -192,6 +190,8 @@ func listOf(items []*rest.Object) *unstructured.Unstructured {
 	}}
 }
 
+// watchObjects prints items, then every change after revision, as whole
+// objects.
 func (o *getOptions) watchObjects(ctx context.Context, c *rest.Cluster, g named, namespace, revision string, items []*rest.Object, p output.Printer) error {
 	if !o.WatchOnly {
 		for _, item := range items {
@@ -220,7 +220,7 @@ func (o *getOptions) printEvent(p output.Printer, kind string, obj *rest.Object)
 	return p.Print(o.Out, &unstructured.Unstructured{Object: map[string]any{"type": kind, "object": obj.Object}})
 }
 
-// sortObjects orders by the value at a path; what has none comes first.
+// sortObjects sorts by the value at a path; objects without it come first.
 func sortObjects(items []*rest.Object, path string) error {
 	if path == "" {
 		return nil

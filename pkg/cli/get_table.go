@@ -21,11 +21,11 @@ import (
 	"podium/pkg/cli/rest"
 )
 
-// acceptTable asks the server for rows and columns; a server that has none for
-// a kind sends the objects.
+// acceptTable requests a Table; a server that has none for a kind returns the
+// objects.
 const acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
-// tables prints one table for each type, as the server lays them out.
+// tables prints one table for each type, with the server's columns.
 func (o *getOptions) tables(ctx context.Context, c *rest.Cluster, groups []named, namespace string) error {
 	several := len(groups) > 1
 	printed := 0
@@ -67,7 +67,7 @@ func (o *getOptions) tables(ctx context.Context, c *rest.Cluster, groups []named
 	return errors.Join(errs...)
 }
 
-// merge puts names of one type together: "pod/a pod/b" is one table.
+// merge combines names of one type: "pod/a pod/b" is one table.
 func merge(groups []named) []named {
 	var out []named
 	for _, g := range groups {
@@ -81,8 +81,8 @@ func merge(groups []named) []named {
 	return out
 }
 
-// table reads all rows of a group. Names that do not exist come back as
-// errors, beside the rows of the others.
+// table reads all rows of a group. It returns an error for each name that does
+// not exist, together with the rows of the others.
 func (o *getOptions) table(ctx context.Context, c *rest.Cluster, g named, namespace string) (*metav1.Table, []error, error) {
 	where := scope(g.Kind, namespace)
 	if len(g.Names) == 0 {
@@ -107,9 +107,10 @@ func (o *getOptions) table(ctx context.Context, c *rest.Cluster, g named, namesp
 	return out, missing, nil
 }
 
+// listTable reads all rows of a kind, in pages unless a watch follows.
 func (o *getOptions) listTable(ctx context.Context, c *rest.Cluster, k *rest.Kind, namespace string) (*metav1.Table, error) {
 	q := o.tableQuery(o.query())
-	if !o.Watch && !o.WatchOnly { // a watch begins at the revision of a whole list
+	if !o.Watch && !o.WatchOnly { // a watch starts at the revision of an unpaged list
 		q.Set("limit", "500")
 	}
 	var out *metav1.Table
@@ -145,7 +146,8 @@ func readTable(ctx context.Context, c *rest.Cluster, k *rest.Kind, path string, 
 	return toTable(raw, k)
 }
 
-// toTable reads a Table; of anything else it makes one with name and age.
+// toTable decodes a Table, or makes one with name and age from an object or a
+// list.
 func toTable(raw []byte, k *rest.Kind) (*metav1.Table, error) {
 	var table metav1.Table
 	if err := json.Unmarshal(raw, &table); err != nil {
@@ -181,7 +183,7 @@ func toTable(raw []byte, k *rest.Kind) (*metav1.Table, error) {
 	return &table, nil
 }
 
-// tableView prints tables of one kind, with the columns the flags add.
+// tableView prints tables of one kind, with the columns that flags add.
 type tableView struct {
 	*getOptions
 	kind          *rest.Kind
@@ -191,7 +193,7 @@ type tableView struct {
 	columns       output.Columns
 }
 
-// print writes a table's rows; event is what happened to them, for a watch.
+// print prints a table's rows; event is the type of a watch event, or "".
 func (v *tableView) print(t *metav1.Table, headers bool, event string) error {
 	if len(t.ColumnDefinitions) > 0 {
 		v.defs = t.ColumnDefinitions
@@ -284,8 +286,8 @@ func labelText(m map[string]string) string {
 	return labels.FormatLabels(m)
 }
 
-// cellText is one cell on one line; control characters, which could steer the
-// terminal, are shown as what they are.
+// cellText formats a cell as one line. It escapes control characters, which
+// could control the terminal.
 func cellText(v any) string {
 	text := jsonpath.Text(v)
 	if v == nil {
@@ -301,7 +303,7 @@ func cellText(v any) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// sortRows orders rows by the value at a path of their objects.
+// sortRows sorts rows by the value at the path in --sort-by.
 func (o *getOptions) sortRows(t *metav1.Table) error {
 	if o.SortBy == "" {
 		return nil
@@ -319,7 +321,8 @@ func (o *getOptions) sortRows(t *metav1.Table) error {
 	})
 }
 
-// sortBy orders by keys: numbers and quantities by size, the rest as text.
+// sortBy sorts by keys, stably: numbers and quantities by value, others as
+// text.
 func sortBy[T any](items []T, key func(T) (any, error)) error {
 	type keyed struct {
 		item T
@@ -363,7 +366,8 @@ func toFloat(v any) (float64, bool) {
 	return 0, false
 }
 
-// watchQuery selects the same objects as the list before.
+// watchQuery returns the query of a watch for the objects of the preceding
+// list.
 func (o *getOptions) watchQuery(g named, revision string) (url.Values, error) {
 	q := o.query()
 	switch len(g.Names) {
@@ -377,6 +381,7 @@ func (o *getOptions) watchQuery(g named, revision string) (url.Values, error) {
 	return q, nil
 }
 
+// watchTable prints the changes after a table, until ctx or the watch ends.
 func (o *getOptions) watchTable(ctx context.Context, c *rest.Cluster, g named, namespace string, after *metav1.Table, view *tableView, headersDone bool) error {
 	q, err := o.watchQuery(g, after.ResourceVersion)
 	if err != nil {

@@ -29,7 +29,7 @@ type labelOptions struct {
 func newLabel(f *Factory, run func(context.Context, *labelOptions) error) *cobra.Command {
 	cmd := labeler(f, run, "labels", "labeled")
 	cmd.Use = "label TYPE NAME... KEY=VALUE... KEY-..."
-	cmd.Short = "Set labels, or remove them with KEY-"
+	cmd.Short = "Update the labels on a resource"
 	cmd.Example = "  podium label node worker-1 disk=ssd\n  podium label pods -l app=web tier-"
 	return cmd
 }
@@ -37,7 +37,7 @@ func newLabel(f *Factory, run func(context.Context, *labelOptions) error) *cobra
 func newAnnotate(f *Factory, run func(context.Context, *labelOptions) error) *cobra.Command {
 	cmd := labeler(f, run, "annotations", "annotated")
 	cmd.Use = "annotate TYPE NAME... KEY=VALUE... KEY-..."
-	cmd.Short = "Set annotations, or remove them with KEY-"
+	cmd.Short = "Update the annotations on a resource"
 	return cmd
 }
 
@@ -52,19 +52,14 @@ func labeler(f *Factory, run func(context.Context, *labelOptions) error, field, 
 			return run(cmd.Context(), o)
 		},
 	}
-	o.labelFlag(cmd)
-	o.fileFlags(cmd, "the objects")
-	dryRunFlag(cmd, &o.DryRun)
-	cmd.Flags().BoolVar(&o.All, "all", false, "all objects of the type in the namespace")
-	cmd.Flags().BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "in all namespaces")
-	cmd.Flags().StringVar(&o.Fields, "field-selector", "", "only objects with these fields")
-	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "change values that are there")
-	cmd.Flags().BoolVar(&o.List, "list", false, "show what is there")
-	o.formatFlag(cmd)
+	o.listFlags(cmd)
+	o.writeFlags(cmd, "the objects")
+	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "allow existing values to be overwritten")
+	cmd.Flags().BoolVar(&o.List, "list", false, "display the current values")
 	return cmd
 }
 
-// split tells objects from changes: KEY=VALUE and KEY-.
+// split separates the arguments into objects and changes (KEY=VALUE and KEY-).
 func (o *labelOptions) split(args []string) error {
 	o.Set = map[string]string{}
 	for _, arg := range args {
@@ -102,7 +97,7 @@ func (o *labelOptions) split(args []string) error {
 
 func runLabel(ctx context.Context, o *labelOptions) error {
 	return o.each(ctx, true, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
-		if len(o.Files) > 0 { // what counts is what the cluster has
+		if len(o.Files) > 0 { // compare with the live object, not with the file
 			var err error
 			if t.Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
 				return nil, "", err
@@ -130,6 +125,8 @@ func (o *labelOptions) list(t target) {
 	}
 }
 
+// write patches the labels or annotations of an object that was read. It
+// returns an error if a key has another value and --overwrite is not set.
 func (o *labelOptions) write(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
 	have := o.of(t.Object)
 	patch := map[string]any{}

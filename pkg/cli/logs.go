@@ -43,7 +43,7 @@ func newLogs(f *Factory, run func(context.Context, *logsOptions) error) *cobra.C
 	o := &logsOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "logs POD | TYPE/NAME | -l SELECTOR [-c CONTAINER]",
-		Short: "Show what containers wrote",
+		Short: "Print the logs for a container in a pod",
 		Example: `  podium logs web-1 -f
   podium logs deployment/web --all-containers
   podium logs -l app=web --tail=20`,
@@ -69,24 +69,24 @@ func newLogs(f *Factory, run func(context.Context, *logsOptions) error) *cobra.C
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVarP(&o.Labels, "selector", "l", "", "all pods with these labels")
-	fs.StringVarP(&o.Container, "container", "c", "", "this container")
-	fs.BoolVar(&o.AllContainers, "all-containers", false, "all containers of the pod")
-	fs.BoolVar(&o.AllPods, "all-pods", false, "all pods of what is named, each line with its pod")
-	fs.BoolVarP(&o.Follow, "follow", "f", false, "go on with what comes")
-	fs.BoolVarP(&o.Previous, "previous", "p", false, "of the container that ran before")
-	fs.BoolVar(&o.Timestamps, "timestamps", false, "write the time before each line")
-	fs.BoolVar(&o.Prefix, "prefix", false, "write pod and container before each line")
-	fs.BoolVar(&o.IgnoreErrors, "ignore-errors", false, "go on with others when the logs of one cannot be read")
-	fs.Int64Var(&o.Tail, "tail", -1, "only so many lines from the end; -1: all (with -l: 10)")
-	fs.Int64Var(&o.LimitBytes, "limit-bytes", 0, "no more than so many bytes")
-	fs.DurationVar(&o.Since, "since", 0, "only what is younger than this (5m)")
-	fs.StringVar(&o.SinceTime, "since-time", "", "only what is younger than this time (RFC 3339)")
-	fs.IntVar(&o.MaxRequests, "max-log-requests", 5, "how many to follow at once")
+	fs.StringVarP(&o.Labels, "selector", "l", "", "selector (label query) to filter on")
+	fs.StringVarP(&o.Container, "container", "c", "", "print the logs of this container")
+	fs.BoolVar(&o.AllContainers, "all-containers", false, "get all containers' logs in the pod")
+	fs.BoolVar(&o.AllPods, "all-pods", false, "get logs from all pods of the resource, each line prefixed with its pod")
+	fs.BoolVarP(&o.Follow, "follow", "f", false, "stream new entries as they arrive")
+	fs.BoolVarP(&o.Previous, "previous", "p", false, "print the logs for the previous instance of the container")
+	fs.BoolVar(&o.Timestamps, "timestamps", false, "include timestamps on each line")
+	fs.BoolVar(&o.Prefix, "prefix", false, "prefix each log line with the pod and container name")
+	fs.BoolVar(&o.IgnoreErrors, "ignore-errors", false, "when following logs, continue after errors of single containers")
+	fs.Int64Var(&o.Tail, "tail", -1, "lines of recent log to display; -1: all (10 with a selector)")
+	fs.Int64Var(&o.LimitBytes, "limit-bytes", 0, "maximum bytes of logs to return")
+	fs.DurationVar(&o.Since, "since", 0, "only return logs newer than a relative duration (5m)")
+	fs.StringVar(&o.SinceTime, "since-time", "", "only return logs after a specific date (RFC 3339)")
+	fs.IntVar(&o.MaxRequests, "max-log-requests", 5, "maximum number of concurrent logs to follow with a selector")
 	return cmd
 }
 
-// source is one container's log.
+// source is a container whose log is printed.
 type source struct {
 	pod       *corev1.Pod
 	container string
@@ -153,6 +153,7 @@ func (o *logsOptions) query() (url.Values, error) {
 	return q, nil
 }
 
+// sources returns the containers whose logs the flags select.
 func (o *logsOptions) sources(ctx context.Context, c *rest.Cluster) ([]source, error) {
 	pods, err := o.pods(ctx, c)
 	if err != nil {
@@ -176,6 +177,8 @@ func (o *logsOptions) sources(ctx context.Context, c *rest.Cluster) ([]source, e
 	return out, nil
 }
 
+// pods returns the selected pods: the first one of an object with several,
+// unless --all-pods is set.
 func (o *logsOptions) pods(ctx context.Context, c *rest.Cluster) ([]corev1.Pod, error) {
 	if o.Labels != "" {
 		namespace, _, err := o.Namespace()
@@ -200,8 +203,8 @@ func (o *logsOptions) pods(ctx context.Context, c *rest.Cluster) ([]corev1.Pod, 
 	return pods[:1], nil
 }
 
-// copy writes one container's log, line by line, so that logs that are
-// followed together do not mix inside a line.
+// copy writes one container's log line by line, so that lines of several logs
+// that are followed concurrently do not mix.
 func (o *logsOptions) copy(ctx context.Context, c *rest.Cluster, s source, query url.Values, w io.Writer) error {
 	q := url.Values{"container": {s.container}}
 	for key, v := range query {
@@ -236,6 +239,8 @@ func (o *logsOptions) copy(ctx context.Context, c *rest.Cluster, s source, query
 	}
 }
 
+// followAll follows several logs concurrently. The first error ends all, unless
+// --ignore-errors is set.
 func (o *logsOptions) followAll(ctx context.Context, c *rest.Cluster, sources []source, query url.Values) error {
 	if len(sources) > o.MaxRequests {
 		return fmt.Errorf("you are attempting to follow %d log streams, but maximum allowed concurrency is %d, use --max-log-requests to increase the limit", len(sources), o.MaxRequests)
@@ -255,6 +260,7 @@ func (o *logsOptions) followAll(ctx context.Context, c *rest.Cluster, sources []
 	return g.Wait()
 }
 
+// lockedWriter is an io.Writer for concurrent use.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -12,7 +12,7 @@ import (
 	"podium/pkg/cluster/machine"
 )
 
-// TestJoinFlags: what says how a control plane is, is for those that are one.
+// TestJoinFlags checks that flags for control planes require --control-plane.
 func TestJoinFlags(t *testing.T) {
 	one := filepath.Join(t.TempDir(), "one")
 	if err := os.WriteFile(one, []byte(" single\n"), 0o600); err != nil {
@@ -20,7 +20,7 @@ func TestJoinFlags(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		args string
-		want string // what is asked for, or the complaint
+		want string // the resulting options, or the error
 	}{
 		"Worker":       {"a:6443 --token t --discovery-token-ca-cert-hash sha256:h", "a:6443 t [sha256:h] plane false key \"\" port 6443 sans []"},
 		"ControlPlane": {"a:6443 --token t --control-plane --certificate-key k --apiserver-bind-port 7443 --apiserver-cert-extra-sans x,y", "a:6443 t [] plane true key \"k\" port 7443 sans [x y]"},
@@ -54,8 +54,8 @@ func TestJoinFlags(t *testing.T) {
 	}
 }
 
-// TestTokensAreNoWords: a token of one's own is read, since others can see the
-// words of commands.
+// TestTokensAreNoWords checks that a token is read from standard input only:
+// other users can see arguments.
 func TestTokensAreNoWords(t *testing.T) {
 	for args, want := range map[string]string{
 		"-":      "abcdef.0123456789abcdef",

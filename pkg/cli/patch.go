@@ -24,21 +24,16 @@ func newPatch(f *Factory, run func(context.Context, *patchOptions) error) *cobra
 	o := &patchOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
 		Use:               "patch TYPE NAME -p PATCH",
-		Short:             "Change fields of an object",
+		Short:             "Update fields of a resource",
 		Example:           `  podium patch deployment web -p '{"spec":{"replicas":3}}'`,
 		ValidArgsFunction: f.completeResources,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Args = args
-			return run(cmd.Context(), o)
-		},
+		RunE:              on(&o.selection, o, run),
 	}
-	cmd.Flags().StringVarP(&o.Patch, "patch", "p", "", "the patch, JSON or YAML")
-	cmd.Flags().StringVar(&o.PatchFile, "patch-file", "", "file with the patch")
-	cmd.Flags().StringVar(&o.Type, "type", "strategic", "strategic, merge or json")
-	cmd.Flags().StringVar(&o.Subresource, "subresource", "", "change this subresource: status or scale")
-	o.formatFlag(cmd)
-	o.fileFlags(cmd, "the objects")
-	dryRunFlag(cmd, &o.DryRun)
+	cmd.Flags().StringVarP(&o.Patch, "patch", "p", "", "patch to apply, in JSON or YAML")
+	cmd.Flags().StringVar(&o.PatchFile, "patch-file", "", "file containing the patch")
+	cmd.Flags().StringVar(&o.Type, "type", "strategic", "type of patch: strategic, merge or json")
+	cmd.Flags().StringVar(&o.Subresource, "subresource", "", "subresource to patch: status or scale")
+	o.writeFlags(cmd, "the objects")
 	return cmd
 }
 
@@ -71,6 +66,7 @@ func (o *patchOptions) patch(ctx context.Context, c *rest.Cluster, t target, bod
 	return after, "patched", nil
 }
 
+// body returns the patch as JSON.
 func (o *patchOptions) body() ([]byte, error) {
 	text := []byte(o.Patch)
 	if (o.Patch == "") == (o.PatchFile == "") {
@@ -89,8 +85,9 @@ func (o *patchOptions) body() ([]byte, error) {
 	return body, nil
 }
 
-// patchType is the wire's name. Strategic patches need types the server knows
-// the structure of; for others the flag's default means a merge patch.
+// patchType returns the wire name of --type. Strategic merge patches need types
+// whose structure the server knows; for others, strategic (the default) means a
+// merge patch.
 func (o *patchOptions) patchType(builtIn bool) (types.PatchType, error) {
 	switch o.Type {
 	case "strategic":

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// plainLog prints log records as sentences for a person: errors to one stream,
-// the rest to the other.
+// plainLog is a slog.Handler that prints records as plain text: warnings and
+// errors to w, others to out. It ignores groups.
 type plainLog struct {
 	w, out io.Writer
 	attrs  []slog.Attr

@@ -17,11 +17,13 @@ import (
 	"podium/pkg/cli/rest"
 )
 
-// annotationDefaultContainer names the container that is meant when nobody says.
+// annotationDefaultContainer is the annotation with the name of a pod's default
+// container.
 const annotationDefaultContainer = "kubectl.kubernetes.io/default-container"
 
-// findPods turns "NAME" or "TYPE/NAME" into pods: the pod itself, or those that
-// a Service, Deployment, ReplicaSet and the like select, the best first.
+// findPods returns the pods of "NAME" or "TYPE/NAME": the pod itself, or those
+// that a Service, Deployment, ReplicaSet or other object selects, in the order
+// of listPods.
 func findPods(ctx context.Context, f *Factory, c *rest.Cluster, arg string) ([]corev1.Pod, error) {
 	namespace, _, err := f.Namespace()
 	if err != nil {
@@ -58,7 +60,7 @@ func findPods(ctx context.Context, f *Factory, c *rest.Cluster, arg string) ([]c
 	return found, err
 }
 
-// selectorOf is how an object selects pods.
+// selectorOf returns an object's pod selector.
 func selectorOf(obj *rest.Object) (string, error) {
 	if m, ok, _ := unstructured.NestedStringMap(obj.Object, "spec", "selector"); ok && len(m) > 0 {
 		return labels.SelectorFromSet(m).String(), nil
@@ -81,7 +83,8 @@ func selectorOf(obj *rest.Object) (string, error) {
 	return s.String(), nil
 }
 
-// listPods lists pods, those that run and are ready first, then the older first.
+// listPods returns the selected pods: running and ready ones first, then older
+// ones first.
 func listPods(ctx context.Context, c *rest.Cluster, pods *rest.Kind, namespace, selector string) ([]corev1.Pod, error) {
 	list, err := c.List(ctx, pods, namespace, map[string][]string{"labelSelector": {selector}})
 	if err != nil {
@@ -122,7 +125,8 @@ func toPod(obj *rest.Object) (corev1.Pod, error) {
 	return pod, err
 }
 
-// containersOf names a pod's containers; initFirst adds those that run before.
+// containersOf returns the names of a pod's containers, after those of its init
+// containers if withInit is set.
 func containersOf(pod *corev1.Pod, withInit bool) []string {
 	var out []string
 	if withInit {
@@ -141,8 +145,9 @@ func containersOf(pod *corev1.Pod, withInit bool) []string {
 	return out
 }
 
-// chooseContainer is the container asked for, or the one meant when nobody
-// asks; note tells the user when there was a choice.
+// chooseContainer returns the container asked or, if asked is "", the one in
+// the annotation, else the first. It calls note if it takes the first of
+// several.
 func chooseContainer(pod *corev1.Pod, asked string, note func(string)) (string, error) {
 	if asked != "" {
 		if !slices.Contains(containersOf(pod, true), asked) {

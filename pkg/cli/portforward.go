@@ -32,7 +32,7 @@ func newPortForward(f *Factory, run func(context.Context, *portForwardOptions) e
 	o := &portForwardOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "port-forward POD|TYPE/NAME [LOCAL:]REMOTE...",
-		Short: "Reach ports of a pod on this machine",
+		Short: "Forward one or more local ports to a pod",
 		Example: `  podium port-forward web-1 8080:80
   podium port-forward service/web :http`,
 		Args:              cobra.MinimumNArgs(2),
@@ -42,8 +42,8 @@ func newPortForward(f *Factory, run func(context.Context, *portForwardOptions) e
 			return run(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringSliceVar(&o.Addresses, "address", []string{"localhost"}, "addresses of this machine to listen on")
-	cmd.Flags().DurationVar(&o.Patience, "pod-running-timeout", time.Minute, "how long to wait for a pod that runs")
+	cmd.Flags().StringSliceVar(&o.Addresses, "address", []string{"localhost"}, "addresses to listen on")
+	cmd.Flags().DurationVar(&o.Patience, "pod-running-timeout", time.Minute, "length of time to wait until at least one pod is running")
 	return cmd
 }
 
@@ -86,7 +86,7 @@ func runPortForward(ctx context.Context, o *portForwardOptions) error {
 	return <-done
 }
 
-// runningPod waits for a pod of the target that runs.
+// runningPod waits, for at most o.Patience, for a running pod of the target.
 func (o *portForwardOptions) runningPod(ctx context.Context, c *rest.Cluster) (*corev1.Pod, error) {
 	deadline := time.Now().Add(o.Patience)
 	for {
@@ -110,7 +110,7 @@ func (o *portForwardOptions) runningPod(ctx context.Context, c *rest.Cluster) (*
 	}
 }
 
-// service is the target if it is a Service, else nil.
+// service returns the target if it is a Service, else nil.
 func (o *portForwardOptions) service(ctx context.Context, c *rest.Cluster) (*corev1.Service, error) {
 	word, name, typed := strings.Cut(o.Target, "/")
 	if !typed {
@@ -132,8 +132,8 @@ func (o *portForwardOptions) service(ctx context.Context, c *rest.Cluster) (*cor
 	return svc, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, svc)
 }
 
-// forwardedPort reads [LOCAL:]REMOTE; REMOTE may be a name, and is the
-// Service's own port when a Service was named.
+// forwardedPort parses [LOCAL:]REMOTE. REMOTE may be a name; if svc is not nil
+// it is the Service's port.
 func forwardedPort(spec string, pod *corev1.Pod, svc *corev1.Service) (local, remote uint16, err error) {
 	localText, remoteText, both := strings.Cut(spec, ":")
 	if !both {
@@ -156,7 +156,8 @@ func forwardedPort(spec string, pod *corev1.Pod, svc *corev1.Service) (local, re
 	return uint16(n), remote, nil
 }
 
-// remotePort is the pod's port, and the number that the user knows it by.
+// remotePort returns the port of the pod, and the port number that the user
+// asked for.
 func remotePort(text string, pod *corev1.Pod, svc *corev1.Service) (remote, asked uint16, err error) {
 	if svc != nil {
 		for _, p := range svc.Spec.Ports {
@@ -175,6 +176,7 @@ func remotePort(text string, pod *corev1.Pod, svc *corev1.Service) (remote, aske
 	return n, n, err
 }
 
+// containerPort returns the number of a pod's port, which may be given by name.
 func containerPort(p intstr.IntOrString, pod *corev1.Pod) (uint16, error) {
 	if p.Type == intstr.Int {
 		if p.IntVal < 1 || p.IntVal > 65535 {

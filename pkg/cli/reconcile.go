@@ -26,20 +26,13 @@ func newReconcile(f *Factory, run func(context.Context, *reconcileOptions) error
 	o := &reconcileOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
 		Use:   "reconcile -f FILE",
-		Short: "Add to roles and bindings what those of files have more; other objects of the files are left out",
+		Short: "Reconcile rules for RBAC role, role binding, cluster role and cluster role binding objects",
 		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(o.Files) == 0 {
-				return errors.New("must specify one of -f")
-			}
-			return run(cmd.Context(), o)
-		},
+		RunE:  onFiles(&o.selection, o, run),
 	}
-	o.fileFlags(cmd, "roles and bindings")
-	dryRunFlag(cmd, &o.DryRun)
-	o.formatFlag(cmd)
-	cmd.Flags().BoolVar(&o.RemoveExtraRules, "remove-extra-permissions", false, "take away the rules that the files do not have")
-	cmd.Flags().BoolVar(&o.RemoveExtraSubjects, "remove-extra-subjects", false, "take away the subjects that the files do not have")
+	o.writeFlags(cmd, "roles and bindings")
+	cmd.Flags().BoolVar(&o.RemoveExtraRules, "remove-extra-permissions", false, "remove extra permissions that the files do not have")
+	cmd.Flags().BoolVar(&o.RemoveExtraSubjects, "remove-extra-subjects", false, "remove extra subjects that the files do not have")
 	return cmd
 }
 
@@ -54,7 +47,8 @@ func runReconcile(ctx context.Context, o *reconcileOptions) error {
 	})
 }
 
-// reconcile makes one object what its file wants and returns it.
+// reconcile creates or updates one object so that it contains what its file
+// has, and returns it.
 func (o *reconcileOptions) reconcile(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, error) {
 	have, err := c.Get(ctx, t.Kind, t.Namespace, t.Name)
 	if apierrors.IsNotFound(err) {
@@ -75,7 +69,7 @@ func (o *reconcileOptions) reconcile(ctx context.Context, c *rest.Cluster, t tar
 	return o.write(next, func() (*rest.Object, error) { return c.Update(ctx, t.Kind, t.Namespace, next, o.query()) })
 }
 
-// write does what it is told, unless nothing is to be done.
+// write calls do, or returns shown with --dry-run=client.
 func (o *reconcileOptions) write(shown *rest.Object, do func() (*rest.Object, error)) (*rest.Object, error) {
 	if o.DryRun == "client" {
 		return shown, nil
@@ -83,7 +77,7 @@ func (o *reconcileOptions) write(shown *rest.Object, do func() (*rest.Object, er
 	return do()
 }
 
-// replace makes a binding anew: what it refers to cannot be changed.
+// replace deletes and creates a binding: its role reference is immutable.
 func (o *reconcileOptions) replace(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, error) {
 	if o.DryRun == "server" {
 		return t.Object, nil
@@ -96,7 +90,7 @@ func (o *reconcileOptions) replace(ctx context.Context, c *rest.Cluster, t targe
 
 var errOtherRole = errors.New("it refers to another role")
 
-// merge is have with what want has more.
+// merge returns have with the additions of want.
 func (o *reconcileOptions) merge(have, want *rest.Object) (next *rest.Object, changed bool, err error) {
 	switch gvk := have.GroupVersionKind(); gvk.Kind {
 	case "Role":
@@ -118,6 +112,8 @@ func (o *reconcileOptions) merge(have, want *rest.Object) (next *rest.Object, ch
 	}
 }
 
+// binding adds the metadata and subjects of a wanted binding, and reports
+// whether that changed anything. It returns errOtherRole if the role differs.
 func (o *reconcileOptions) binding(have, want *metav1.ObjectMeta, ref, wanted rbacv1.RoleRef, subjects *[]rbacv1.Subject, more []rbacv1.Subject) (bool, error) {
 	if wanted.APIGroup == "" {
 		wanted.APIGroup = rbacv1.GroupName
@@ -125,7 +121,7 @@ func (o *reconcileOptions) binding(have, want *metav1.ObjectMeta, ref, wanted rb
 	if ref != wanted {
 		return false, errOtherRole
 	}
-	for i := range more { // as the server would fill it in
+	for i := range more { // the server's default
 		if s := &more[i]; s.Kind != rbacv1.ServiceAccountKind && s.APIGroup == "" {
 			s.APIGroup = rbacv1.GroupName
 		}
@@ -134,7 +130,8 @@ func (o *reconcileOptions) binding(have, want *metav1.ObjectMeta, ref, wanted rb
 	return roles.Subjects(subjects, more, o.Options) || changed, nil
 }
 
-// mergeTyped does it with the Go types.
+// mergeTyped converts both objects to their Go type, calls f, and converts have
+// back.
 func mergeTyped[T any, P interface {
 	*T
 	runtime.Object

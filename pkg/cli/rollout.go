@@ -6,16 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -23,13 +19,10 @@ import (
 	"podium/pkg/cli/rest"
 )
 
-// What the deployment controller writes on replica sets and deployments.
+// Annotations that all kinds with rollouts have.
 const (
-	annotationRevision    = "deployment.kubernetes.io/revision"
 	annotationChangeCause = "kubernetes.io/change-cause"
 	annotationRestartedAt = "kubectl.kubernetes.io/restartedAt"
-	labelTemplateHash     = "pod-template-hash"
-	reasonDeadline        = "ProgressDeadlineExceeded"
 )
 
 // rolloutOptions are the flags of rollout's subcommands.
@@ -43,15 +36,11 @@ type rolloutOptions struct {
 }
 
 func newRollout(f *Factory) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "rollout", Short: "Follow, undo, restart, pause and resume rollouts of deployments", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newRolloutStatus(f, runRolloutStatus), newRolloutHistory(f, runRolloutHistory), newRolloutUndo(f, runRolloutUndo),
-		newRolloutChange(f, "restart", "Replace all pods, a few at a time", runRolloutRestart),
-		newRolloutChange(f, "pause", "Hold changes back until resume", runRolloutPause),
-		newRolloutChange(f, "resume", "Go on after pause", runRolloutResume))
-	return cmd
+	return group("rollout", "Manage the rollout of a resource",
+		newRolloutStatus(f, runRolloutStatus), newRolloutHistory(f, runRolloutHistory), newRolloutUndo(f, runRolloutUndo),
+		newRolloutChange(f, "restart", "Restart a resource", runRolloutRestart),
+		newRolloutChange(f, "pause", "Mark the provided resource as paused", runRolloutPause),
+		newRolloutChange(f, "resume", "Resume a paused resource", runRolloutResume))
 }
 
 type runRollout = func(context.Context, *rolloutOptions) error
@@ -59,35 +48,33 @@ type runRollout = func(context.Context, *rolloutOptions) error
 func rolloutCommand(f *Factory, use, short string, run runRollout) (*cobra.Command, *rolloutOptions) {
 	o := &rolloutOptions{Factory: f}
 	cmd := &cobra.Command{
-		Use: use + " deployment/NAME", Short: short,
-		ValidArgsFunction: f.completeNames("deployments", "deployment"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Args = args
-			return run(cmd.Context(), o)
-		},
+		Use: use + " TYPE/NAME", Short: short,
+		Example:           "  podium rollout " + use + " deployment/web",
+		ValidArgsFunction: f.completeNames("deployments", "deployment", "daemonset", "statefulset"),
+		RunE:              on(&o.selection, o, run),
 	}
 	o.labelFlag(cmd)
-	o.fileFlags(cmd, "the deployments")
+	o.fileFlags(cmd, "the workloads")
 	return cmd, o
 }
 
 func newRolloutStatus(f *Factory, run runRollout) *cobra.Command {
-	cmd, o := rolloutCommand(f, "status", "Wait until a rollout is done", run)
-	cmd.Flags().BoolVarP(&o.Watch, "watch", "w", true, "wait until it is done")
-	cmd.Flags().DurationVar(&o.Timeout, "timeout", 0, "how long to wait; 0: as long as it takes")
-	cmd.Flags().Int64Var(&o.Revision, "revision", 0, "fail when another revision takes over")
+	cmd, o := rolloutCommand(f, "status", "Show the status of the rollout", run)
+	cmd.Flags().BoolVarP(&o.Watch, "watch", "w", true, "watch the status of the rollout until it is done")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 0, "length of time to wait before giving up; 0: no limit")
+	cmd.Flags().Int64Var(&o.Revision, "revision", 0, "pin to a specific revision and fail if another one takes over")
 	return cmd
 }
 
 func newRolloutHistory(f *Factory, run runRollout) *cobra.Command {
-	cmd, o := rolloutCommand(f, "history", "List the revisions", run)
-	cmd.Flags().Int64Var(&o.Revision, "revision", 0, "show the pod template of this revision")
+	cmd, o := rolloutCommand(f, "history", "View rollout history", run)
+	cmd.Flags().Int64Var(&o.Revision, "revision", 0, "show the details, including the pod template, of this revision")
 	return cmd
 }
 
 func newRolloutUndo(f *Factory, run runRollout) *cobra.Command {
-	cmd, o := rolloutCommand(f, "undo", "Go back to the revision before, or to another", run)
-	cmd.Flags().Int64Var(&o.Revision, "to-revision", 0, "go back to this one; 0: the one before")
+	cmd, o := rolloutCommand(f, "undo", "Undo a previous rollout", run)
+	cmd.Flags().Int64Var(&o.Revision, "to-revision", 0, "revision to roll back to; 0: the previous one")
 	dryRunFlag(cmd, &o.DryRun)
 	return cmd
 }
@@ -97,8 +84,9 @@ func newRolloutChange(f *Factory, use, short string, run runRollout) *cobra.Comm
 	return cmd
 }
 
-// each runs do for every deployment that is meant.
-func (o *rolloutOptions) each(ctx context.Context, do func(*rest.Cluster, target, *appsv1.Deployment) error) error {
+// each calls do for every selected workload. It continues after an error of do, and
+// returns all errors joined.
+func (o *rolloutOptions) each(ctx context.Context, do func(*rest.Cluster, target, *workload) error) error {
 	c, err := o.Cluster()
 	if err != nil {
 		return err
@@ -109,27 +97,19 @@ func (o *rolloutOptions) each(ctx context.Context, do func(*rest.Cluster, target
 	}
 	var errs []error
 	for _, t := range targets {
-		if t.Kind.Group != "apps" || t.Kind.Kind != "Deployment" {
-			errs = append(errs, fmt.Errorf("%s: rollouts are of deployments", t))
-			continue
-		}
 		if len(o.Files) > 0 {
 			if t.Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
 				return err
 			}
 		}
-		d, err := toDeployment(t.Object)
+		w, err := workloadOf(t.Object)
 		if err != nil {
-			return err
+			errs = append(errs, fmt.Errorf("%s: %w", t, err))
+			continue
 		}
-		errs = append(errs, do(c, t, d))
+		errs = append(errs, do(c, t, w))
 	}
 	return errors.Join(errs...)
-}
-
-func toDeployment(obj *rest.Object) (*appsv1.Deployment, error) {
-	d := &appsv1.Deployment{}
-	return d, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, d)
 }
 
 func runRolloutStatus(ctx context.Context, o *rolloutOptions) error {
@@ -138,29 +118,8 @@ func runRolloutStatus(ctx context.Context, o *rolloutOptions) error {
 		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
 		defer cancel()
 	}
-	return o.each(ctx, func(c *rest.Cluster, t target, _ *appsv1.Deployment) error {
-		last := ""
-		err := c.Follow(ctx, t.Kind, t.Namespace, t.Name, func(obj *rest.Object) error {
-			if obj == nil {
-				return fmt.Errorf("object has been deleted")
-			}
-			d, err := toDeployment(obj)
-			if err != nil {
-				return err
-			}
-			text, done, err := rolloutState(d, o.Revision)
-			if err != nil {
-				return err
-			}
-			if text != last {
-				fmt.Fprintln(o.Out, text)
-				last = text
-			}
-			if done || !o.Watch {
-				return rest.ErrStop
-			}
-			return nil
-		})
+	return o.each(ctx, func(c *rest.Cluster, t target, _ *workload) error {
+		err := o.follow(ctx, c, t)
 		if errors.Is(err, context.DeadlineExceeded) {
 			return errors.New("timed out waiting for the condition")
 		}
@@ -168,78 +127,35 @@ func runRolloutStatus(ctx context.Context, o *rolloutOptions) error {
 	})
 }
 
-// rolloutState says how far a deployment is. An error means that it will not go on.
-func rolloutState(d *appsv1.Deployment, revision int64) (text string, done bool, err error) {
-	if revision > 0 {
-		if have := revisionOf(&d.ObjectMeta); have != revision {
-			return "", false, fmt.Errorf("desired revision (%d) is different from the running revision (%d)", revision, have)
+// follow prints the state of a rollout, and each further one until the rollout is done.
+func (o *rolloutOptions) follow(ctx context.Context, c *rest.Cluster, t target) error {
+	last := ""
+	return c.Follow(ctx, t.Kind, t.Namespace, t.Name, func(obj *rest.Object) error {
+		if obj == nil {
+			return fmt.Errorf("object has been deleted")
 		}
-	}
-	if d.Generation > d.Status.ObservedGeneration {
-		return "Waiting for deployment spec update to be observed...", false, nil
-	}
-	for _, c := range d.Status.Conditions {
-		if c.Type == appsv1.DeploymentProgressing && c.Reason == reasonDeadline {
-			return "", false, fmt.Errorf("deployment %q exceeded its progress deadline", d.Name)
+		w, err := workloadOf(obj)
+		if err != nil {
+			return err
 		}
-	}
-	wanted := int32(1)
-	if d.Spec.Replicas != nil {
-		wanted = *d.Spec.Replicas
-	}
-	s := d.Status
-	switch {
-	case s.UpdatedReplicas < wanted:
-		return fmt.Sprintf("Waiting for deployment %q rollout to finish: %d out of %d new replicas have been updated...", d.Name, s.UpdatedReplicas, wanted), false, nil
-	case s.Replicas > s.UpdatedReplicas:
-		return fmt.Sprintf("Waiting for deployment %q rollout to finish: %d old replicas are pending termination...", d.Name, s.Replicas-s.UpdatedReplicas), false, nil
-	case s.AvailableReplicas < s.UpdatedReplicas:
-		return fmt.Sprintf("Waiting for deployment %q rollout to finish: %d of %d updated replicas are available...", d.Name, s.AvailableReplicas, s.UpdatedReplicas), false, nil
-	}
-	return fmt.Sprintf("deployment %q successfully rolled out", d.Name), true, nil
-}
-
-func revisionOf(m *metav1.ObjectMeta) int64 {
-	n, err := strconv.ParseInt(m.Annotations[annotationRevision], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// revisions are the replica sets of a deployment, the oldest revision first.
-func revisions(ctx context.Context, c *rest.Cluster, d *appsv1.Deployment) ([]appsv1.ReplicaSet, error) {
-	k, err := c.Find(ctx, "replicasets.apps")
-	if err != nil {
-		return nil, err
-	}
-	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-	if err != nil {
-		return nil, err
-	}
-	list, err := c.List(ctx, k, d.Namespace, map[string][]string{"labelSelector": {selector.String()}})
-	if err != nil {
-		return nil, err
-	}
-	var out []appsv1.ReplicaSet
-	for i := range list.Items {
-		var rs appsv1.ReplicaSet
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &rs); err != nil {
-			return nil, err
+		text, done, err := w.State(o.Revision)
+		if err != nil {
+			return err
 		}
-		if metav1.IsControlledBy(&rs, d) {
-			out = append(out, rs)
+		if text != last {
+			fmt.Fprintln(o.Out, text)
+			last = text
 		}
-	}
-	slices.SortFunc(out, func(a, b appsv1.ReplicaSet) int {
-		return cmp.Compare(revisionOf(&a.ObjectMeta), revisionOf(&b.ObjectMeta))
+		if done || !o.Watch {
+			return rest.ErrStop
+		}
+		return nil
 	})
-	return out, nil
 }
 
 func runRolloutHistory(ctx context.Context, o *rolloutOptions) error {
-	return o.each(ctx, func(c *rest.Cluster, t target, d *appsv1.Deployment) error {
-		all, err := revisions(ctx, c, d)
+	return o.each(ctx, func(c *rest.Cluster, t target, w *workload) error {
+		all, err := w.History(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -248,58 +164,51 @@ func runRolloutHistory(ctx context.Context, o *rolloutOptions) error {
 		}
 		fmt.Fprintln(o.Out, t)
 		rows := [][]string{{"REVISION", "CHANGE-CAUSE"}}
-		for _, rs := range all {
-			cause := rs.Annotations[annotationChangeCause]
-			if cause == "" {
-				cause = "<none>"
-			}
-			rows = append(rows, []string{rs.Annotations[annotationRevision], cause})
+		for _, r := range all {
+			rows = append(rows, []string{strconv.FormatInt(r.Number, 10), cmp.Or(r.Cause, "<none>")})
 		}
 		return (&output.Columns{}).Write(o.Out, rows)
 	})
 }
 
-func (o *rolloutOptions) showRevision(t target, all []appsv1.ReplicaSet) error {
-	for i := range all {
-		if revisionOf(&all[i].ObjectMeta) == o.Revision {
-			text, err := yaml.Marshal(all[i].Spec.Template)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(o.Out, "%s with revision #%d\nPod Template:\n", t, o.Revision)
-			for line := range strings.Lines(string(text)) {
-				fmt.Fprint(o.Out, "  ", line)
-			}
-			return nil
-		}
+func (o *rolloutOptions) showRevision(t target, all []revision) error {
+	r := numbered(all, o.Revision)
+	if r == nil {
+		return fmt.Errorf("unable to find the specified revision %d (see: podium rollout history %s)", o.Revision, t)
 	}
-	return fmt.Errorf("unable to find the specified revision %d (see: podium rollout history %s)", o.Revision, t)
+	text, err := yaml.Marshal(r.Template)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Out, "%s with revision #%d\nPod Template:\n", t, o.Revision)
+	for line := range strings.Lines(string(text)) {
+		fmt.Fprint(o.Out, "  ", line)
+	}
+	return nil
 }
 
 func runRolloutUndo(ctx context.Context, o *rolloutOptions) error {
 	if err := checkDryRun(o.DryRun); err != nil {
 		return err
 	}
-	return o.each(ctx, func(c *rest.Cluster, t target, d *appsv1.Deployment) error {
-		if d.Spec.Paused {
+	return o.each(ctx, func(c *rest.Cluster, t target, w *workload) error {
+		if w.Paused != nil && *w.Paused {
 			return fmt.Errorf("you cannot rollback a paused deployment; resume it first with 'podium rollout resume %s' and try again", t)
 		}
-		all, err := revisions(ctx, c, d)
+		all, err := w.History(ctx, c)
 		if err != nil {
 			return err
 		}
-		to, err := rollbackTo(t, d, all, o.Revision)
+		to, err := rollbackTo(t, all, o.Revision)
 		if err != nil {
 			return err
 		}
-		template := to.Spec.Template.DeepCopy()
-		delete(template.Labels, labelTemplateHash)
-		if sameTemplate(template, &d.Spec.Template) {
-			fmt.Fprintf(o.Out, "%s skipped rollback (current template already matches revision %d)\n", t, revisionOf(&to.ObjectMeta))
+		if sameTemplate(&to.Template, w.Template) {
+			fmt.Fprintf(o.Out, "%s skipped rollback (current template already matches revision %d)\n", t, to.Number)
 			return nil
 		}
 		if o.DryRun != "client" {
-			patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec/template", "value": template}})
+			patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec/template", "value": to.Template}})
 			if err != nil {
 				return err
 			}
@@ -312,23 +221,29 @@ func runRolloutUndo(ctx context.Context, o *rolloutOptions) error {
 	})
 }
 
-// rollbackTo finds the replica set of a revision, or of the one before the present.
-func rollbackTo(t target, d *appsv1.Deployment, all []appsv1.ReplicaSet, revision int64) (*appsv1.ReplicaSet, error) {
-	if revision == 0 {
-		present := revisionOf(&d.ObjectMeta)
-		for i := len(all) - 1; i >= 0; i-- {
-			if revisionOf(&all[i].ObjectMeta) != present {
-				return &all[i], nil
-			}
+// rollbackTo returns the revision with a number; 0 means the one before the present.
+func rollbackTo(t target, all []revision, number int64) (*revision, error) {
+	switch {
+	case number != 0:
+		if r := numbered(all, number); r != nil {
+			return r, nil
 		}
+		return nil, fmt.Errorf("unable to find specified revision %d in history (see: podium rollout history %s)", number, t)
+	case len(all) == 0:
 		return nil, fmt.Errorf("no rollout history found for %s", t)
+	case len(all) == 1:
+		return nil, errors.New("no last revision to roll back to")
 	}
+	return &all[len(all)-2], nil
+}
+
+func numbered(all []revision, number int64) *revision {
 	for i := range all {
-		if revisionOf(&all[i].ObjectMeta) == revision {
-			return &all[i], nil
+		if all[i].Number == number {
+			return &all[i]
 		}
 	}
-	return nil, fmt.Errorf("unable to find specified revision %d in history (see: podium rollout history %s)", revision, t)
+	return nil
 }
 
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
@@ -337,10 +252,11 @@ func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	return err1 == nil && err2 == nil && string(x) == string(y)
 }
 
-func (o *rolloutOptions) patch(ctx context.Context, verb, patch string, skip func(*appsv1.Deployment) error) error {
-	return o.each(ctx, func(c *rest.Cluster, t target, d *appsv1.Deployment) error {
-		if err := skip(d); err != nil {
-			return fmt.Errorf("%s %w", t, err)
+// patch patches every selected workload, unless refuse returns an error.
+func (o *rolloutOptions) patch(ctx context.Context, verb, patch string, refuse func(*workload) error) error {
+	return o.each(ctx, func(c *rest.Cluster, t target, w *workload) error {
+		if err := refuse(w); err != nil {
+			return fmt.Errorf("%s %q %w", t.Kind.Plural(), t.Name, err)
 		}
 		if _, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.StrategicMergePatchType, []byte(patch), rest.WriteQuery(false, manager)); err != nil {
 			return err
@@ -352,8 +268,8 @@ func (o *rolloutOptions) patch(ctx context.Context, verb, patch string, skip fun
 
 func runRolloutRestart(ctx context.Context, o *rolloutOptions) error {
 	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{%q:%q}}}}}`, annotationRestartedAt, time.Now().Format(time.RFC3339))
-	return o.patch(ctx, "restarted", patch, func(d *appsv1.Deployment) error {
-		if d.Spec.Paused {
+	return o.patch(ctx, "restarted", patch, func(w *workload) error {
+		if w.Paused != nil && *w.Paused {
 			return errors.New("can't be restarted while it is paused (run rollout resume first)")
 		}
 		return nil
@@ -361,8 +277,11 @@ func runRolloutRestart(ctx context.Context, o *rolloutOptions) error {
 }
 
 func runRolloutPause(ctx context.Context, o *rolloutOptions) error {
-	return o.patch(ctx, "paused", `{"spec":{"paused":true}}`, func(d *appsv1.Deployment) error {
-		if d.Spec.Paused {
+	return o.patch(ctx, "paused", `{"spec":{"paused":true}}`, func(w *workload) error {
+		switch {
+		case w.Paused == nil:
+			return errors.New("pausing is not supported")
+		case *w.Paused:
 			return errors.New("is already paused")
 		}
 		return nil
@@ -370,8 +289,11 @@ func runRolloutPause(ctx context.Context, o *rolloutOptions) error {
 }
 
 func runRolloutResume(ctx context.Context, o *rolloutOptions) error {
-	return o.patch(ctx, "resumed", `{"spec":{"paused":null}}`, func(d *appsv1.Deployment) error {
-		if !d.Spec.Paused {
+	return o.patch(ctx, "resumed", `{"spec":{"paused":null}}`, func(w *workload) error {
+		switch {
+		case w.Paused == nil:
+			return errors.New("resuming is not supported")
+		case !*w.Paused:
 			return errors.New("is not paused")
 		}
 		return nil

@@ -8,21 +8,21 @@ import (
 	"podium/pkg/cluster/machine"
 )
 
-// IO is where a command reads and writes.
+// IO holds the streams of a command.
 type IO struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// NewCommand is podium with all its subcommands.
+// NewCommand returns the podium command with all its subcommands.
 func NewCommand(streams IO) *cobra.Command { return newCommand(newFactory(streams)) }
 
 func newCommand(f *Factory) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "podium",
-		Short:         "Drive a cluster, and bring clusters up and down",
+		Short:         "Control Kubernetes clusters, and bring them up and down",
 		SilenceUsage:  true,
-		SilenceErrors: true, // the caller prints the error, once
+		SilenceErrors: true, // Main prints the error
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SuggestionsMinimumDistance = 2
@@ -45,10 +45,10 @@ func newCommand(f *Factory) *cobra.Command {
 		newCreate(f, runCreate), newReplace(f, runReplace), newEdit(f, runEdit), newPatch(f, runPatch),
 		newDelete(f, runDelete), newLabel(f, runLabel), newAnnotate(f, runLabel), newWait(f, runWait), newEvents(f, runEvents))
 	group("apps", "Applications:",
-		newScale(f, runScale), newRollout(f), newLogs(f, runLogs), newExec(f, runExec), newAttach(f, runAttach),
+		newRun(f, runCreate), newExpose(f, runDerive), newSet(f, runSet), newScale(f, runScale), newAutoscale(f, runDerive), newRollout(f), newLogs(f, runLogs), newExec(f, runExec), newAttach(f, runAttach), newDebug(f, runDebug),
 		newPortForward(f, runPortForward), newCopy(f, runCopy))
 	group("cluster", "Clusters:",
-		newCluster(f), newCordon(f, runCordon), newUncordon(f, runCordon), newDrain(f, runDrain), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
+		newCluster(f), newCordon(f, runCordon), newUncordon(f, runCordon), newDrain(f, runDrain), newTaint(f, runTaint), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
 		newVersion(f, runVersion), newAuth(f), newCertificate(f, runCertificate), newConfig(f))
 	group("machine", "This machine (systemd):",
 		newInit(f.IO, machine.Init), newJoin(f.IO, machine.Join), newToken(f.IO), newReset(f.IO, machine.Reset),

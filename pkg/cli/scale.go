@@ -23,9 +23,9 @@ func newScale(f *Factory, run func(context.Context, *scaleOptions) error) *cobra
 	o := &scaleOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
 		Use:               "scale TYPE/NAME --replicas=N",
-		Short:             "Set how many pods something has",
+		Short:             "Set a new size for a deployment, replica set, or replication controller",
 		Example:           "  podium scale deployment/web --replicas=5",
-		ValidArgsFunction: f.completeNames("deployments", "deployment", "replicaset"),
+		ValidArgsFunction: f.completeNames("deployments", "deployment", "replicaset", "replicationcontroller", "statefulset"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Args = args
 			if !cmd.Flags().Changed("replicas") || o.Replicas < 0 {
@@ -34,9 +34,9 @@ func newScale(f *Factory, run func(context.Context, *scaleOptions) error) *cobra
 			return run(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().Int32Var(&o.Replicas, "replicas", -1, "the wanted number of pods")
-	cmd.Flags().Int32Var(&o.Current, "current-replicas", -1, "only if it is this number now")
-	cmd.Flags().BoolVar(&o.All, "all", false, "all of the type in the namespace")
+	cmd.Flags().Int32Var(&o.Replicas, "replicas", -1, "new desired number of replicas")
+	cmd.Flags().Int32Var(&o.Current, "current-replicas", -1, "precondition for the current number of replicas")
+	cmd.Flags().BoolVar(&o.All, "all", false, "select all resources in the namespace of the specified resource types")
 	o.labelFlag(cmd)
 	o.fileFlags(cmd, "what to scale")
 	dryRunFlag(cmd, &o.DryRun)
@@ -49,6 +49,8 @@ func runScale(ctx context.Context, o *scaleOptions) error {
 	})
 }
 
+// scale sets the replicas through the scale subresource. With
+// --current-replicas it fails if the object has another number.
 func (o *scaleOptions) scale(ctx context.Context, c *rest.Cluster, t target) error {
 	if o.DryRun == "client" {
 		return nil

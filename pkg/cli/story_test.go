@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// Each story of testdata runs the real command against a real API server of its
-// own, on the memory store.
+// TestStories runs the scripts in testdata, each with the real command and an
+// API server on the memory store.
 func TestStories(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata",
@@ -57,7 +57,7 @@ func TestStories(t *testing.T) {
 	})
 }
 
-// serve runs an API server where everybody is an administrator.
+// serve runs an API server that gives every user full access.
 func serve(t *testing.T) (address string, stop func()) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -91,7 +91,7 @@ func serve(t *testing.T) (address string, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	for ready := false; !ready; { // it makes the first namespaces
+	for ready := false; !ready; { // wait until the server has created the initial namespaces
 		resp, err := http.Get("http://" + l.Addr().String() + "/readyz")
 		if err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func serve(t *testing.T) (address string, stop func()) {
 	}
 }
 
-// storyTokens signs tokens with a key of the moment.
+// storyTokens returns a token issuer with a new key.
 func storyTokens(t *testing.T) *authn.Tokens {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"podium/pkg/cli/rest"
 )
 
-// target is one object a command works on. Object is there when it was read or
-// came from a file.
+// target is an object that a command works on. Object is nil unless the object
+// was read or comes from a file.
 type target struct {
 	Kind            *rest.Kind
 	Namespace, Name string
@@ -24,10 +24,10 @@ type target struct {
 	Source          string // the file, if it came from one
 }
 
-// String is how messages name it: "deployment.apps/web".
+// String returns the target as messages show it: "deployment.apps/web".
 func (t target) String() string { return t.Kind.String() + "/" + t.Name }
 
-// selection is how a command line says which objects are meant: TYPE, TYPE
+// selection holds the arguments and flags that select objects: TYPE, TYPE
 // NAME..., TYPE/NAME..., or files.
 type selection struct {
 	Args          []string
@@ -35,17 +35,17 @@ type selection struct {
 	Recursive     bool
 	Labels        string
 	Fields        string
-	All           bool // all objects of the type, said explicitly
+	All           bool // --all: all objects of the type
 	AllNamespaces bool
 }
 
 func (s *selection) fileFlags(cmd *cobra.Command, what string) {
-	cmd.Flags().StringSliceVarP(&s.Files, "filename", "f", nil, "file, folder or URL with "+what+"; - is standard input")
-	cmd.Flags().BoolVarP(&s.Recursive, "recursive", "R", false, "read the folders in the folders of -f too")
+	cmd.Flags().StringSliceVarP(&s.Files, "filename", "f", nil, "file, directory or URL with "+what+"; -: standard input")
+	cmd.Flags().BoolVarP(&s.Recursive, "recursive", "R", false, "process the directories of -f recursively")
 }
 
 func (s *selection) labelFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&s.Labels, "selector", "l", "", "only objects with these labels (a=b,c!=d,e in (f,g))")
+	cmd.Flags().StringVarP(&s.Labels, "selector", "l", "", "selector (label query) to filter on (a=b,c!=d,e in (f,g))")
 }
 
 func (s *selection) query() url.Values {
@@ -59,13 +59,13 @@ func (s *selection) query() url.Values {
 	return q
 }
 
-// named is one type with the names asked of it; no names: all of the type.
+// named is a type with names; without names it means all objects of the type.
 type named struct {
 	Kind  *rest.Kind
 	Names []string
 }
 
-// parse reads the arguments: "pods", "pods,svc", "pod a b", "pod/a svc/b".
+// parse parses the arguments: "pods", "pods,svc", "pod a b", "pod/a svc/b".
 func (s *selection) parse(ctx context.Context, c *rest.Cluster) ([]named, error) {
 	if len(s.Args) == 0 {
 		return nil, errors.New("you must specify the type of resource, e.g. pods (see: podium api-resources)")
@@ -89,6 +89,7 @@ func (s *selection) parse(ctx context.Context, c *rest.Cluster) ([]named, error)
 	return out, nil
 }
 
+// parsePairs parses arguments of the form TYPE/NAME.
 func (s *selection) parsePairs(ctx context.Context, c *rest.Cluster) ([]named, error) {
 	var out []named
 	for _, arg := range s.Args {
@@ -105,8 +106,8 @@ func (s *selection) parsePairs(ctx context.Context, c *rest.Cluster) ([]named, e
 	return out, nil
 }
 
-// resolve lists the objects that are meant. With read, each object is read;
-// else only what must be listed (selectors, whole types) is.
+// resolve returns the selected objects. With read, it reads every object;
+// otherwise only those that it must list (selectors, whole types).
 func (s *selection) resolve(ctx context.Context, f *Factory, read bool) ([]target, error) {
 	c, err := f.Cluster()
 	if err != nil {
@@ -140,6 +141,8 @@ func (s *selection) resolve(ctx context.Context, f *Factory, read bool) ([]targe
 	return out, nil
 }
 
+// resolveGroup resolves one type: its names, or the objects that the selectors
+// select.
 func (s *selection) resolveGroup(ctx context.Context, c *rest.Cluster, g named, namespace string, read bool) ([]target, error) {
 	where := scope(g.Kind, namespace)
 	if len(g.Names) == 0 {
@@ -180,6 +183,8 @@ func (s *selection) resolveGroup(ctx context.Context, c *rest.Cluster, g named, 
 	return out, nil
 }
 
+// scope returns the namespace for requests about a kind: "" for a
+// cluster-scoped one.
 func scope(k *rest.Kind, namespace string) string {
 	if !k.Namespaced {
 		return ""
@@ -187,8 +192,8 @@ func scope(k *rest.Kind, namespace string) string {
 	return namespace
 }
 
-// fromFiles takes the objects of files as they stand there, each with the
-// namespace it will live in.
+// fromFiles returns the objects in files, with the namespace that each will be
+// in.
 func (s *selection) fromFiles(ctx context.Context, f *Factory, c *rest.Cluster, namespace string, explicit bool) ([]target, error) {
 	docs, err := manifest.Sources{Files: s.Files, Recursive: s.Recursive, Stdin: f.In}.Read(ctx)
 	if err != nil {
@@ -207,7 +212,8 @@ func (s *selection) fromFiles(ctx context.Context, f *Factory, c *rest.Cluster, 
 	return out, nil
 }
 
-// place finds an object's kind and namespace.
+// place returns a document's target. It sets the object's namespace if it has
+// none. With explicit, another namespace than the given one is an error.
 func place(ctx context.Context, c *rest.Cluster, d manifest.Document, namespace string, explicit bool) (target, error) {
 	k, err := c.ByGVK(ctx, d.Object.GroupVersionKind())
 	if err != nil {
@@ -229,7 +235,8 @@ func place(ctx context.Context, c *rest.Cluster, d manifest.Document, namespace 
 	return t, nil
 }
 
-// notFound says whether an object, or its kind, is not there.
+// notFound reports whether err means that an object, or its kind, does not
+// exist.
 func notFound(err error) bool { return apierrors.IsNotFound(err) }
 
 func matchesLabels(selector string, have map[string]string) bool {

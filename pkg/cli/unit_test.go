@@ -19,13 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A container may send any archive it likes. Nothing of it may land outside of
-// the folder that was named.
+// A container can send any archive: no file of it may be outside of the given
+// directory.
 func TestUnpackStaysInside(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		entries []tar.Header
-		want    []string // files below the folder
+		want    []string // files below the directory
 		warned  string
 		err     string
 	}{
@@ -138,7 +138,7 @@ func TestRolloutState(t *testing.T) {
 		}), `deployment "web" exceeded its progress deadline`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, done, err := rolloutState(tc.d, 0)
+			text, done, err := deploymentState(tc.d, 0)
 			if err != nil {
 				text = err.Error()
 			}
@@ -146,6 +146,61 @@ func TestRolloutState(t *testing.T) {
 				t.Errorf("got %q %v, want %q %v", text, done, tc.want, tc.done)
 			}
 		})
+	}
+}
+
+func TestStatefulSetState(t *testing.T) {
+	of := func(status appsv1.StatefulSetStatus, change ...func(*appsv1.StatefulSetSpec)) *appsv1.StatefulSet {
+		set := &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), UpdateStrategy: appsv1.StatefulSetUpdateStrategy{
+			Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(1))},
+		}}, Status: status}
+		set.Generation = 2
+		for _, f := range change {
+			f(&set.Spec)
+		}
+		return set
+	}
+	former := func(s *appsv1.StatefulSetSpec) { s.UpdateStrategy.RollingUpdate = nil }
+	onDelete := func(s *appsv1.StatefulSetSpec) { s.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType }
+	for name, tc := range map[string]struct {
+		set  *appsv1.StatefulSet
+		want string
+		done bool
+	}{
+		"Unseen":    {of(appsv1.StatefulSetStatus{ObservedGeneration: 1}), "Waiting for statefulset spec update to be observed...", false},
+		"NotReady":  {of(appsv1.StatefulSetStatus{ObservedGeneration: 2, ReadyReplicas: 1}), "Waiting for 2 pods to be ready...", false},
+		"Partition": {of(appsv1.StatefulSetStatus{ObservedGeneration: 2, ReadyReplicas: 3, UpdatedReplicas: 1}), "Waiting for partitioned roll out to finish: 1 out of 2 new pods have been updated...", false},
+		"Done":      {of(appsv1.StatefulSetStatus{ObservedGeneration: 2, ReadyReplicas: 3, UpdatedReplicas: 2}), "partitioned roll out complete: 2 new pods have been updated...", true},
+		"Revision":  {of(appsv1.StatefulSetStatus{ObservedGeneration: 2, ReadyReplicas: 3, UpdatedReplicas: 2, CurrentRevision: "a", UpdateRevision: "b"}, former), "waiting for statefulset rolling update to complete 2 pods at revision b...", false},
+		"AllDone":   {of(appsv1.StatefulSetStatus{ObservedGeneration: 2, ReadyReplicas: 3, CurrentReplicas: 3, CurrentRevision: "b", UpdateRevision: "b"}, former), "statefulset rolling update complete 3 pods at revision b...", true},
+		"OnDelete":  {of(appsv1.StatefulSetStatus{}, onDelete), "rollout status is only available for RollingUpdate strategy type", true},
+	} {
+		text, done, err := statefulSetState(tc.set)
+		if err != nil {
+			text = err.Error()
+		}
+		if text != tc.want || done != tc.done {
+			t.Errorf("%s: got %q %v, want %q %v", name, text, done, tc.want, tc.done)
+		}
+	}
+}
+
+func TestDaemonSetState(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status appsv1.DaemonSetStatus
+		want   string
+		done   bool
+	}{
+		"Unseen":      {appsv1.DaemonSetStatus{}, "Waiting for daemon set spec update to be observed...", false},
+		"Updating":    {appsv1.DaemonSetStatus{ObservedGeneration: 1, DesiredNumberScheduled: 3, UpdatedNumberScheduled: 1}, `Waiting for daemon set "logs" rollout to finish: 1 out of 3 new pods have been updated...`, false},
+		"Unavailable": {appsv1.DaemonSetStatus{ObservedGeneration: 1, DesiredNumberScheduled: 3, UpdatedNumberScheduled: 3, NumberAvailable: 2}, `Waiting for daemon set "logs" rollout to finish: 2 of 3 updated pods are available...`, false},
+		"Done":        {appsv1.DaemonSetStatus{ObservedGeneration: 1, DesiredNumberScheduled: 3, UpdatedNumberScheduled: 3, NumberAvailable: 3}, `daemon set "logs" successfully rolled out`, true},
+	} {
+		set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "logs", Generation: 1}, Status: tc.status}
+		set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
+		if text, done, err := daemonSetState(set); text != tc.want || done != tc.done || err != nil {
+			t.Errorf("%s: got %q %v %v, want %q %v", name, text, done, err, tc.want, tc.done)
+		}
 	}
 }
 

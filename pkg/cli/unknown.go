@@ -7,21 +7,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// onlyKubectl is kubectl's commands that podium does not have, by their path,
-// with what serves instead; "" if nothing does.
+// onlyKubectl maps kubectl's commands that podium does not have, by their path,
+// to the podium command to use instead; "" if there is none.
 var onlyKubectl = map[string]string{
 	"podium alpha":                  "",
-	"podium autoscale":              `"podium scale" sets a fixed number of replicas`,
 	"podium cluster-info":           `"podium config view" shows the server's address`,
-	"podium debug":                  `"podium exec" runs a command in a container of a pod`,
-	"podium expose":                 `"podium create service" creates a Service`,
 	"podium kustomize":              "kubectl kustomize DIR | podium apply -f -",
 	"podium options":                "podium --help lists the flags of all commands",
 	"podium plugin":                 `plugins run as "kubectl NAME"`,
 	"podium proxy":                  `"podium port-forward" reaches the ports of a pod or a Service`,
-	"podium run":                    `"podium create deployment" and "podium apply" create pods`,
-	"podium set":                    `"podium patch", "podium edit" and "podium apply" change objects`,
-	"podium taint":                  `"podium cordon" keeps new pods off a node, "podium patch" changes spec.taints`,
 	"podium top":                    "",
 	"podium config delete-cluster":  "",
 	"podium config delete-context":  "",
@@ -35,8 +29,8 @@ var onlyKubectl = map[string]string{
 	"podium config unset":           "",
 }
 
-// refuseUnknown makes every command that has subcommands answer others with
-// unknownCommand.
+// refuseUnknown makes every command that has subcommands report unknown ones
+// with unknownCommand.
 func refuseUnknown(cmd *cobra.Command) {
 	if cmd.HasSubCommands() {
 		cmd.Args = unknownCommand
@@ -46,8 +40,8 @@ func refuseUnknown(cmd *cobra.Command) {
 	}
 }
 
-// unknownCommand returns nil without args, else an error that names what the
-// first of them probably meant.
+// unknownCommand returns nil without args, otherwise an error with suggestions
+// for the first of them.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -76,9 +70,9 @@ func suggestions(cmd *cobra.Command, word string) string {
 	return text
 }
 
-// flagError is the error of a flag that could not be parsed. An unknown
-// subcommand before the flag is what is wrong, not the flag: its flags are
-// parsed as those of the command above it.
+// flagError returns the error for a flag that could not be parsed. If an
+// unknown subcommand precedes the flag, the error is about the subcommand:
+// cobra parses its flags as those of the parent.
 func flagError(cmd *cobra.Command, err error) error {
 	if cmd.HasSubCommands() {
 		if err := unknownCommand(cmd, cmd.Flags().Args()); err != nil {

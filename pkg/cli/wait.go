@@ -26,36 +26,30 @@ func newWait(f *Factory, run func(context.Context, *waitOptions) error) *cobra.C
 	o := &waitOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "wait TYPE/NAME... --for=CONDITION",
-		Short: "Wait until objects are as wanted",
+		Short: "Wait for a specific condition on one or many resources",
 		Example: `  podium wait --for=condition=Ready pod/web-1 --timeout=60s
   podium wait --for=delete pod -l app=web
   podium wait --for=jsonpath='{.status.phase}'=Running pod/web-1`,
 		ValidArgsFunction: f.completeResources,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Args = args
-			return run(cmd.Context(), o)
-		},
+		RunE:              on(&o.selection, o, run),
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&o.For, "for", nil, "condition=NAME[=VALUE], jsonpath={PATH}[=VALUE], create, or delete")
-	fs.DurationVar(&o.Timeout, "timeout", 30*time.Second, "how long to wait; 0: look once; below 0: a week")
-	fs.BoolVar(&o.All, "all", false, "all objects of the type in the namespace")
-	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "in all namespaces")
-	fs.StringVar(&o.Fields, "field-selector", "", "only objects with these fields")
-	o.labelFlag(cmd)
+	fs.DurationVar(&o.Timeout, "timeout", 30*time.Second, "length of time to wait before giving up; 0: check once; negative: a week")
+	o.listFlags(cmd)
 	o.fileFlags(cmd, "the objects")
 	return cmd
 }
 
-// condition is one thing to wait for. holds looks at an object, nil when it
+// condition is a condition to wait for. holds is called with nil if the object
 // does not exist.
 type condition struct {
 	holds func(*rest.Object) (bool, error)
-	gone  bool // it is about the object's end
-	birth bool // it is about the object's beginning
+	gone  bool // the object must be deleted
+	birth bool // the object must exist
 }
 
-// parseCondition reads the value of --for.
+// parseCondition parses a value of --for.
 func parseCondition(text string) (condition, error) {
 	kind, value, _ := strings.Cut(text, "=")
 	switch strings.ToLower(kind) {
@@ -78,6 +72,9 @@ func parseCondition(text string) (condition, error) {
 	return condition{}, fmt.Errorf("unrecognized condition: %q (use condition=NAME, jsonpath={PATH}=VALUE, create or delete)", text)
 }
 
+// hasCondition reports whether an object has a condition with the status want,
+// observed for the present generation. Names and statuses are compared without
+// case.
 func hasCondition(o *rest.Object, name, want string) bool {
 	if o == nil {
 		return false
@@ -96,6 +93,8 @@ func hasCondition(o *rest.Object, name, want string) bool {
 	return false
 }
 
+// parsePathCondition parses {PATH}=VALUE. Without a value, the path only has to
+// exist.
 func parsePathCondition(text string) (condition, error) {
 	path, want, given := text, "", false
 	if end := strings.LastIndexByte(text, '}'); strings.HasPrefix(text, "{") && end > 0 {
@@ -165,6 +164,8 @@ func runWait(ctx context.Context, o *waitOptions) error {
 	return errors.Join(errs...)
 }
 
+// await waits until a target meets a condition, and reports it. With once, it
+// checks once and returns a timeout.
 func (o *waitOptions) await(ctx context.Context, c *rest.Cluster, t target, cond condition, once bool) error {
 	uid := ""
 	if t.Object != nil && len(o.Files) == 0 {
@@ -173,12 +174,12 @@ func (o *waitOptions) await(ctx context.Context, c *rest.Cluster, t target, cond
 	began := false
 	err := c.Follow(ctx, t.Kind, t.Namespace, t.Name, func(obj *rest.Object) error {
 		if obj != nil && cond.gone && uid != "" && string(obj.GetUID()) != uid {
-			obj = nil // another object of the same name
+			obj = nil // it was replaced by another object of the same name
 		}
 		if obj == nil && !cond.gone && !cond.birth && !began {
 			_, err := c.Get(ctx, t.Kind, t.Namespace, t.Name)
 			if err != nil {
-				return err // the server's own words for what does not exist
+				return err // the server's error for a missing object
 			}
 		}
 		began = true

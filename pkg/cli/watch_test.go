@@ -13,7 +13,8 @@ import (
 	"podium/pkg/client/kubeconfig"
 )
 
-// A watch shows what is there, then each change on a line, in the same columns.
+// A watch prints the present objects, then a line for each change, in the same
+// columns.
 func TestGetWatch(t *testing.T) {
 	address, stop := serve(t)
 	defer stop()

@@ -23,7 +23,7 @@ func newWhoAmI(f *Factory, run func(context.Context, *whoAmIOptions) error) *cob
 	o := &whoAmIOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "whoami",
-		Short: "Show who the server takes you for",
+		Short: "Show the identity that the server sees",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
 	}
@@ -64,7 +64,7 @@ func runWhoAmI(ctx context.Context, o *whoAmIOptions) error {
 	return (&output.Columns{}).Write(o.Out, attributes(review.Status.UserInfo))
 }
 
-// attributes is a user as a table.
+// attributes formats a user as a table.
 func attributes(u authenticationv1.UserInfo) [][]string {
 	rows := [][]string{{"ATTRIBUTE", "VALUE"}}
 	if u.Username != "" {

@@ -14,33 +14,33 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Config says where the API is and who asks.
+// Config holds the addresses and the credentials of a client.
 type Config struct {
-	// Servers are base URLs (https://host:port). They are tried in order and
-	// the one that answers is kept until it does not.
+	// Servers are base URLs (https://host:port). They are tried in order; the one
+	// that answers is used until it fails.
 	Servers []string
 	// TLS holds the CA and the client certificate; nil trusts the system's CAs.
 	TLS *tls.Config
-	// Roots, when set, are asked at each connection for the CAs to trust instead
-	// of those in TLS: their file may change.
+	// Roots, if not nil, returns the CAs to trust instead of those in TLS. It is
+	// called for each connection, so that the CA file may change.
 	Roots func() *x509.CertPool
-	// Token gives the bearer token of each request; nil or an empty token: none.
+	// Token returns the bearer token of each request; with nil or "" there is none.
 	Token func() (string, error)
-	// Rejected is told when the server did not know who asked; the request is
-	// then sent once more. nil: nobody is told.
+	// Rejected, if not nil, is called when the server answers 401. The request is
+	// then retried once.
 	Rejected func()
-	// Transport replaces the network, for simulations and tests; TLS is then ignored.
+	// Transport replaces the network in simulations and tests; TLS is then ignored.
 	Transport http.RoundTripper
 	// UserAgent names the program in the server's logs.
 	UserAgent string
-	// Header goes with every request that does not set the same itself:
-	// impersonation, say.
+	// Header is added to every request; a request's own values take precedence. Used
+	// for impersonation.
 	Header http.Header
 }
 
-// How long a peer may be silent. An HTTP/2 connection that showed nothing for
-// pingAfter is asked for a sign of life, and given up after pingTimeout: a
-// server whose machine is gone is left in ten seconds for another.
+// Timeouts of a connection. An HTTP/2 connection that received nothing for pingAfter
+// is pinged, and closed after pingTimeout: the client leaves a server whose machine
+// has failed within ten seconds.
 const (
 	dialTimeout      = 3 * time.Second
 	handshakeTimeout = 10 * time.Second
@@ -49,7 +49,7 @@ const (
 	pingTimeout      = 5 * time.Second
 )
 
-// Client sends requests to the API.
+// Client sends requests to the API. It is safe for concurrent use.
 type Client struct {
 	scheme  *scheme.Scheme
 	cfg     Config
@@ -59,7 +59,7 @@ type Client struct {
 	upgrades http.RoundTripper // HTTP/1.1 only
 }
 
-// New checks the configuration; it opens no connection.
+// New returns a client for cfg, or an error if cfg is invalid. It opens no connection.
 func New(s *scheme.Scheme, cfg Config) (*Client, error) {
 	c := &Client{scheme: s, cfg: cfg}
 	if err := c.SetServers(cfg.Servers); err != nil {
@@ -75,14 +75,14 @@ func New(s *scheme.Scheme, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Scheme is the set of kinds the client knows.
+// Scheme returns the set of kinds that the client encodes and decodes.
 func (c *Client) Scheme() *scheme.Scheme { return c.scheme }
 
 // CloseIdle closes the connections that no request uses.
 func (c *Client) CloseIdle() { c.network.closeIdle() }
 
-// Reconnect has the next requests go over new connections, which show the
-// present certificate. The old ones finish what they carry.
+// Reconnect makes subsequent requests use new connections, which present the current
+// certificate. Requests in flight finish on the old connections.
 func (c *Client) Reconnect() { c.network.replace() }
 
 func newTransport(cfg Config) *http.Transport {
@@ -118,7 +118,7 @@ func transportOf(cfg Config, protocols ...string) *http.Transport {
 		if t.TLSClientConfig == nil {
 			t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 		}
-		t.TLSClientConfig.RootCAs = cfg.Roots() // by way of a proxy it is these that count
+		t.TLSClientConfig.RootCAs = cfg.Roots() // used for connections through a proxy
 		t.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial(ctx, network, address)
 			if err != nil {
@@ -130,7 +130,7 @@ func transportOf(cfg Config, protocols ...string) *http.Transport {
 	return t
 }
 
-// handshake makes a connection secure, with the CAs of this moment.
+// handshake performs the TLS handshake with the CAs that cfg.Roots returns now.
 func handshake(ctx context.Context, conn net.Conn, cfg Config, address string, protocols []string) (net.Conn, error) {
 	present := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cfg.TLS != nil {
@@ -160,12 +160,12 @@ func cloneTLS(cfg *tls.Config) *tls.Config {
 	return cfg.Clone()
 }
 
-// network holds the present connections. A server that says 401 on a
-// connection may have seen a certificate that expired since: renew turns to
-// new connections, which present the present certificate, and lets the old
-// ones finish what they carry.
+// network holds the current connections. A server that answers 401 on a connection
+// may have seen a certificate that has expired since. renew then switches to new
+// connections, which present the current certificate; requests in flight finish on
+// the old ones.
 type network struct {
-	fixed http.RoundTripper // when set, there is nothing to renew
+	fixed http.RoundTripper // if set, there are no connections to renew
 	make  func() *http.Transport
 
 	mu      sync.Mutex
@@ -173,9 +173,10 @@ type network struct {
 	renewed time.Time
 }
 
-// renewEvery bounds how often a server's 401s can cost us our connections.
+// renewEvery is the minimum time between two renewals caused by 401 answers.
 const renewEvery = 10 * time.Second
 
+// transport returns the current connections. Its first call creates them.
 func (n *network) transport() http.RoundTripper {
 	if n.fixed != nil {
 		return n.fixed
@@ -188,7 +189,8 @@ func (n *network) transport() http.RoundTripper {
 	return n.current
 }
 
-// renew reports whether the next request will use a new connection.
+// renew replaces the connections of failed. It reports whether the next request will
+// use a new connection.
 func (n *network) renew(failed http.RoundTripper) bool {
 	if n.fixed != nil {
 		return false
@@ -196,7 +198,7 @@ func (n *network) renew(failed http.RoundTripper) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if http.RoundTripper(n.current) != failed {
-		return true // somebody else has renewed it since
+		return true // another request has renewed it since
 	}
 	if time.Since(n.renewed) < renewEvery {
 		return false
@@ -206,6 +208,7 @@ func (n *network) renew(failed http.RoundTripper) bool {
 	return true
 }
 
+// replace switches to new connections. Requests in flight finish on the old ones.
 func (n *network) replace() {
 	if n.fixed != nil {
 		return

@@ -63,7 +63,7 @@ func write(t *testing.T, w http.ResponseWriter, media string, obj runtime.Object
 	_, _ = w.Write(data)
 }
 
-// roundTripper is the network as a function.
+// roundTripper adapts a function to http.RoundTripper.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -398,7 +398,7 @@ func TestDial(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		// The first bytes come together with the answer: they must not be lost.
+		// The first bytes arrive together with the response: they must not be lost.
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello ")
 		_, _ = io.CopyN(conn, buf, 5)
 	})
@@ -408,7 +408,7 @@ func TestDial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cancel() // bounds the handshake only
+	cancel() // ctx bounds the handshake only
 	defer conn.Close()
 	if resp.StatusCode != 101 || conn.RemoteAddr().Network() != "tcp" {
 		t.Error(resp.Status, conn.RemoteAddr())

@@ -15,7 +15,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Where the fields stand that all lists, envelopes and watch events have in common.
+// Field numbers that all lists, envelopes and watch events share.
 const (
 	listMetaField  = 1
 	listItemsField = 2
@@ -40,7 +40,7 @@ func mediaType(h http.Header) string {
 	return m
 }
 
-// decodeInto reads one object into out, whose kind it must be.
+// decodeInto decodes one object into out. It fails if the object is of another kind.
 func (c *Client) decodeInto(data []byte, media string, out runtime.Object) error {
 	want, err := c.scheme.GVKOf(out)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *Client) decodeInto(data []byte, media string, out runtime.Object) error
 			return fmt.Errorf("decode %s: the server sent a %s", want.Kind, kind)
 		}
 		return unmarshal(raw, out)
-	default: // JSON, or something that does not say so
+	default: // JSON, or no content type
 		obj, gvk, err := c.scheme.Decode(data, scheme.JSON, &want)
 		if err != nil {
 			return fmt.Errorf("decode %s: %w", want.Kind, err)
@@ -79,7 +79,7 @@ func unmarshal(raw []byte, out runtime.Object) error {
 	return nil
 }
 
-// openEnvelope takes a protobuf body apart: the kind it names and the message.
+// openEnvelope splits a protobuf body into its kind and the encoded message.
 func openEnvelope(data []byte) (kind string, raw []byte, err error) {
 	if !bytes.HasPrefix(data, []byte(protoMagic)) {
 		return "", nil, errors.New("the body does not begin as a protobuf object")
@@ -100,8 +100,8 @@ func openEnvelope(data []byte) (kind string, raw []byte, err error) {
 	return kind, raw, err
 }
 
-// fields calls f with each length-delimited field of a message and skips the
-// others. The bytes are the message's own.
+// fields calls f with each length-delimited field of a message and skips the others.
+// The slices alias msg.
 func fields(msg []byte, f func(protowire.Number, []byte) error) error {
 	for len(msg) > 0 {
 		num, typ, n := protowire.ConsumeTag(msg)
@@ -128,8 +128,8 @@ func fields(msg []byte, f func(protowire.Number, []byte) error) error {
 	return nil
 }
 
-// decodeList reads a list. Each item is an allocation of its own, so that one
-// that is kept does not keep the others.
+// decodeList decodes a list. Each item is allocated separately, so that keeping one
+// item does not keep the memory of the others.
 func decodeList[T scheme.Object](c *Client, data []byte, media string) (*List[T], error) {
 	kind := scheme.KindOf[T](c.scheme)
 	if media != scheme.Protobuf {

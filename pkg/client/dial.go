@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Dial sends a request that asks for an Upgrade (exec, attach, port-forward,
-// over SPDY or WebSocket: the headers are the caller's) and returns the
-// connection once the server has switched protocols. ctx bounds the handshake
-// only. Any other answer is an error, as in Do; an answer below 300 that did
-// not switch comes back as a response with an open body and no connection.
+// Dial sends a request with an Upgrade header (exec, attach, port-forward, over SPDY
+// or WebSocket: the caller sets the headers) and returns the connection once the
+// server has switched protocols. ctx bounds the handshake only. Any other answer is
+// an error, as in Do, except that an answer below 300 without a switch is returned as
+// a response with an open body and a nil connection.
 func (c *Client) Dial(ctx context.Context, r Request) (net.Conn, *http.Response, error) {
 	var mu sync.Mutex
 	var raw net.Conn
@@ -55,14 +55,14 @@ func (c *Client) dialServers(ctx context.Context, r Request) (*http.Response, er
 	return resp, nil
 }
 
-// upgraded is a connection after 101: bytes go through net/http's stream,
-// which owns what was read ahead; deadlines and addresses are the socket's.
+// upgraded is a connection after 101: reads and writes go through net/http's stream,
+// which holds what was read ahead; deadlines and addresses are the socket's.
 type upgraded struct {
 	stream io.ReadWriteCloser
-	raw    net.Conn // nil when the transport does not show it
+	raw    net.Conn // nil if the transport does not expose it
 }
 
-var errNoDeadline = errors.New("the transport knows no deadlines")
+var errNoDeadline = errors.New("the transport does not support deadlines")
 
 func (u *upgraded) Read(p []byte) (int, error)  { return u.stream.Read(p) }
 func (u *upgraded) Write(p []byte) (int, error) { return u.stream.Write(p) }

@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// maxErrorBody is how much of a failed request's answer is looked at.
+// maxErrorBody limits how much of an error response is read, in bytes.
 const maxErrorBody = 1 << 20
 
-// statusError is a failed request as an error: the server's Status, or one made
-// from the HTTP status when something else answered (a proxy, say).
+// statusError returns the error of a failed request: the server's Status, or one made
+// from the HTTP status code if something else answered (a proxy, say).
 func (c *Client) statusError(resp *http.Response, r Request) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Client) statusError(resp *http.Response, r Request) error {
 	return apierrors.NewGenericServerResponse(resp.StatusCode, r.method(), resource, name, text, seconds, true)
 }
 
-// resourceOf reads the resource and the name out of an API path, as far as it has them.
+// resourceOf parses the resource and the name in an API path; each is empty if absent.
 func resourceOf(path string) (schema.GroupResource, string) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	var gr schema.GroupResource

@@ -15,8 +15,8 @@ import (
 	"podium/pkg/scheme"
 )
 
-// FuzzWatch reads whatever a server may send as a watch: it must end with an
-// error, not with a panic, and never hand out an object that has none.
+// FuzzWatch decodes an arbitrary watch stream: it must end with an error, not with a
+// panic, and never return an event with a nil object.
 func FuzzWatch(f *testing.F) {
 	raw, err := scheme.New().Encode(&corev1.Pod{}, scheme.Protobuf)
 	if err != nil {
@@ -59,7 +59,7 @@ func FuzzWatch(f *testing.F) {
 	})
 }
 
-// FuzzObject reads whatever a server may send as an object or a list.
+// FuzzObject decodes an arbitrary object or list.
 func FuzzObject(f *testing.F) {
 	s := scheme.New()
 	for _, media := range []string{scheme.Protobuf, scheme.JSON} {

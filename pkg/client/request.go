@@ -13,9 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"podium/pkg/backoff"
 )
 
-// Request is one request to the API. Path is below the server's base URL and
+// Request is one request to the API. Path is relative to the server's base URL and
 // already escaped.
 type Request struct {
 	Method string // empty: GET
@@ -25,13 +27,13 @@ type Request struct {
 	Body   []byte
 }
 
-// maxRetries is how often one request obeys a Retry-After.
+// maxRetries is how many Retry-After answers one request follows.
 const maxRetries = 10
 
-// Do sends a request and reads the whole answer. A status of 300 or more comes
-// back as *apierrors.StatusError. It retries when the server asks for it (429
-// and 503 with Retry-After) and turns to the next server when one cannot be
-// connected to; nothing else is retried, for the caller knows better.
+// Do sends a request and reads the whole response. A status of 300 or more is returned
+// as *apierrors.StatusError. Do retries when the server asks for it (429 and 503 with
+// Retry-After) and switches to the next server when a connection cannot be made. It
+// retries nothing else: only the caller can know whether that is safe.
 func (c *Client) Do(ctx context.Context, r Request) ([]byte, http.Header, error) {
 	resp, err := c.Stream(ctx, r)
 	if err != nil {
@@ -45,13 +47,13 @@ func (c *Client) Do(ctx context.Context, r Request) ([]byte, http.Header, error)
 	return body, resp.Header, nil
 }
 
-// Stream is Do for answers that are read as they come (logs, watches): the
-// caller closes the body. Cancelling ctx ends it.
+// Stream is Do for responses that are read incrementally (logs, watches): the caller
+// closes the body. Cancelling ctx ends it.
 func (c *Client) Stream(ctx context.Context, r Request) (*http.Response, error) {
 	return c.send(ctx, r, c.network.transport)
 }
 
-// send does one request over the servers and the server's own retries.
+// send performs one request, with fail-over, renewal after 401, and Retry-After.
 func (c *Client) send(ctx context.Context, r Request, transport func() http.RoundTripper) (*http.Response, error) {
 	renewed := false
 	for retries := 0; ; retries++ {
@@ -74,13 +76,13 @@ func (c *Client) send(ctx context.Context, r Request, transport func() http.Roun
 			return nil, c.statusError(resp, r)
 		}
 		drain(resp.Body)
-		if err := sleep(ctx, wait); err != nil {
+		if err := backoff.Sleep(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// rejected tells who gives tokens that one was no good.
+// rejected reports a refused token to the token's source, false if there is none.
 func (c *Client) rejected() bool {
 	if c.cfg.Rejected == nil {
 		return false
@@ -89,9 +91,9 @@ func (c *Client) rejected() bool {
 	return true
 }
 
-// tryServers sends the request to the server that answered last, and to the
-// others in turn while none can be connected to. Nothing was sent over a
-// connection that was never made, so this is safe for every method.
+// tryServers sends the request to the server that answered last, and to the others in
+// turn as long as no connection can be made. Nothing is sent before a connection is
+// made, so this is safe for every method.
 func (c *Client) tryServers(ctx context.Context, r Request, t http.RoundTripper) (*http.Response, error) {
 	servers := c.servers.Load()
 	start := int(servers.current.Load())
@@ -109,13 +111,13 @@ func (c *Client) tryServers(ctx context.Context, r Request, t http.RoundTripper)
 		}
 		if ctx.Err() != nil {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				servers.turn(start, n+1) // silence is no answer either
+				servers.turn(start, n+1) // a timeout is a failure of the server, too
 			}
 			return nil, ctx.Err()
 		}
 		errs = append(errs, fmt.Errorf("%s %s: %w", r.method(), req.URL.Redacted(), err))
 		if !neverConnected(err) {
-			// The next request goes to the next server: this one may be half dead.
+			// Start with the next server from now on: this one may have partly failed.
 			servers.turn(start, n+1)
 			break
 		}
@@ -168,8 +170,8 @@ func (r Request) method() string {
 	return r.Method
 }
 
-// neverConnected holds for errors that arose before a byte of the request
-// left: the dial, or the TLS handshake's verdict on the server.
+// neverConnected reports whether an error occurred before a byte of the request was
+// sent: in the dial or in the TLS verification of the server.
 func neverConnected(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -181,7 +183,7 @@ func neverConnected(err error) bool {
 	return errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid)
 }
 
-// retryAfter is what the server asks for with 429 and 503.
+// retryAfter returns the delay that a 429 or 503 response asks for.
 func retryAfter(resp *http.Response) (time.Duration, bool) {
 	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable {
 		return 0, false
@@ -193,18 +195,7 @@ func retryAfter(resp *http.Response) (time.Duration, bool) {
 	return time.Duration(seconds) * time.Second, true
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
-// drain reads what is left of a short body, so that its connection can be used again.
+// drain reads the rest of a short body, so that its connection can be reused.
 func drain(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, 64<<10) // an error only costs the connection
 	body.Close()
@@ -214,7 +205,7 @@ func readAll(resp *http.Response) ([]byte, error) {
 	if resp.ContentLength <= 0 {
 		return io.ReadAll(resp.Body)
 	}
-	// A wrong length must not cost memory before the bytes are there.
+	// A wrong length must not allocate memory before the bytes arrive.
 	buf := bytes.NewBuffer(make([]byte, 0, min(resp.ContentLength+bytes.MinRead, 64<<20)))
 	_, err := buf.ReadFrom(resp.Body)
 	return buf.Bytes(), err

@@ -17,8 +17,8 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Resource reads and writes the objects of one kind. It is a value; In makes
-// another one for a namespace.
+// Resource reads and writes the objects of one kind. It is a value: In returns a copy
+// for a namespace.
 type Resource[T scheme.Object] struct {
 	client    *Client
 	kind      *scheme.Kind
@@ -33,23 +33,23 @@ type List[T scheme.Object] struct {
 
 var errNoNamespace = errors.New("the kind is namespaced and no namespace is given")
 
-// For is the resource of T. T must be a served kind.
+// For returns the resource of T. T must be a served kind.
 func For[T scheme.Object](c *Client) Resource[T] {
 	return Resource[T]{client: c, kind: scheme.KindOf[T](c.scheme)}
 }
 
-// In narrows the resource to a namespace; "" is all of them.
+// In restricts the resource to a namespace; "" means all namespaces.
 func (r Resource[T]) In(namespace string) Resource[T] {
 	r.namespace = namespace
 	return r
 }
 
-// Get reads one object, as it is now.
+// Get reads one object from the server.
 func (r Resource[T]) Get(ctx context.Context, name string) (T, error) {
 	return r.one(ctx, http.MethodGet, r.namespace, name, nil, nil)
 }
 
-// List reads the objects that opts selects.
+// List reads the objects selected by opts.
 func (r Resource[T]) List(ctx context.Context, opts metav1.ListOptions) (*List[T], error) {
 	body, header, err := r.client.Do(ctx, Request{
 		Path:   r.collection(r.namespace),
@@ -62,28 +62,28 @@ func (r Resource[T]) List(ctx context.Context, opts metav1.ListOptions) (*List[T
 	return decodeList[T](r.client, body, mediaType(header))
 }
 
-// Create stores a new object, in its own namespace or else the resource's, and
-// returns it as it was stored.
+// Create stores a new object in its own namespace, or else in the resource's. It
+// returns the stored object.
 func (r Resource[T]) Create(ctx context.Context, obj T) (T, error) {
 	return r.one(ctx, http.MethodPost, r.namespaceOf(obj), "", nil, obj)
 }
 
-// Update replaces the object that has obj's name.
+// Update replaces the object that has obj's name. It returns the stored object.
 func (r Resource[T]) Update(ctx context.Context, obj T) (T, error) {
 	return r.one(ctx, http.MethodPut, r.namespaceOf(obj), obj.GetName(), nil, obj)
 }
 
-// UpdatePart replaces what a subresource owns of the object and nothing else.
+// UpdatePart replaces the part of the object that a subresource covers.
 func (r Resource[T]) UpdatePart(ctx context.Context, obj T, subresource string) (T, error) {
 	return r.one(ctx, http.MethodPut, r.namespaceOf(obj), obj.GetName(), []string{subresource}, obj)
 }
 
-// UpdateStatus replaces the object's status and nothing else.
+// UpdateStatus replaces the object's status only.
 func (r Resource[T]) UpdateStatus(ctx context.Context, obj T) (T, error) {
 	return r.UpdatePart(ctx, obj, "status")
 }
 
-// Patch changes an object, or one of its subresources.
+// Patch patches an object or, if given, one of its subresources.
 func (r Resource[T]) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, subresources ...string) (T, error) {
 	var none T
 	path, err := r.object(r.namespace, name, subresources...)
@@ -98,7 +98,8 @@ func (r Resource[T]) Patch(ctx context.Context, name string, pt types.PatchType,
 	})
 }
 
-// Delete asks for the object's end; it may outlive the call (finalizers, grace period).
+// Delete requests the deletion of an object, which may outlive the call (finalizers,
+// grace period).
 func (r Resource[T]) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
 	path, err := r.object(r.namespace, name)
 	if err != nil {
@@ -115,8 +116,8 @@ func (r Resource[T]) Delete(ctx context.Context, name string, opts metav1.Delete
 	return err
 }
 
-// Post sends in to a subresource (binding, eviction, token, ...) and decodes
-// the answer into out, which may be nil.
+// Post sends in to a subresource (binding, eviction, token, ...) and decodes the
+// response into out, which may be nil.
 func (r Resource[T]) Post(ctx context.Context, name, subresource string, in, out runtime.Object) error {
 	path, err := r.object(r.namespace, name, subresource)
 	if err != nil {
@@ -125,7 +126,7 @@ func (r Resource[T]) Post(ctx context.Context, name, subresource string, in, out
 	return r.client.Post(ctx, path, in, out)
 }
 
-// Post sends in to a path and decodes the answer into out, which may be nil.
+// Post sends in to a path and decodes the response into out, which may be nil.
 func (c *Client) Post(ctx context.Context, path string, in, out runtime.Object) error {
 	data, err := c.scheme.Encode(in, scheme.Protobuf)
 	if err != nil {
@@ -141,7 +142,7 @@ func (c *Client) Post(ctx context.Context, path string, in, out runtime.Object) 
 	return c.decodeInto(body, mediaType(header), out)
 }
 
-// one sends obj (or nothing) to one object's path and decodes the answer.
+// one sends obj, which may be nil, to one object's path and decodes the response.
 func (r Resource[T]) one(ctx context.Context, method, namespace, name string, subresources []string, obj runtime.Object) (T, error) {
 	var none T
 	req := Request{Method: method, Header: http.Header{"Accept": {acceptObject}}}
@@ -186,7 +187,7 @@ func (r Resource[T]) namespaceOf(obj T) string {
 	return r.namespace
 }
 
-// collection is the path of all objects, in a namespace or in all.
+// collection returns the path of the objects in a namespace, or in all.
 func (r Resource[T]) collection(namespace string) string {
 	return CollectionPath(r.kind, namespace)
 }
@@ -217,7 +218,7 @@ func CollectionPath(k *scheme.Kind, namespace string) string {
 	return path + "/" + k.Resource
 }
 
-// assign moves what from points to into out; both have the same type.
+// assign moves the value of from into out; both must have the same type.
 func assign(out, from runtime.Object) error {
 	dst, src := reflect.ValueOf(out), reflect.ValueOf(from)
 	if dst.Type() != src.Type() {
@@ -235,7 +236,7 @@ func encodeOptions(opts *metav1.DeleteOptions) ([]byte, error) {
 	return scheme.TypedProto(schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}, raw)
 }
 
-// ListQuery writes list options as the query they travel in.
+// ListQuery encodes list options as a URL query.
 func ListQuery(o metav1.ListOptions) url.Values {
 	q := url.Values{}
 	set := func(key, value string) {

@@ -12,7 +12,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// The file of the authorities may change while a daemon runs.
+// The CA file may change while a daemon runs.
 func TestAuthoritiesAreAskedForAtEachConnection(t *testing.T) {
 	var major atomic.Int32
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,26 +12,29 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/backoff"
 )
 
-// servers are those of one cluster. The list never changes; which of it is
-// turned to first does.
+// servers is an immutable list of the servers of one cluster, and the index of the one
+// to try first.
 type servers struct {
 	texts   []string
 	urls    []*url.URL
 	current atomic.Int32 // index of the one that answered last
 }
 
-// turn makes to the first to be asked, unless somebody else has turned from
-// from since.
+// turn makes server to the first to be tried, unless another request has already
+// changed it from from.
 func (s *servers) turn(from, to int) {
 	s.current.CompareAndSwap(int32(from), int32(to%len(s.urls)))
 }
 
-// Servers are the base URLs that requests go to, in order.
+// Servers returns the base URLs of the servers, in order.
 func (c *Client) Servers() []string { return slices.Clone(c.servers.Load().texts) }
 
-// SetServers replaces them. The one in use stays in use if it is among them.
+// SetServers replaces the servers. The one in use stays in use if it is in texts. It
+// returns an error, and changes nothing, if a URL is invalid.
 func (c *Client) SetServers(texts []string) error {
 	if len(texts) == 0 {
 		return errors.New("client: no server given")
@@ -54,15 +57,15 @@ func (c *Client) SetServers(texts []string) error {
 	return nil
 }
 
-// askEvery is how often a daemon asks which servers its cluster has.
-const askEvery = 30 * time.Second
+// refreshPeriod is how often FollowServers reads the addresses of the API servers.
+const refreshPeriod = 30 * time.Second
 
-// FollowServers keeps the list of servers until ctx ends: those of the
-// configuration first, then those that the cluster says it has. changed, which
-// may be nil, is told of the latter when they have changed.
+// FollowServers keeps the list of servers up to date until ctx ends: first those of the
+// configuration, then those that the cluster reports. changed, which may be nil, is
+// called with the reported servers when the list changes.
 func (c *Client) FollowServers(ctx context.Context, changed func([]string)) {
 	for {
-		if found, err := c.AskServers(ctx); err == nil {
+		if found, err := c.DiscoverServers(ctx); err == nil {
 			all := slices.Clone(c.cfg.Servers)
 			for _, s := range found {
 				if !slices.Contains(all, s) {
@@ -73,16 +76,16 @@ func (c *Client) FollowServers(ctx context.Context, changed func([]string)) {
 				changed(found)
 			}
 		}
-		if sleep(ctx, askEvery) != nil {
+		if backoff.Sleep(ctx, refreshPeriod) != nil {
 			return
 		}
 	}
 }
 
-// AskServers are the cluster's servers as discovery shows them. What is not
-// there yet, or unreachable, is not the end: the next time may be better.
-func (c *Client) AskServers(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askEvery/3)
+// DiscoverServers returns the addresses of the API servers as discovery reports them. Callers retry
+// after an error.
+func (c *Client) DiscoverServers(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, refreshPeriod/3)
 	defer cancel()
 	body, _, err := c.Do(ctx, Request{Path: "/api"})
 	if err != nil {

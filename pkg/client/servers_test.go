@@ -17,7 +17,7 @@ import (
 	"podium/pkg/client"
 )
 
-// A server that takes a request and says nothing is left for the next one.
+// A server that accepts a request and does not answer is not tried first again.
 func TestASilentServerIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string

@@ -20,39 +20,40 @@ import (
 	"podium/pkg/scheme"
 )
 
-// What the client wants to read: protobuf first.
+// Accepted media types: protobuf first.
 const (
 	acceptObject = scheme.Protobuf + "," + scheme.JSON
 	acceptWatch  = scheme.Protobuf + ";stream=watch," + scheme.JSON + ";stream=watch," + acceptObject
 )
 
-// maxFrame bounds one watch event: more than an object can have.
+// maxFrame is the maximum size of a watch event in bytes, above the limit of an object.
 const maxFrame = 64 << 20
 
 var noKind schema.GroupVersionKind
 
-// Event is one change. A Bookmark's object has only a resourceVersion and annotations.
+// Event is one change. The object of a Bookmark has only a resourceVersion and
+// annotations.
 type Event[T scheme.Object] struct {
 	Type   watch.EventType
 	Object T
 }
 
-// Watch is a running watch. It belongs to one reader; Stop may be called by
-// anyone and more than once.
+// Watch is a running watch. Next must be called by one goroutine at a time; Stop may be
+// called concurrently and more than once.
 type Watch[T scheme.Object] struct {
 	next func() (Event[T], error)
 	stop func()
 }
 
-// NewWatch makes a watch out of two functions: for sources that are no
-// server, in tests and simulations. stop must make next return.
+// NewWatch returns a watch made of two functions, for sources other than a server (tests
+// and simulations). stop must make next return.
 func NewWatch[T scheme.Object](next func() (Event[T], error), stop func()) *Watch[T] {
 	return &Watch[T]{next: next, stop: sync.OnceFunc(stop)}
 }
 
-// Next blocks until there is an event. Its errors: a *apierrors.StatusError for
-// an ERROR event (410, say), io.EOF when the server ended the watch in good
-// order, the context's error, or what broke the connection.
+// Next blocks until there is an event. It returns a *apierrors.StatusError for an ERROR
+// event (410, say), io.EOF when the server ended the watch normally, the context's
+// error, or the error of the connection.
 func (w *Watch[T]) Next() (Event[T], error) { return w.next() }
 
 // Stop ends the watch and makes a blocked Next return.
@@ -114,9 +115,9 @@ func decodeEvent[T scheme.Object](r Resource[T], frame metav1.WatchEvent, media 
 	}
 }
 
-// protoFrames reads length-delimited watch events. The end of the stream
-// between two frames is io.EOF, within one io.ErrUnexpectedEOF. A frame's
-// bytes are good until the next call.
+// protoFrames returns a function that reads length-delimited watch events. It returns
+// io.EOF at the end of the stream between two frames, io.ErrUnexpectedEOF within one. A
+// frame's bytes are valid until the next call.
 func protoFrames(body io.Reader) func() (metav1.WatchEvent, error) {
 	r := bufio.NewReaderSize(body, 16<<10)
 	var buf []byte
@@ -137,8 +138,8 @@ func protoFrames(body io.Reader) func() (metav1.WatchEvent, error) {
 	}
 }
 
-// readFrame appends size bytes to buf, growing it as they come: a wrong length
-// must not cost memory that was never sent.
+// readFrame appends size bytes to buf, growing it as they arrive: a wrong length must not
+// allocate memory for bytes that were never sent.
 func readFrame(r io.Reader, buf []byte, size int) ([]byte, error) {
 	const step = 1 << 20
 	for size > 0 {

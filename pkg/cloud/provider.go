@@ -11,80 +11,79 @@ import (
 	"podium/pkg/client"
 )
 
-// ErrNotFound says that there is no such machine: not that it cannot be asked
-// about, nor that it is off. A Node whose machine is not found is deleted, so a
-// provider that is not sure returns another error.
+// ErrNotFound means that the instance does not exist. A provider must not return it if the
+// instance is only off or cannot be queried: the Node of an instance that is not found is
+// deleted.
 var ErrNotFound = errors.New("no such instance")
 
-// Provider is what provides the machines. All its parts are safe for
-// concurrent use, and their calls end when their context does.
+// Provider is a cloud provider. Its parts must be safe for concurrent use, and their calls
+// must return when their context ends.
 type Provider struct {
-	Name          string // as --cloud-provider has it, and the scheme of provider IDs: "docker"
+	Name          string // in --cloud-provider and as the scheme of provider IDs: "docker"
 	Instances     Instances
 	Routes        Routes
 	LoadBalancers LoadBalancers
 }
 
-// Setup is what a provider is made of. Making one does no I/O: it is done once
-// to check the configuration, and again whenever this replica begins to lead.
+// Setup is the input of a provider's constructor, which must not do I/O: it is called once to
+// check the configuration, and again whenever this replica becomes the leader.
 type Setup struct {
-	Config      []byte         // what --cloud-config holds; empty: nothing was given
-	ClusterName string         // of several clusters that one provider serves
-	Client      *client.Client // speaks as the daemon; nil where only Config is to be checked
-	// Services are all Services, as the daemon's informer has them: complete
-	// whenever a controller calls the provider, empty before.
+	Config      []byte         // content of --cloud-config; empty if it is not set
+	ClusterName string         // distinguishes clusters that share a provider
+	Client      *client.Client // uses the daemon's credentials; nil if only Config is to be checked
+	// Services lists all Services from the daemon's informer: complete whenever a
+	// controller calls the provider, empty before.
 	Services interface{ List() []*corev1.Service }
 	Log      *slog.Logger
 }
 
 // Instances are the machines that nodes run on.
 type Instances interface {
-	// Metadata is what is known of a node's machine; ErrNotFound when there is
-	// none. The machine is found by the node's provider ID, and by the node's
-	// name as long as it has none.
+	// Metadata returns the metadata of a node's machine, or ErrNotFound. The machine
+	// is found by the node's provider ID or, if it has none, by the node's name.
 	Metadata(ctx context.Context, n *corev1.Node) (Metadata, error)
-	// Shutdown says whether the machine is there and off; ErrNotFound as above.
+	// Shutdown reports whether the machine exists and is off; ErrNotFound as above.
 	Shutdown(ctx context.Context, n *corev1.Node) (bool, error)
 }
 
-// Metadata is what is known of a machine. What is empty is not known, and
-// nothing is written of it, but for the ID.
+// Metadata describes a machine. Empty fields are unknown and are not written, except for
+// ProviderID, which is required.
 type Metadata struct {
 	ProviderID string // PROVIDER://..., never changed once a node has it
 	Addresses  []corev1.NodeAddress
-	Type       string // of machine; a label's value
-	Zone       string // its failure domain; a label's value
-	Region     string // the zone's; a label's value
+	Type       string // instance type; a label value
+	Zone       string // failure domain; a label value
+	Region     string // region of the zone; a label value
 }
 
-// Routes lead to the pods of nodes, where the pod network itself lays none.
+// Routes manages routes to the nodes' pods, for pod networks that have none themselves.
 type Routes interface {
-	// List is every route of the cluster that the provider has, one for each
-	// destination, also those to nodes that are gone. A machine that is off does
-	// not keep it from that.
+	// List returns all of the cluster's routes at the provider, one for each
+	// destination, including those to nodes that no longer exist. Machines that are
+	// off must not make it fail.
 	List(ctx context.Context) ([]Route, error)
-	// Create makes a route, or what is lacking of it, in place of others to the
-	// same destination.
+	// Create creates a route, or completes it, and replaces other routes to the same
+	// destination.
 	Create(ctx context.Context, r Route) error
-	// Delete removes a route; none is fine.
+	// Delete removes a route. It returns nil if there is none.
 	Delete(ctx context.Context, r Route) error
 }
 
-// Route leads to the pods of a node.
+// Route is a route to the pods of a node.
 type Route struct {
-	Node        string       // "" in a list: none that is known
+	Node        string       // "" in a list if no node is known
 	Destination netip.Prefix // the pods' addresses
-	// Incomplete says in a list that some machine lacks the route: Create and
-	// Delete take it as it is.
+	// Incomplete is set by List if a machine lacks the route. Create and Delete ignore
+	// it.
 	Incomplete bool
 }
 
-// LoadBalancers give Services of type LoadBalancer an address to be reached at
-// from outside. All calls may be made again at any time.
+// LoadBalancers gives Services of type LoadBalancer external addresses. All calls must be
+// idempotent.
 type LoadBalancers interface {
-	// Ensure makes the load balancer what the Service asks for, before these
-	// nodes, and says where it is. The status is what becomes the Service's.
+	// Ensure creates or updates the load balancer of the Service in front of the nodes
+	// and returns the status to write to the Service.
 	Ensure(ctx context.Context, s *corev1.Service, nodes []*corev1.Node) (corev1.LoadBalancerStatus, error)
-	// Delete removes the load balancer; none is fine.
+	// Delete removes the load balancer. It returns nil if there is none.
 	Delete(ctx context.Context, s *corev1.Service) error
 }

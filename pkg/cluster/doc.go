@@ -1,3 +1,3 @@
-// Package cluster holds what brings clusters up and takes them down: pki,
-// progress, and a package a provider.
+// Package cluster is the parent of the packages that create and delete
+// clusters: pki, progress and others, and a package for each kind of machine.
 package cluster

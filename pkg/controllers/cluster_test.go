@@ -39,37 +39,39 @@ import (
 	"podium/pkg/storage/memory"
 )
 
-// cluster is a real apiserver on the memory store and the controllers, in the
-// test's bubble, with nodes and a scheduler that only pretend.
+// cluster is a real API server on the memory store and the controllers, in the test's
+// bubble, with simulated kubelets and a simulated scheduler.
 type cluster struct {
 	*client.Client
 	t        *testing.T
 	scheme   *scheme.Scheme
 	network  *network
-	backend  registry.Backend // the apiserver, from inside
+	server   *apiserver.Server
+	backend  registry.Backend // the server, from inside
 	tokenKey *ecdsa.PrivateKey
-	writes   atomic.Int64 // requests of the controllers that changed something
+	writes   atomic.Int64 // write requests of the controllers
 	requests atomic.Int64
 	faults   atomic.Pointer[faults] // what goes wrong for the controllers
+	stale    atomic.Bool            // discovery of widgetKind's group fails for them
 
-	stop context.CancelFunc // of the controllers that run now
+	stop context.CancelFunc // stops the running controllers
 	done chan error
 
 	mu   sync.Mutex
-	down map[string]bool // nodes that do nothing
+	down map[string]bool // nodes whose kubelets do nothing
 }
 
-// fault is what goes wrong with a write.
+// fault is a fault that is injected into a write.
 type fault int
 
 const (
 	none      fault = iota
-	lost            // it never arrives
-	unheard         // it is done, the answer never arrives
-	crashHere       // the controllers are killed before it
+	lost            // the request is not sent
+	unheard         // the request succeeds, the response is lost
+	crashHere       // the controllers are killed before the request
 )
 
-// inCluster runs a test in a bubble with a cluster of so many nodes.
+// inCluster runs a test in a bubble with a cluster of that many nodes.
 func inCluster(t *testing.T, nodes int, f func(t *testing.T, c *cluster)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -108,7 +110,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.backend = server.Backend()
+	c.server, c.backend = server, server.Backend()
 	if c.tokenKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +136,7 @@ func (c *cluster) background(f func(context.Context) error) {
 	})
 }
 
-// userHeader says who asks; without it, an administrator.
+// userHeader is the header with the user name; without it the user is an administrator.
 const userHeader = "X-Test-User"
 
 func (c *cluster) client(user string, around func(http.RoundTripper) http.RoundTripper) *client.Client {
@@ -175,7 +177,7 @@ func (c *cluster) startControllers() {
 	})
 }
 
-// restartControllers kills the controllers and starts them afresh.
+// restartControllers kills the controllers and starts new ones.
 func (c *cluster) restartControllers() {
 	c.stop()
 	<-c.done
@@ -190,16 +192,19 @@ func testLog() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// spy counts what the controllers write, and loses some of it.
+// spy counts the controllers' writes and injects faults.
 type spy struct {
 	c    *cluster
-	ctx  context.Context // of this life of the controllers
+	ctx  context.Context // ends when these controllers are killed
 	next http.RoundTripper
 }
 
 func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.c.requests.Add(1)
 	if r.Method == http.MethodGet {
+		if r.URL.Path == "/apis" && s.c.stale.Load() {
+			return staleDiscovery(), nil
+		}
 		resp, err := s.allowed(r)
 		if f := s.c.faults.Load(); err == nil && f != nil && r.URL.Query().Get("watch") == "true" {
 			resp.Body = &lagging{resp.Body, f.lag}
@@ -216,7 +221,7 @@ func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	switch f.next() {
 	case crashHere:
-		<-s.ctx.Done() // whoever waits for the answer dies waiting
+		<-s.ctx.Done() // the response never arrives
 		return nil, s.ctx.Err()
 	case lost:
 		return nil, errors.New("connection reset")
@@ -230,8 +235,7 @@ func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.allowed(r)
 }
 
-// allowed sends the request; a controller that lacks a right is the test's
-// failure.
+// allowed sends the request. The test fails if a controller lacks a permission.
 func (s *spy) allowed(r *http.Request) (*http.Response, error) {
 	resp, err := s.next.RoundTrip(r)
 	if err == nil && resp.StatusCode == http.StatusForbidden {
@@ -245,7 +249,7 @@ func (s *spy) allowed(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// lagging is a watch whose news come late, or not at all.
+// lagging is a watch whose events arrive late or not at all.
 type lagging struct {
 	io.ReadCloser
 	lag func() (time.Duration, bool)
@@ -261,7 +265,7 @@ func (l *lagging) Read(p []byte) (int, error) {
 	return l.ReadCloser.Read(p)
 }
 
-// until waits, in virtual time, for something to be so.
+// until waits, in virtual time, until so returns true.
 func (c *cluster) until(limit time.Duration, what string, so func() bool) {
 	c.t.Helper()
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -272,7 +276,7 @@ func (c *cluster) until(limit time.Duration, what string, so func() bool) {
 	c.t.Fatalf("after %s it is not so that %s\n%s", limit, what, c.dump())
 }
 
-// dump shows what there is, for a test that failed.
+// dump returns the state of the cluster for a failed test.
 func (c *cluster) dump() string {
 	var b strings.Builder
 	for _, d := range c.deployments() {
@@ -293,10 +297,10 @@ func (c *cluster) dump() string {
 	return b.String()
 }
 
-// quiet fails the test if the controllers write anything in a while.
+// quiet fails the test if the controllers write anything within five minutes.
 func (c *cluster) quiet() {
 	c.t.Helper()
-	time.Sleep(time.Minute) // what ends takes its time
+	time.Sleep(time.Minute) // pods that are ending need time
 	before := c.writes.Load()
 	time.Sleep(5 * time.Minute)
 	if n := c.writes.Load() - before; n > 0 {
@@ -366,7 +370,7 @@ func remove[T scheme.Object](c *cluster, name string, policy metav1.DeletionProp
 	}
 }
 
-// deploymentOf is a deployment of pods with one container of this image.
+// deploymentOf returns a deployment of pods with one container of this image.
 func deploymentOf(name string, replicas int32, image string, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	d := &appsv1.Deployment{
@@ -405,7 +409,7 @@ func setImage(image string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = image }
 }
 
-// rolledOut says what `kubectl rollout status` waits for.
+// rolledOut reports whether `kubectl rollout status` would succeed.
 func (c *cluster) rolledOut(name string) bool {
 	d := c.deployment(name)
 	want := *d.Spec.Replicas
@@ -428,7 +432,7 @@ func images(pods []*corev1.Pod) string {
 	return strings.Join(out, " ")
 }
 
-// network carries connections within the process.
+// network is an in-process network.
 type network struct {
 	accept chan net.Conn
 	closed chan struct{}

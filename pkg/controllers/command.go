@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,17 +10,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"podium/pkg/controllers/crew"
+	"podium/pkg/controller/manager"
 	"podium/pkg/controllers/nodeipam"
+	"podium/pkg/daemon"
 )
 
-// options are the flags.
+// options are the flags and the configuration that they set.
 type options struct {
-	crew.Flags
+	manager.Flags
 	rootCAFile   string
 	tokenKeyFile string
 	clusterCIDR  []string
-	serviceCIDR  []string
 	maskSize     int
 	maskSizeIPv4 int
 	maskSizeIPv6 int
@@ -27,10 +28,10 @@ type options struct {
 	cfg          Config
 }
 
-// NewCommand is the daemon's command line.
+// NewCommand returns the command of kube-controller-manager.
 func NewCommand() *cobra.Command {
 	o := &options{clusterCIDR: []string{"10.244.0.0/16"}, cfg: Default()}
-	cmd := o.Command("kube-controller-manager", "Makes the cluster's state what the API says it should be", nil, o.run)
+	cmd := o.Command("kube-controller-manager", "Run the controllers that reconcile the state of the cluster", nil, o.run)
 	o.addFlags(cmd)
 	return cmd
 }
@@ -40,39 +41,48 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.SortFlags = false
 	o.AddFlags(fs, 10257, &c.Config)
 
-	fs.IntVar(&c.DeploymentSyncs, "concurrent-deployment-syncs", c.DeploymentSyncs, "how many deployments are worked on at a time")
-	fs.IntVar(&c.ReplicaSetSyncs, "concurrent-replicaset-syncs", c.ReplicaSetSyncs, "how many replica sets are worked on at a time")
-	fs.IntVar(&c.ServiceEndpointSyncs, "concurrent-service-endpoint-syncs", c.ServiceEndpointSyncs, "how many services' endpoint slices are worked on at a time")
-	fs.IntVar(&c.EndpointSyncs, "concurrent-endpoint-syncs", c.EndpointSyncs, "how many services' endpoints are worked on at a time")
-	fs.IntVar(&c.MirroringSyncs, "mirroring-concurrent-service-endpoint-syncs", c.MirroringSyncs, "how many Endpoints made by hand are mirrored at a time")
-	fs.IntVar(&c.NamespaceSyncs, "concurrent-namespace-syncs", c.NamespaceSyncs, "how many namespaces are emptied at a time")
-	fs.IntVar(&c.ServiceAccountSyncs, "concurrent-serviceaccount-token-syncs", c.ServiceAccountSyncs, "how many namespaces get their service account at a time")
-	fs.IntVar(&c.GCSyncs, "concurrent-gc-syncs", c.GCSyncs, "how many objects the garbage collector works on at a time")
+	fs.IntVar(&c.DeploymentSyncs, "concurrent-deployment-syncs", c.DeploymentSyncs, "number of deployments to reconcile concurrently")
+	fs.IntVar(&c.ReplicaSetSyncs, "concurrent-replicaset-syncs", c.ReplicaSetSyncs, "number of replica sets to reconcile concurrently")
+	fs.IntVar(&c.DaemonSetSyncs, "concurrent-daemonset-syncs", c.DaemonSetSyncs, "number of daemon sets to reconcile concurrently")
+	fs.IntVar(&c.ReplicationControllerSyncs, "concurrent-rc-syncs", c.ReplicationControllerSyncs, "number of replication controllers to reconcile concurrently")
+	fs.IntVar(&c.StatefulSetSyncs, "concurrent-statefulset-syncs", c.StatefulSetSyncs, "number of stateful sets to reconcile concurrently")
+	fs.IntVar(&c.JobSyncs, "concurrent-job-syncs", c.JobSyncs, "number of jobs to reconcile concurrently")
+	fs.IntVar(&c.CronJobSyncs, "concurrent-cron-job-syncs", c.CronJobSyncs, "number of cron jobs to reconcile concurrently")
+	fs.IntVar(&c.TTLAfterFinishedSyncs, "concurrent-ttl-after-finished-syncs", c.TTLAfterFinishedSyncs, "number of jobs whose time to live to check concurrently")
+	fs.IntVar(&c.ServiceEndpointSyncs, "concurrent-service-endpoint-syncs", c.ServiceEndpointSyncs, "number of services whose EndpointSlices to reconcile concurrently")
+	fs.IntVar(&c.EndpointSyncs, "concurrent-endpoint-syncs", c.EndpointSyncs, "number of services whose Endpoints to reconcile concurrently")
+	fs.IntVar(&c.MirroringSyncs, "mirroring-concurrent-service-endpoint-syncs", c.MirroringSyncs, "number of user-managed Endpoints to mirror concurrently")
+	fs.IntVar(&c.NamespaceSyncs, "concurrent-namespace-syncs", c.NamespaceSyncs, "number of namespaces to delete concurrently")
+	fs.IntVar(&c.ServiceAccountSyncs, "concurrent-serviceaccount-token-syncs", c.ServiceAccountSyncs, "number of service accounts to reconcile concurrently")
+	fs.IntVar(&c.ResourceQuotaSyncs, "concurrent-resource-quota-syncs", c.ResourceQuotaSyncs, "number of resource quotas to reconcile concurrently")
+	fs.IntVar(&c.GCSyncs, "concurrent-gc-syncs", c.GCSyncs, "number of objects to garbage collect concurrently")
 
-	fs.IntVar(&c.MaxEndpointsPerSlice, "max-endpoints-per-slice", c.MaxEndpointsPerSlice, "endpoints in one endpoint slice; 1 to 1000")
-	fs.DurationVar(&c.EndpointBatch, "endpoint-updates-batch-period", c.EndpointBatch, "least time between two writes of one Endpoints object; 0: 20ms")
-	fs.DurationVar(&c.EndpointSliceBatch, "endpointslice-updates-batch-period", c.EndpointSliceBatch, "least time between two writes of one service's endpoint slices; 0: 20ms")
-	fs.StringVar(&o.rootCAFile, "root-ca-file", "", "the cluster's CA, published in every namespace as ConfigMap kube-root-ca.crt")
-	fs.StringVar(&o.tokenKeyFile, "service-account-private-key-file", "", "key that signs the tokens kept in Secrets of type kubernetes.io/service-account-token; read again when it changes; without it those stay empty")
-	fs.IntVar(&c.PodGCThreshold, "terminated-pod-gc-threshold", c.PodGCThreshold, "how many pods that ended are kept; 0 for all")
+	fs.IntVar(&c.MaxEndpointsPerSlice, "max-endpoints-per-slice", c.MaxEndpointsPerSlice, "maximum number of endpoints in an EndpointSlice, 1 to 1000")
+	fs.DurationVar(&c.EndpointBatch, "endpoint-updates-batch-period", c.EndpointBatch, "minimum time between two updates of an Endpoints object; 0 means 20ms")
+	fs.DurationVar(&c.EndpointSliceBatch, "endpointslice-updates-batch-period", c.EndpointSliceBatch, "minimum time between two updates of a service's EndpointSlices; 0 means 20ms")
+	fs.StringVar(&o.rootCAFile, "root-ca-file", "", "file with the CA certificates to publish in every namespace as ConfigMap kube-root-ca.crt")
+	fs.StringVar(&o.tokenKeyFile, "service-account-private-key-file", "", "file with the private key that signs the tokens in Secrets of type kubernetes.io/service-account-token; reloaded when it changes; without it these Secrets get no token")
+	fs.DurationVar(&c.ResourceQuotaSyncPeriod, "resource-quota-sync-period", c.ResourceQuotaSyncPeriod, "period in which the usage of all resource quotas is computed again")
+	fs.DurationVar(&c.ClaimBinderSyncPeriod, "pvclaimbinder-sync-period", c.ClaimBinderSyncPeriod, "period in which claims without a persistent volume are looked at again")
+	fs.IntVar(&c.PodGCThreshold, "terminated-pod-gc-threshold", c.PodGCThreshold, "number of terminated pods to keep; 0 keeps all")
 
-	fs.DurationVar(&c.Nodes.GracePeriod, "node-monitor-grace-period", c.Nodes.GracePeriod, "silence after which a node is unreachable")
-	fs.DurationVar(&c.Nodes.StartupGracePeriod, "node-startup-grace-period", c.Nodes.StartupGracePeriod, "the same for a node that was never heard")
-	fs.Float64Var(&c.Nodes.EvictionRate, "node-eviction-rate", c.Nodes.EvictionRate, "nodes of a zone per second whose pods may be evicted")
-	fs.Float64Var(&c.Nodes.SecondaryEvictionRate, "secondary-node-eviction-rate", c.Nodes.SecondaryEvictionRate, "the same in a big zone that is mostly unhealthy")
-	fs.Float64Var(&c.Nodes.UnhealthyZoneThreshold, "unhealthy-zone-threshold", c.Nodes.UnhealthyZoneThreshold, "part of a zone's nodes that must be not ready for the zone to be unhealthy")
-	fs.IntVar(&c.Nodes.LargeClusterSizeThreshold, "large-cluster-size-threshold", c.Nodes.LargeClusterSizeThreshold, "nodes above which a zone is big; in a small unhealthy one nothing is evicted")
+	fs.DurationVar(&c.Nodes.GracePeriod, "node-monitor-grace-period", c.Nodes.GracePeriod, "time without a heartbeat after which a node is unreachable")
+	fs.DurationVar(&c.Nodes.StartupGracePeriod, "node-startup-grace-period", c.Nodes.StartupGracePeriod, "the same for a node that has never sent a heartbeat")
+	fs.Float64Var(&c.Nodes.EvictionRate, "node-eviction-rate", c.Nodes.EvictionRate, "nodes per second and zone whose pods may be evicted")
+	fs.Float64Var(&c.Nodes.SecondaryEvictionRate, "secondary-node-eviction-rate", c.Nodes.SecondaryEvictionRate, "the same in a large zone that is unhealthy")
+	fs.Float64Var(&c.Nodes.UnhealthyZoneThreshold, "unhealthy-zone-threshold", c.Nodes.UnhealthyZoneThreshold, "fraction of nodes that must be not ready for a zone to be unhealthy")
+	fs.IntVar(&c.Nodes.LargeClusterSizeThreshold, "large-cluster-size-threshold", c.Nodes.LargeClusterSizeThreshold, "number of nodes above which a zone is large; no pods are evicted in a small unhealthy zone")
 
-	fs.BoolVar(&c.AllocateNodeCIDRs, "allocate-node-cidrs", c.AllocateNodeCIDRs, "give each node its part of the pods' addresses")
-	fs.StringSliceVar(&o.clusterCIDR, "cluster-cidr", o.clusterCIDR, "the pods' addresses; one range, or one for IPv4 and one for IPv6")
-	fs.StringSliceVar(&o.serviceCIDR, "service-cluster-ip-range", nil, "the services' addresses, never given to nodes")
-	fs.IntVar(&o.maskSize, "node-cidr-mask-size", 0, "prefix length of a node's part; default 24, or 64 for IPv6")
-	fs.IntVar(&o.maskSizeIPv4, "node-cidr-mask-size-ipv4", 0, "the same for IPv4 only")
-	fs.IntVar(&o.maskSizeIPv6, "node-cidr-mask-size-ipv6", 0, "the same for IPv6 only")
+	fs.BoolVar(&c.AllocateNodeCIDRs, "allocate-node-cidrs", c.AllocateNodeCIDRs, "assign a pod CIDR to each node")
+	fs.StringSliceVar(&o.clusterCIDR, "cluster-cidr", o.clusterCIDR, "pod addresses of the cluster: one CIDR, or one IPv4 and one IPv6 CIDR")
+	daemon.ParsedSliceVar(fs, &c.ServiceCIDRs, "service-cluster-ip-range", nil, netip.ParsePrefix, "service addresses, never assigned to nodes")
+	fs.IntVar(&o.maskSize, "node-cidr-mask-size", 0, "prefix length of a node's pod CIDR; default 24 for IPv4 and 64 for IPv6")
+	fs.IntVar(&o.maskSizeIPv4, "node-cidr-mask-size-ipv4", 0, "prefix length of a node's IPv4 pod CIDR")
+	fs.IntVar(&o.maskSizeIPv6, "node-cidr-mask-size-ipv6", 0, "prefix length of a node's IPv6 pod CIDR")
 	o.signing.add(fs, &c.Signing)
 }
 
-// complete turns flags into the configuration and checks it.
+// complete sets the configuration from the flags and validates it.
 func (o *options) complete() error {
 	c := &o.cfg
 	var errs []error
@@ -88,16 +98,14 @@ func (o *options) complete() error {
 	if n := len(c.ClusterCIDRs); c.AllocateNodeCIDRs && (n == 0 || n > 2 || n == 2 && c.ClusterCIDRs[0].CIDR.Addr().Is4() == c.ClusterCIDRs[1].CIDR.Addr().Is4()) {
 		errs = append(errs, errors.New("--cluster-cidr: one range is needed, or one for IPv4 and one for IPv6"))
 	}
-	for _, text := range o.serviceCIDR {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--service-cluster-ip-range: %w", err))
-			continue
-		}
-		c.ServiceCIDRs = append(c.ServiceCIDRs, p)
-	}
 	if c.MaxEndpointsPerSlice < 1 || c.MaxEndpointsPerSlice > 1000 {
 		errs = append(errs, fmt.Errorf("--max-endpoints-per-slice is %d: must be from 1 to 1000", c.MaxEndpointsPerSlice))
+	}
+	if c.ResourceQuotaSyncPeriod <= 0 {
+		errs = append(errs, fmt.Errorf("--resource-quota-sync-period is %s: must be above 0", c.ResourceQuotaSyncPeriod))
+	}
+	if c.ClaimBinderSyncPeriod <= 0 {
+		errs = append(errs, fmt.Errorf("--pvclaimbinder-sync-period is %s: must be above 0", c.ClaimBinderSyncPeriod))
 	}
 	if c.Nodes.GracePeriod <= 0 {
 		errs = append(errs, fmt.Errorf("--node-monitor-grace-period is %s: must be above 0", c.Nodes.GracePeriod))
@@ -114,20 +122,14 @@ func (o *options) complete() error {
 			errs = append(errs, fmt.Errorf("--service-account-private-key-file: %w", err))
 		}
 	}
-	return errors.Join(append(errs, o.signing.complete(&c.Signing), c.CheckNames(members(c)))...)
+	return errors.Join(append(errs, o.signing.complete(&c.Signing), c.CheckNames(specs(c)))...)
 }
 
 func (o *options) maskFor(p netip.Prefix) int {
-	family, otherwise := o.maskSizeIPv4, 24
 	if p.Addr().Is6() {
-		family, otherwise = o.maskSizeIPv6, 64
+		return cmp.Or(o.maskSizeIPv6, o.maskSize, 64)
 	}
-	for _, size := range []int{family, o.maskSize} {
-		if size != 0 {
-			return size
-		}
-	}
-	return otherwise
+	return cmp.Or(o.maskSizeIPv4, o.maskSize, 24)
 }
 
 func (o *options) run(cmd *cobra.Command) error {

@@ -45,7 +45,7 @@ func TestFlagsAreChecked(t *testing.T) {
 	}
 }
 
-// Each signer signs with its own authority, and only with that.
+// Each signer signs with its own CA only.
 func TestSignersHaveAuthoritiesOfTheirOwn(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"ca", "kubelet-ca"} {

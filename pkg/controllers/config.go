@@ -5,48 +5,61 @@ import (
 	"net/netip"
 	"time"
 
-	"podium/pkg/controllers/crew"
+	"podium/pkg/controller/manager"
+	"podium/pkg/controllers/csrsigning"
 	"podium/pkg/controllers/nodeipam"
 	"podium/pkg/controllers/nodelifecycle"
 )
 
-// Config is what the daemon needs.
+// Config is the configuration of kube-controller-manager.
 type Config struct {
-	crew.Config
+	manager.Config
 
-	// How many objects of a kind are reconciled at a time.
-	DeploymentSyncs, ReplicaSetSyncs, ServiceEndpointSyncs, EndpointSyncs int
-	NamespaceSyncs, ServiceAccountSyncs, GCSyncs, MirroringSyncs          int
+	// Number of objects of a kind that are reconciled concurrently.
+	DeploymentSyncs, ReplicaSetSyncs, ReplicationControllerSyncs, StatefulSetSyncs, DaemonSetSyncs int
+	JobSyncs, CronJobSyncs, TTLAfterFinishedSyncs                                                  int
+	ServiceEndpointSyncs, EndpointSyncs, MirroringSyncs                                            int
+	NamespaceSyncs, ServiceAccountSyncs, ResourceQuotaSyncs, GCSyncs                               int
+
+	ResourceQuotaSyncPeriod time.Duration // between two computations of all usage
+
+	ClaimBinderSyncPeriod time.Duration // between two looks at a claim that has no volume
 
 	MaxEndpointsPerSlice int
-	EndpointBatch        time.Duration // least time between two writes for one service
+	EndpointBatch        time.Duration // minimum time between two writes for one service
 	EndpointSliceBatch   time.Duration
 
-	RootCA   []byte               // PEM; without it no CA is published
-	TokenKey func() crypto.Signer // signs the tokens kept in secrets; nil: none are
+	RootCA   []byte               // PEM; nil: the CA is not published
+	TokenKey func() crypto.Signer // signs the tokens in Secrets; nil: none are signed
 
-	PodGCThreshold int // how many pods that ended are kept; 0 for all
+	PodGCThreshold int // number of terminated pods to keep; 0: all
 
 	Nodes nodelifecycle.Options
 
 	AllocateNodeCIDRs bool
 	ClusterCIDRs      []nodeipam.Range
-	ServiceCIDRs      []netip.Prefix // never handed out to nodes
+	ServiceCIDRs      []netip.Prefix // never assigned to nodes
 
-	Signing Signing
+	Signing csrsigning.Options
+
+	metrics metrics
 }
 
-// Default is the configuration of a daemon that is told nothing.
+// Default returns the default configuration.
 func Default() Config {
 	return Config{
-		Config:          crew.Default("kube-controller-manager"),
-		DeploymentSyncs: 5, ReplicaSetSyncs: 5, ServiceEndpointSyncs: 5, EndpointSyncs: 5,
-		NamespaceSyncs: 10, ServiceAccountSyncs: 5, GCSyncs: 20, MirroringSyncs: 5,
-		MaxEndpointsPerSlice: 100,
-		PodGCThreshold:       12500,
-		Nodes:                nodelifecycle.Defaults(),
-		AllocateNodeCIDRs:    true,
-		Signing:              Signing{Longest: signingDuration},
-		ClusterCIDRs:         []nodeipam.Range{{CIDR: netip.MustParsePrefix("10.244.0.0/16"), MaskSize: 24}},
+		Config:          manager.Default("kube-controller-manager"),
+		DeploymentSyncs: 5, ReplicaSetSyncs: 5, ReplicationControllerSyncs: 5, StatefulSetSyncs: 5, DaemonSetSyncs: 2,
+		JobSyncs: 5, CronJobSyncs: 5, TTLAfterFinishedSyncs: 5,
+		ServiceEndpointSyncs: 5, EndpointSyncs: 5, MirroringSyncs: 5,
+		NamespaceSyncs: 10, ServiceAccountSyncs: 5, ResourceQuotaSyncs: 5, GCSyncs: 20,
+		ResourceQuotaSyncPeriod: 5 * time.Minute,
+		ClaimBinderSyncPeriod:   15 * time.Second,
+		MaxEndpointsPerSlice:    100,
+		PodGCThreshold:          12500,
+		Nodes:                   nodelifecycle.Defaults(),
+		AllocateNodeCIDRs:       true,
+		Signing:                 csrsigning.Options{MaxDuration: 365 * 24 * time.Hour},
+		ClusterCIDRs:            []nodeipam.Range{{CIDR: netip.MustParsePrefix("10.244.0.0/16"), MaskSize: 24}},
 	}
 }

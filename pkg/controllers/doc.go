@@ -1,5 +1,4 @@
-// Package controllers is kube-controller-manager: the controllers that make
-// the cluster's state what the API says it should be. controllers.go lists
-// them; each has a folder of its own and shares the loop (package loop) and the
-// informers (package views) with the others.
+// Package controllers is kube-controller-manager: the controllers that reconcile
+// the state of the cluster. controllers.go lists them; each has a folder of its
+// own and is made of the parts in package controller.
 package controllers

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// metadata.generation counts the writes of a deployment's user and no
-// controller's: a client waits for status.observedGeneration to reach the
-// generation that its own write returned.
+// metadata.generation counts the writes of the deployment's user, not of controllers: a
+// client waits for status.observedGeneration to reach the generation that its own write
+// returned.
 func TestControllersDoNotBumpGeneration(t *testing.T) {
 	inCluster(t, 3, func(t *testing.T, c *cluster) {
 		finished := func(what string, generation int64) {

@@ -12,13 +12,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
 
 	"podium/pkg/client"
 	"podium/pkg/client/informer"
+	podstate "podium/pkg/controller/pods"
 )
 
-// addNode adds a node whose kubelet starts each pod in 100 ms, gives it an
-// address, and ends it in a second. Images named "broken" never become ready.
+// addNode adds a node whose simulated kubelet starts each pod in 100 ms, assigns an address,
+// and terminates it in a second. Images named "broken" never become ready.
 func (c *cluster) addNode(name string) {
 	create(c, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	c.background(func(ctx context.Context) error { return c.kubelet(ctx, name) })
@@ -75,7 +79,7 @@ func (c *cluster) kubelet(ctx context.Context, node string) error {
 	}
 }
 
-// heartbeat renews the node's lease and says that the node is ready.
+// heartbeat renews the node's lease and reports the node as ready.
 func (c *cluster) heartbeat(ctx context.Context, node string) {
 	leases := client.For[*coordinationv1.Lease](c.Client).In("kube-node-lease")
 	now := metav1.NowMicro()
@@ -121,7 +125,7 @@ func (c *cluster) heartbeat(ctx context.Context, node string) {
 
 var lastIP atomic.Int32
 
-// syncPod does what a kubelet would do next for a pod.
+// syncPod performs a kubelet's next step for a pod.
 func (c *cluster) syncPod(ctx context.Context, node string, p *corev1.Pod) {
 	pods := client.For[*corev1.Pod](c.Client).In(p.Namespace)
 	sleep := func(d time.Duration) {
@@ -145,7 +149,7 @@ func (c *cluster) syncPod(ctx context.Context, node string, p *corev1.Pod) {
 	sleep(100 * time.Millisecond)
 	for ctx.Err() == nil && !c.isDown(node) {
 		live, err := pods.Get(ctx, p.Name)
-		if err != nil || live.UID != p.UID || live.DeletionTimestamp != nil || readyAsItShouldBe(live) {
+		if err != nil || live.UID != p.UID || live.DeletionTimestamp != nil || podstate.Terminal(live) || readyAsItShouldBe(live) {
 			return
 		}
 		live.Status.Phase = corev1.PodRunning
@@ -181,7 +185,14 @@ func readyAsItShouldBe(p *corev1.Pod) bool {
 	return false
 }
 
-// schedule binds pods to nodes that have no NoSchedule taint, in turn.
+// takes reports whether a pod may be bound to a node, by affinity and taints.
+func takes(n *corev1.Node, p *corev1.Pod) bool {
+	affine, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(n)
+	_, untolerated := scheduling.FindMatchingUntoleratedTaint(klog.Logger{}, n.Spec.Taints, p.Spec.Tolerations, nil, false)
+	return affine && err == nil && !untolerated
+}
+
+// schedule binds pods round-robin to the nodes that take them.
 func (c *cluster) schedule(ctx context.Context) error {
 	pods := client.For[*corev1.Pod](c.Client)
 	i := informer.New(pods, informer.Options{FieldSelector: "spec.nodeName="})
@@ -204,7 +215,7 @@ func (c *cluster) schedule(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			fit := slices.DeleteFunc(nodes.Items, func(n *corev1.Node) bool { return len(n.Spec.Taints) > 0 || n.Spec.Unschedulable })
+			fit := slices.DeleteFunc(nodes.Items, func(n *corev1.Node) bool { return !takes(n, p) })
 			if len(fit) == 0 {
 				wg.Go(func() {
 					time.Sleep(time.Second)

@@ -21,7 +21,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// exists says whether an object of this name is there.
+// exists reports whether an object of this name exists.
 func exists[T scheme.Object](c *cluster, namespace, name string) bool {
 	_, err := client.For[T](c.Client).In(namespace).Get(context.Background(), name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -74,7 +74,7 @@ func TestDeletePolicies(t *testing.T) {
 	})
 }
 
-// configMap makes an object that is owned by others.
+// configMap returns a ConfigMap with these owners.
 func configMap(name string, owners ...*corev1.ConfigMap) *corev1.ConfigMap {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, o := range owners {
@@ -114,7 +114,7 @@ func TestOwners(t *testing.T) {
 		remove[*corev1.ConfigMap](c, "x", metav1.DeletePropagationForeground)
 		c.until(time.Minute, "the cycle is gone", func() bool { return gone("x")() && gone("y")() && gone("z")() })
 
-		// An owner that never was; one that has the name but not the uid; one of a kind that is not served.
+		// An owner that never existed; one with the name but another UID; one of a kind that is not served.
 		create(c, configMap("of-nobody", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "nobody", UID: "1"}}))
 		create(c, configMap("real"))
 		create(c, configMap("of-namesake", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "real", UID: "2"}}))
@@ -275,10 +275,10 @@ func TestNodeDownAndBack(t *testing.T) {
 	})
 }
 
-func TestWholeClusterSilentEvictsNobody(t *testing.T) {
+func TestNoEvictionWhenAllNodesAreUnreachable(t *testing.T) {
 	inCluster(t, 3, func(t *testing.T, c *cluster) {
 		d := deploymentOf("web", 6, "v1")
-		seconds := int64(0) // whoever is evicted goes at once
+		seconds := int64(0) // evicted pods are deleted at once
 		for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
 			d.Spec.Template.Spec.Tolerations = append(d.Spec.Template.Spec.Tolerations, corev1.Toleration{
 				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
@@ -294,7 +294,7 @@ func TestWholeClusterSilentEvictsNobody(t *testing.T) {
 			c.setDown(fmt.Sprintf("node-%d", i), true)
 		}
 		time.Sleep(10 * time.Minute)
-		for i := range 3 { // they come back one after the other
+		for i := range 3 { // they recover one after the other
 			c.setDown(fmt.Sprintf("node-%d", i), false)
 			time.Sleep(15 * time.Second)
 		}
@@ -387,8 +387,7 @@ func TestCordon(t *testing.T) {
 	})
 }
 
-// Endpoints that somebody writes by hand for a service without a selector are
-// found in slices, too.
+// Endpoints that users write for a service without a selector are mirrored to slices.
 func TestEndpointsMadeByHandAreMirrored(t *testing.T) {
 	inCluster(t, 0, func(t *testing.T, c *cluster) {
 		ports := []corev1.EndpointPort{{Name: "sql", Port: 5432, Protocol: corev1.ProtocolTCP}}

@@ -35,7 +35,7 @@ func TestRollingUpdate(t *testing.T) {
 	})
 }
 
-// readyPods counts the pods that are not on their way out.
+// readyPods counts the pods that are not terminating.
 func (c *cluster) readyPods(selector string) (ready, total int) {
 	for _, p := range c.pods(selector) {
 		if p.DeletionTimestamp != nil {
@@ -51,7 +51,7 @@ func (c *cluster) readyPods(selector string) (ready, total int) {
 	return ready, total
 }
 
-// checkDone checks what a finished rollout leaves in the deployment.
+// checkDone checks the deployment after a finished rollout.
 func (c *cluster) checkDone(name, revision string) {
 	c.t.Helper()
 	d := c.deployment(name)
@@ -74,7 +74,7 @@ func TestRecreate(t *testing.T) {
 		c.until(time.Minute, "v1 is out", func() bool { return c.rolledOut("web") })
 		edit(c, "web", setImage("v2"))
 		c.until(time.Minute, "v2 is out", func() bool {
-			var have []string // terminating ones run too
+			var have []string // terminating pods run, too
 			for _, p := range c.pods("app=web") {
 				have = append(have, p.Spec.Containers[0].Image)
 			}
@@ -188,7 +188,7 @@ func TestAdoptAndRelease(t *testing.T) {
 		labels := map[string]string{"app": "web"}
 		d := deploymentOf("web", 2, "v1")
 		orphan := create(c, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "orphan", Labels: labels}, Spec: d.Spec.Template.Spec})
-		time.Sleep(time.Second) // its view of pods and of replica sets are two views
+		time.Sleep(time.Second) // pods and replica sets come from two informers
 		rs := create(c, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: labels}, Spec: appsv1.ReplicaSetSpec{
 			Replicas: new(int32(2)), Selector: d.Spec.Selector, Template: d.Spec.Template,
 		}})
@@ -235,7 +235,7 @@ func TestBigDeploymentIsCreatedInSeconds(t *testing.T) {
 	})
 }
 
-// endpoints counts the ready endpoints in a service's slices; each pod once.
+// endpoints counts the ready endpoints in a service's slices; each pod must appear once.
 func (c *cluster) endpoints(service string) int {
 	seen := map[string]bool{}
 	for _, es := range all[*discoveryv1.EndpointSlice](c, discoveryv1.LabelServiceName+"="+service) {

@@ -3,17 +3,18 @@ package controllers
 import (
 	"context"
 
-	"podium/pkg/controllers/crew"
-	"podium/pkg/controllers/views"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/manager"
 )
 
-// Run runs the controllers until ctx ends; with leader election, while this
-// replica leads.
+// Run runs kube-controller-manager until ctx ends; with leader election, its controllers run
+// only while this replica leads.
 func Run(ctx context.Context, cfg Config) error {
-	if err := cfg.CheckNames(members(&cfg)); err != nil {
+	if err := cfg.CheckNames(specs(&cfg)); err != nil {
 		return err
 	}
-	return crew.Run(ctx, &cfg.Config, func() (crew.Shift, error) {
-		return crew.Shift{Views: views.New(cfg.Client, cfg.Log), Members: members(&cfg)}, nil
+	cfg.metrics = newMetrics(cfg.Registry)
+	return manager.Run(ctx, &cfg.Config, func() (manager.Term, error) {
+		return manager.Term{Informers: informers.New(cfg.Client, cfg.Log), Controllers: specs(&cfg)}, nil
 	})
 }

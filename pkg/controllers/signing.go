@@ -5,35 +5,28 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"podium/pkg/client/certfile"
+	"podium/pkg/controllers/csrsigning"
 )
 
-// Signing is what certificate signing requests are signed with.
-type Signing struct {
-	// Authorities has the present authority of each signer. A signer that is
-	// not in it signs nothing.
-	Authorities map[string]func() *tls.Certificate
-	Longest     time.Duration // life of a certificate
-}
-
-const signingDuration = 365 * 24 * time.Hour
-
-// pairFlags are the files of one authority.
+// pairFlags are the certificate and key files of one CA.
 type pairFlags struct{ flag, certFile, keyFile string }
 
-// signingFlags are those of the signers: one authority for all, or one for each.
+// signingFlags are the flags of the signers: one CA for all, or one for each.
 type signingFlags struct {
 	all      pairFlags
 	bySigner map[string]*pairFlags
 }
 
-// signerFlags are upstream's names of the flags for one signer.
+// signerFlags returns upstream's flag names by signer.
 func signerFlags() map[string]string {
 	return map[string]string{
 		certificatesv1.KubeletServingSignerName:             "kubelet-serving",
@@ -43,25 +36,26 @@ func signerFlags() map[string]string {
 	}
 }
 
-func (f *signingFlags) add(fs *pflag.FlagSet, s *Signing) {
-	f.all.add(fs, "cluster-signing", "all signers of kubernetes.io; excludes the flags for one signer")
+func (f *signingFlags) add(fs *pflag.FlagSet, s *csrsigning.Options) {
+	f.all.add(fs, "cluster-signing", "all kubernetes.io signers; excludes the flags for a single signer")
 	f.bySigner = map[string]*pairFlags{}
-	for signer, name := range signerFlags() {
+	names := signerFlags()
+	for _, signer := range slices.Sorted(maps.Keys(names)) {
 		f.bySigner[signer] = &pairFlags{}
-		f.bySigner[signer].add(fs, "cluster-signing-"+name, "the signer "+signer)
+		f.bySigner[signer].add(fs, "cluster-signing-"+names[signer], "the signer "+signer)
 	}
-	fs.DurationVar(&s.Longest, "cluster-signing-duration", s.Longest, "longest life of a certificate, and that of one whose request does not say")
+	fs.DurationVar(&s.MaxDuration, "cluster-signing-duration", s.MaxDuration, "maximum lifetime of signed certificates, and the lifetime if a request does not set one")
 }
 
 func (p *pairFlags) add(fs *pflag.FlagSet, flag, what string) {
 	p.flag = flag
-	fs.StringVar(&p.certFile, flag+"-cert-file", "", "certificate of the CA of "+what)
-	fs.StringVar(&p.keyFile, flag+"-key-file", "", "private key of the CA of "+what)
+	fs.StringVar(&p.certFile, flag+"-cert-file", "", "file with the CA certificate for "+what)
+	fs.StringVar(&p.keyFile, flag+"-key-file", "", "file with the CA private key for "+what)
 }
 
 func (p *pairFlags) given() bool { return p.certFile != "" || p.keyFile != "" }
 
-// open reads the pair, and again when its files change.
+// open loads the pair and reloads it when the files change.
 func (p *pairFlags) open() (func() *tls.Certificate, error) {
 	if p.certFile == "" || p.keyFile == "" {
 		return nil, fmt.Errorf("--%s-cert-file and --%[1]s-key-file must be given together", p.flag)
@@ -73,9 +67,9 @@ func (p *pairFlags) open() (func() *tls.Certificate, error) {
 	return pair.Get, nil
 }
 
-func (f *signingFlags) complete(s *Signing) error {
-	if s.Longest < 10*time.Minute {
-		return fmt.Errorf("--cluster-signing-duration is %s: must be 10m or more", s.Longest)
+func (f *signingFlags) complete(s *csrsigning.Options) error {
+	if s.MaxDuration < 10*time.Minute {
+		return fmt.Errorf("--cluster-signing-duration is %s: must be 10m or more", s.MaxDuration)
 	}
 	s.Authorities = map[string]func() *tls.Certificate{}
 	var errs []error
@@ -97,7 +91,8 @@ func (f *signingFlags) complete(s *Signing) error {
 	return errors.Join(errs...)
 }
 
-// tokenKey reads the key that signs the tokens kept in secrets.
+// tokenKey loads the key that signs the tokens in Secrets, and reloads it when the file
+// changes.
 func tokenKey(file string) (func() crypto.Signer, error) {
 	key, err := certfile.NewValue(func() (crypto.Signer, error) {
 		data, err := os.ReadFile(file)

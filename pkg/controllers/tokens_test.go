@@ -14,8 +14,7 @@ import (
 	"podium/pkg/client/bootstraptoken"
 )
 
-// The tokens that are kept in secrets are made, are good, and end with their
-// account.
+// Tokens in secrets are created, are valid, and end with their account.
 func TestTokensKeptInSecrets(t *testing.T) {
 	inCluster(t, 0, func(t *testing.T, c *cluster) {
 		keys, err := authn.NewKeySet(nil, c.tokenKey.Public())
@@ -63,7 +62,7 @@ func TestTokensKeptInSecrets(t *testing.T) {
 	})
 }
 
-// cluster-info is signed by the tokens that may, as long as they may.
+// cluster-info is signed by the tokens with the signing usage, as long as they are valid.
 func TestBootstrapTokensSignAndEnd(t *testing.T) {
 	inCluster(t, 0, func(t *testing.T, c *cluster) {
 		infos := client.For[*corev1.ConfigMap](c.Client).In("kube-public")

@@ -14,31 +14,31 @@ import (
 	"podium/pkg/client/revocation"
 )
 
-// Access is who may read a daemon's pages: whoever the API says may.
+// Access configures who may read a daemon's pages. The API server decides.
 type Access struct {
-	// Open are the paths for everybody, also without a credential; one that
-	// ends with * stands for all that begin so.
+	// Open are the paths that need no credential; a trailing * matches any suffix.
 	Open                        []string
 	TokenTTL, AllowTTL, DenyTTL time.Duration
 }
 
-// remembered is how long answers of the API hold: short, for these pages are
-// seldom read.
-const remembered = 10 * time.Second
+// cacheTTL is the default TTL of cached decisions. It is short because these pages
+// are seldom read.
+const cacheTTL = 10 * time.Second
 
-// AddFlags declares the flags.
+// AddFlags registers the flags.
 func (a *Access) AddFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&a.Open, "authorization-always-allow-paths", openPaths(), "paths that everybody may read, without a credential")
-	fs.DurationVar(&a.TokenTTL, "authentication-token-webhook-cache-ttl", remembered, "how long a token's user is remembered")
-	fs.DurationVar(&a.AllowTTL, "authorization-webhook-cache-authorized-ttl", remembered, "how long a permission is remembered")
-	fs.DurationVar(&a.DenyTTL, "authorization-webhook-cache-unauthorized-ttl", remembered, "how long a refusal is remembered")
+	fs.StringSliceVar(&a.Open, "authorization-always-allow-paths", openPaths(), "paths that are served without authentication and authorization")
+	fs.DurationVar(&a.TokenTTL, "authentication-token-webhook-cache-ttl", cacheTTL, "cache TTL for authenticated tokens")
+	fs.DurationVar(&a.AllowTTL, "authorization-webhook-cache-authorized-ttl", cacheTTL, "cache TTL for allowed decisions")
+	fs.DurationVar(&a.DenyTTL, "authorization-webhook-cache-unauthorized-ttl", cacheTTL, "cache TTL for denied decisions")
 }
 
 func openPaths() []string { return []string{"/healthz", "/readyz", "/livez"} }
 
-// Guard lets those through to h who may: the API is asked who a token is
-// (TokenReview) and whether its user may (SubjectAccessReview). revoked is the
-// list of revoked certificates, as in access.Config.
+// Guard returns a handler that passes a request on to h if its user is allowed to make
+// it. The API server authenticates tokens (TokenReview) and authorizes users
+// (SubjectAccessReview). revoked returns the list of revoked certificates, as in
+// access.Config.
 func (a *Access) Guard(h http.Handler, c *client.Client, revoked func() (*revocation.List, bool), log *slog.Logger) http.Handler {
 	who := access.New(access.Config{
 		Reviews: access.Reviews{Client: c}, Tokens: true, TokenTTL: a.TokenTTL, AllowTTL: a.AllowTTL, DenyTTL: a.DenyTTL, Revoked: revoked,
@@ -51,7 +51,7 @@ func (a *Access) Guard(h http.Handler, c *client.Client, revoked func() (*revoca
 		user, err := who.Authenticate(r)
 		if err != nil {
 			if !errors.Is(err, access.ErrUnknown) {
-				log.Warn("authentication not decided", "path", r.URL.Path, "error", err)
+				log.Warn("authentication failed", "path", r.URL.Path, "error", err)
 			}
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
@@ -59,8 +59,8 @@ func (a *Access) Guard(h http.Handler, c *client.Client, revoked func() (*revoca
 		ok, err := who.MayPath(r.Context(), user, strings.ToLower(r.Method), r.URL.Path)
 		switch {
 		case err != nil:
-			log.Warn("authorization not decided", "user", user.Name, "path", r.URL.Path, "error", err)
-			http.Error(w, "Internal Server Error: the API cannot be asked for permission", http.StatusInternalServerError)
+			log.Warn("authorization failed", "user", user.Name, "path", r.URL.Path, "error", err)
+			http.Error(w, "Internal Server Error: authorization is not available", http.StatusInternalServerError)
 		case !ok:
 			http.Error(w, "forbidden: User \""+user.Name+"\" cannot "+strings.ToLower(r.Method)+" path \""+r.URL.Path+"\"", http.StatusForbidden)
 		default:

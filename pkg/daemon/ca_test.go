@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// authority makes certificates for tests.
+// authority issues certificates for tests.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

@@ -6,10 +6,9 @@ import (
 	"podium/pkg/daemon/memory"
 )
 
-// Command is a daemon's command line, to which the daemon adds its flags. It
-// takes no arguments; once the config file has been read, whose keys beside the
-// flags into takes (see LoadConfig), the process's soft memory limit is set and
-// run is called.
+// Command returns a daemon's command, to which the daemon adds its flags. It takes no
+// arguments. Before run is called, it loads the config file (see LoadConfig for into)
+// and sets the process's soft memory limit.
 func (o *Options) Command(name, short string, into any, run func(cmd *cobra.Command) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   name,

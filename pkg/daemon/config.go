@@ -15,15 +15,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ConfigAPIVersion is what the daemons' config files say they are.
+// ConfigAPIVersion is the apiVersion of the daemons' config files.
 const ConfigAPIVersion = "config.podium.dev/v1alpha1"
 
-// LoadConfig reads a config file for cmd; an empty path is no file. The file's
-// kind is the command's name and "Configuration" (kube-proxy:
-// KubeProxyConfiguration). A key that is a flag's name in camelCase sets that
-// flag, unless it was given on the command line; the other keys are the JSON
-// fields of into, a pointer to a struct, or nil when there are none. What is
-// neither is an error; all errors come at once.
+// upstreamVersions are the apiVersions of upstream's files, by kind, that are read, too. What
+// such a file sets beyond the keys that the daemon knows is an error.
+var upstreamVersions = map[string]string{"KubeSchedulerConfiguration": "kubescheduler.config.k8s.io/v1"}
+
+// LoadConfig loads a config file for cmd; an empty path means no file. The file's kind is
+// the command's name and "Configuration" (kube-proxy: KubeProxyConfiguration). A key
+// that is a flag's name in camelCase sets that flag, unless it was given on the command
+// line; the other keys are the JSON fields of into, a pointer to a struct, or nil if
+// there are none. Any other key is an error; all errors are returned at once.
 func LoadConfig(cmd *cobra.Command, path string, into any) error {
 	if path == "" {
 		return nil
@@ -45,7 +48,7 @@ func applyConfig(name string, flags *pflag.FlagSet, data []byte, into any) error
 	}
 	var keys map[string]any
 	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber() // 1000000 must not become 1e+06 on its way to a flag
+	d.UseNumber() // otherwise 1000000 would become 1e+06
 	if err := d.Decode(&keys); err != nil {
 		return fmt.Errorf("the file must be a map from names to values: %w", err)
 	}
@@ -62,7 +65,7 @@ func applyConfig(name string, flags *pflag.FlagSet, data []byte, into any) error
 			continue
 		}
 		if f.Changed {
-			continue // the command line wins
+			continue // the command line takes precedence
 		}
 		if err := setFlag(f, keys[key]); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
@@ -76,13 +79,14 @@ func checkKind(name string, keys map[string]any) error {
 	apiVersion, kind := keys["apiVersion"], keys["kind"]
 	delete(keys, "apiVersion")
 	delete(keys, "kind")
-	if apiVersion != ConfigAPIVersion || !strings.EqualFold(fmt.Sprint(kind), wanted) {
+	known := apiVersion == ConfigAPIVersion || apiVersion != nil && apiVersion == upstreamVersions[wanted]
+	if !known || !strings.EqualFold(fmt.Sprint(kind), wanted) {
 		return fmt.Errorf("the file must begin with apiVersion: %s, kind: %s", ConfigAPIVersion, wanted)
 	}
 	return nil
 }
 
-// kindOf makes KubeSchedulerConfiguration of kube-scheduler.
+// kindOf converts kube-scheduler to KubeSchedulerConfiguration.
 func kindOf(name string) string {
 	var b strings.Builder
 	for _, word := range strings.Split(name, "-") {
@@ -94,8 +98,8 @@ func kindOf(name string) string {
 	return b.String() + "Configuration"
 }
 
-// flagsByKey finds a flag by its name in camelCase, whatever its capitals:
-// both podCidr and podCIDR are pod-cidr.
+// flagsByKey maps the flags by their names in lower-case camelCase, so that lookups
+// ignore case: both podCidr and podCIDR are pod-cidr.
 func flagsByKey(flags *pflag.FlagSet) map[string]*pflag.Flag {
 	out := map[string]*pflag.Flag{}
 	flags.VisitAll(func(f *pflag.Flag) {

@@ -30,7 +30,7 @@ import (
 	"podium/pkg/version"
 )
 
-// settings are what a daemon of the tests can be told.
+// settings are the configuration of the test daemon.
 type settings struct {
 	Options `json:"-"`
 	port    int
@@ -224,7 +224,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// serveLocal serves on a port of this machine until stop.
+// serveLocal serves on a loopback port until stop is called.
 func serveLocal(t *testing.T, cfg ServeConfig) (addr string, stop func() error) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -242,7 +242,7 @@ func TestServeEndsInGoodOrder(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
 	addr, stop := serveLocal(t, ServeConfig{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		close(started)
-		<-r.Context().Done() // long requests hear of the end at once
+		<-r.Context().Done() // ctx of long requests ends at once
 		<-release
 		_, _ = io.WriteString(w, "done")
 	})})
@@ -269,7 +269,7 @@ func TestServeEndsInGoodOrder(t *testing.T) {
 	}
 }
 
-func TestServeSaysWhyItCannot(t *testing.T) {
+func TestServeReportsListenErrors(t *testing.T) {
 	addr, stop := serveLocal(t, ServeConfig{Handler: http.NotFoundHandler()})
 	err := Serve(t.Context(), ServeConfig{Address: addr, Handler: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "address already in use") {
@@ -338,7 +338,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// api is a server that lets one user read metrics and nothing else.
+// api is an API server that lets one user read metrics and nothing else.
 func api(t *testing.T, reader string) *client.Client {
 	t.Helper()
 	s := scheme.New()
@@ -380,7 +380,7 @@ func TestTLSFlags(t *testing.T) {
 		{"TLS 1.3 only", "--tls-min-version=VersionTLS13", ""},
 		{"one suite", "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", ""},
 		{"an old name", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", ""},
-		{"an old version", "--tls-min-version=VersionTLS11", "older ones are not spoken"},
+		{"an old version", "--tls-min-version=VersionTLS11", "want VersionTLS12 or VersionTLS13"},
 		{"no forward secrecy", "--tls-cipher-suites=TLS_RSA_WITH_AES_128_GCM_SHA256", "want some of TLS_ECDHE_"},
 		{"no authenticated encryption", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", "want some of TLS_ECDHE_"},
 		{"HTTP/2 would not work", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "HTTP/2 needs"},

@@ -13,7 +13,7 @@ import (
 	"podium/pkg/client/leaderelection"
 )
 
-// Election says which of several replicas works. The zero value: each does.
+// Election configures leader election. With the zero value every replica works.
 type Election struct {
 	LeaderElect   bool
 	LeaseName     string // required
@@ -21,10 +21,10 @@ type Election struct {
 	LeaseDuration time.Duration
 	RenewDeadline time.Duration
 	RetryPeriod   time.Duration
-	Identity      string // of this replica; default: host name and something random
+	Identity      string // of this replica; default: host name and a random suffix
 }
 
-// DefaultElection is that of a daemon with replicas.
+// DefaultElection returns the defaults of a daemon that runs in several replicas.
 func DefaultElection(lease string) Election {
 	return Election{
 		LeaderElect: true, LeaseName: lease, LeaseSpace: "kube-system",
@@ -32,18 +32,18 @@ func DefaultElection(lease string) Election {
 	}
 }
 
-// AddFlags declares the flags. Call it on an Election that holds the defaults.
+// AddFlags registers the flags. Call it on an Election that holds the defaults.
 func (e *Election) AddFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&e.LeaderElect, "leader-elect", e.LeaderElect, "work only while holding the lease: for several replicas")
+	fs.BoolVar(&e.LeaderElect, "leader-elect", e.LeaderElect, "run only while this replica holds the Lease; needed with several replicas")
 	fs.StringVar(&e.LeaseName, "leader-elect-resource-name", e.LeaseName, "name of the lease")
 	fs.StringVar(&e.LeaseSpace, "leader-elect-resource-namespace", e.LeaseSpace, "namespace of the lease")
-	fs.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", e.LeaseDuration, "how long a silent leader is respected")
-	fs.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", e.RenewDeadline, "how long a leader works on without a renewal")
+	fs.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", e.LeaseDuration, "time after the last renewal after which another replica may acquire the Lease")
+	fs.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", e.RenewDeadline, "time for which the leader retries a renewal before it stops")
 	fs.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", e.RetryPeriod, "time between attempts to get or renew the lease")
 }
 
-// Lead calls lead whenever it is this replica's turn, as leaderelection.Run
-// does; just once without LeaderElect. onLeading may be nil.
+// Lead calls lead whenever this replica becomes the leader, as leaderelection.Run does;
+// without LeaderElect it calls lead once. onLeading may be nil.
 func (e Election) Lead(ctx context.Context, c *client.Client, log *slog.Logger, onLeading func(bool), lead func(context.Context) error) error {
 	if !e.LeaderElect {
 		return lead(ctx)

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Health answers whether a daemon lives and whether it is ready. The zero value
-// does both. It is safe for concurrent use.
+// Health collects the liveness and readiness checks of a daemon. The zero value is
+// alive and ready. It is safe for concurrent use.
 type Health struct {
 	mu     sync.Mutex
 	checks []check
@@ -20,15 +20,15 @@ type Health struct {
 type check struct {
 	name  string
 	run   func() error
-	alive bool // counts for livez and healthz too
+	alive bool // counts for livez and healthz, too
 }
 
-// Add makes readiness depend on a check. check must be quick and safe for
-// concurrent use; nil means all is well.
+// Add registers a readiness check. run must be quick and safe for concurrent use; nil
+// means healthy.
 func (h *Health) Add(name string, run func() error) { h.add(check{name: name, run: run}) }
 
-// AddLive makes life, and so readiness, depend on a check: who is not alive
-// should be restarted.
+// AddLive registers a liveness check, which counts for readiness, too. A daemon that
+// fails it should be restarted.
 func (h *Health) AddLive(name string, run func() error) { h.add(check{name, run, true}) }
 
 func (h *Health) add(c check) {
@@ -37,10 +37,10 @@ func (h *Health) add(c check) {
 	h.checks = append(h.checks, c)
 }
 
-// Ready is the first failed check, or nil.
+// Ready returns the error of the first failed check, or nil.
 func (h *Health) Ready() error { return firstFailure(h.list(false)) }
 
-// Live is the first failed check of life, or nil.
+// Live returns the error of the first failed liveness check, or nil.
 func (h *Health) Live() error { return firstFailure(h.list(true)) }
 
 func firstFailure(checks []check) error {
@@ -64,8 +64,8 @@ func (h *Health) list(aliveOnly bool) []check {
 	return out
 }
 
-// Handler serves /healthz, /livez and /readyz and below each a path a check,
-// with ?verbose and ?exclude=NAME, in the words of upstream's servers.
+// Handler serves /healthz, /livez and /readyz and, below each, a path for each check. It
+// supports ?verbose and ?exclude=NAME, with the same texts as upstream's servers.
 func (h *Health) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for name, aliveOnly := range map[string]bool{"healthz": true, "livez": true, "readyz": false} {
@@ -88,7 +88,7 @@ func serveChecks(w http.ResponseWriter, r *http.Request, name string, checks []c
 			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.name)
 		} else if err := c.run(); err != nil {
 			failed = append(failed, c.name)
-			// The error itself may tell strangers too much: it stands below the check's own path.
+			// The error may reveal too much to anonymous clients: it is shown on the check's own path.
 			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.name)
 		} else {
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.name)

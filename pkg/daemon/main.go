@@ -14,25 +14,24 @@ import (
 	"podium/pkg/version"
 )
 
-// Main runs a command to its end and returns the exit code. SIGTERM and SIGINT
-// cancel its context, a second one ends the process at once. An error is
-// printed once, here.
+// Main runs a command and returns the exit code. SIGTERM and SIGINT cancel its context; a
+// second signal ends the process at once. Main prints the command's error.
 func Main(cmd *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // gives the signals back their usual effect
+	context.AfterFunc(ctx, stop) // a second signal has its default effect
 	return Execute(ctx, cmd, os.Stderr)
 }
 
-// errUsage marks a mistake in the command line.
+// errUsage is an error in the command line.
 type errUsage struct{ error }
 
 func (e errUsage) Unwrap() error { return e.error }
 
-// Execute is Main without signals.
+// Execute is Main without signal handling.
 func Execute(ctx context.Context, cmd *cobra.Command, stderr io.Writer) int {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.Version = version.Podium // makes --version
+	cmd.Version = version.Podium // adds --version
 	cmd.SetVersionTemplate("Kubernetes {{.Version}}\n")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return errUsage{err} })
 	called, err := cmd.ExecuteContextC(ctx)
@@ -40,7 +39,7 @@ func Execute(ctx context.Context, cmd *cobra.Command, stderr io.Writer) int {
 		return 0
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return 0 // it was asked to end, and did
+		return 0 // the context was cancelled: a regular end
 	}
 	fmt.Fprintf(stderr, "Error: %v\n", err)
 	var usage errUsage

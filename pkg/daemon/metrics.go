@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics is a registry with the series about the Go runtime and the process.
+// Metrics returns a registry with the metrics of the Go runtime and the process.
 func Metrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
@@ -18,12 +18,12 @@ func Metrics() *prometheus.Registry {
 	return r
 }
 
-// MetricsHandler serves a registry's series in the form the client asks for.
+// MetricsHandler serves a registry's metrics in the format that the client accepts.
 func MetricsHandler(r *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{Registry: r})
 }
 
-// Mux is the pages every daemon serves: health and metrics. Either may be nil.
+// Mux returns the pages that every daemon serves: health and metrics. Either may be nil.
 func Mux(h *Health, r *prometheus.Registry) *http.ServeMux {
 	mux := http.NewServeMux()
 	if h != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The forms of log lines.
+// Log formats.
 const (
 	LogText = "text"
 	LogJSON = "json"
@@ -19,23 +19,23 @@ const (
 type Options struct {
 	ConfigFile string // --config; empty: flags only
 	LogFormat  string // --logging-format; text or json, default text
-	Verbosity  int    // -v; 4 and more show what is of use to a developer
+	Verbosity  int    // -v; 4 and more enables debug messages
 }
 
-// AddFlags declares the flags. Call it on an Options that holds the defaults.
+// AddFlags registers the flags. Call it on an Options that holds the defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	if o.LogFormat == "" {
 		o.LogFormat = LogText
 	}
-	fs.StringVar(&o.ConfigFile, "config", o.ConfigFile, "file with the same settings as the flags (YAML); flags win over it")
-	fs.VarP((*verbosity)(&o.Verbosity), "v", "v", "how much to log: 0 what an operator needs, 4 and more for debugging")
-	fs.Var((*logFormat)(&o.LogFormat), "logging-format", "how log lines look: text or json")
+	fs.StringVar(&o.ConfigFile, "config", o.ConfigFile, "configuration file (YAML) with the same settings as the flags; flags take precedence")
+	fs.VarP((*verbosity)(&o.Verbosity), "v", "v", "log verbosity; 4 and above logs debug messages")
+	fs.Var((*logFormat)(&o.LogFormat), "logging-format", "log format: text or json")
 }
 
-// debugFrom is the verbosity from which upstream's daemons log for debugging.
+// debugFrom is the verbosity from which upstream's daemons log debug messages.
 const debugFrom = 4
 
-// Logger writes log lines to w.
+// Logger returns a logger that writes to w.
 func (o *Options) Logger(w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if o.Verbosity >= debugFrom {

@@ -18,7 +18,7 @@ import (
 	"podium/pkg/cluster/pki"
 )
 
-// A revoked certificate opens no page, and what is open with it ends.
+// A revoked certificate is refused, and its open connections are closed.
 func TestRevokedCertificatesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := pki.OpenAuthority(dir, "ca", time.Now)

@@ -15,8 +15,8 @@ import (
 	"podium/pkg/client/revocation"
 )
 
-// Secure is the HTTPS port of a daemon that has nothing to serve but what it
-// tells of itself: health, metrics, profiles.
+// Secure is the HTTPS port of a daemon that serves only its own health, metrics and
+// profiles.
 type Secure struct {
 	BindAddress string
 	Port        int // 0: none
@@ -25,17 +25,17 @@ type Secure struct {
 	Access
 }
 
-// AddFlags declares the flags; port is the daemon's own.
+// AddFlags registers the flags; port is the default port.
 func (s *Secure) AddFlags(fs *pflag.FlagSet, port int) {
 	fs.StringVar(&s.BindAddress, "bind-address", "0.0.0.0", "IP address of health and metrics")
 	fs.IntVar(&s.Port, "secure-port", port, "port of health and metrics (HTTPS); 0 turns them off")
-	fs.BoolVar(&s.Profiling, "profiling", true, "serve profiles of this process at /debug/pprof to those who may read them")
-	s.AddClientCA(fs, "authority of the clients' certificates; without it only tokens are known")
+	fs.BoolVar(&s.Profiling, "profiling", true, "serve profiles of this process at /debug/pprof to authorized users")
+	s.AddClientCA(fs, "file with the CA of client certificates; without it only bearer tokens are accepted")
 	s.Serving.AddFlags(fs)
 	s.Access.AddFlags(fs)
 }
 
-// Serve answers until ctx ends; at once when there is no port.
+// Serve serves until ctx ends. It returns nil at once if Port is 0.
 func (s *Secure) Serve(ctx context.Context, pages *http.ServeMux, c *client.Client, log *slog.Logger) error {
 	if s.Port == 0 {
 		return nil

@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 )
 
-// EnsureSelfSigned writes a self-signed serving certificate and its key, unless
-// both files exist. It is valid for this host's name, loopback and addresses.
-// One file without the other is an error.
+// EnsureSelfSigned writes a self-signed serving certificate and its key, unless both
+// files exist. It is valid for the host name, loopback and addresses. It returns an
+// error if only one of the files exists.
 func EnsureSelfSigned(certFile, keyFile string, addresses ...netip.Addr) error {
 	_, certErr := os.Stat(certFile)
 	_, keyErr := os.Stat(keyFile)
@@ -41,7 +41,7 @@ func writePair(cert *tls.Certificate, certFile, keyFile string) error {
 	if err := os.MkdirAll(filepath.Dir(certFile), 0o755); err != nil {
 		return err
 	}
-	// The key first: a certificate that exists has its key.
+	// Write the key first: if the certificate exists, so does its key.
 	if err := os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600); err != nil {
 		return err
 	}

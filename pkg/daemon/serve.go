@@ -15,19 +15,19 @@ import (
 	"podium/pkg/client/revocation"
 )
 
-// ServeConfig says what to serve and where.
+// ServeConfig configures Serve.
 type ServeConfig struct {
 	Address  string       // host:port, used when there is no Listener
 	Listener net.Listener // closed by Serve
 	TLS      *tls.Config  // nil: plain HTTP
 	Handler  http.Handler
 	Log      *slog.Logger
-	// Connections notes the connections with the certificates of their clients,
-	// to be cut when these are revoked; nil: none is noted.
+	// Connections tracks the connections with their client certificates, to close
+	// them on a revocation; nil disables this.
 	Connections *revocation.Connections
 
-	// Grace is how long requests may take to end after ctx; default 5 s. Their
-	// own contexts end with ctx at once.
+	// Grace is how long requests may take to finish after ctx has ended; default 5 s.
+	// The requests' contexts end with ctx at once.
 	Grace time.Duration
 }
 
@@ -37,8 +37,8 @@ const (
 	idleTimeout   = 90 * time.Second
 )
 
-// Serve answers requests until ctx ends, lets those under way end, and returns
-// nil; or what made serving impossible.
+// Serve serves until ctx ends, waits for the requests in progress, and returns nil. It
+// returns an error if it cannot serve.
 func Serve(ctx context.Context, cfg ServeConfig) error {
 	ln := cfg.Listener
 	if ln == nil {
@@ -87,7 +87,7 @@ func Serve(ctx context.Context, cfg ServeConfig) error {
 	return nil
 }
 
-// debugLog takes the lines net/http writes about clients that misbehave.
+// debugLog logs net/http's messages about misbehaving clients at debug level.
 type debugLog struct{ log *slog.Logger }
 
 func (d debugLog) Write(line []byte) (int, error) {

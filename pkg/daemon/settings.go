@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Settings are the flags as they stand now, under the names that they have in
-// a config file.
+// Settings returns the current values of the flags, under their names in a config file.
 func Settings(fs *pflag.FlagSet) map[string]any {
 	out := map[string]any{}
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -20,8 +19,8 @@ func Settings(fs *pflag.FlagSet) map[string]any {
 	return out
 }
 
-// settingOf is a flag's value as JSON has it: lists, maps, numbers and booleans
-// as such, all else as text.
+// settingOf returns a flag's value for JSON: lists, maps, numbers and booleans as such,
+// everything else as text.
 func settingOf(v pflag.Value) any {
 	if list, ok := v.(pflag.SliceValue); ok {
 		return append([]string{}, list.GetSlice()...)
@@ -42,7 +41,7 @@ func settingOf(v pflag.Value) any {
 	return text
 }
 
-// camel makes clusterDns of cluster-dns.
+// camel converts cluster-dns to clusterDns.
 func camel(name string) string {
 	words := strings.Split(name, "-")
 	for i := range words[1:] {

@@ -7,18 +7,18 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// NotifyReady tells systemd, if it started us, that we serve.
+// NotifyReady tells systemd that the service is ready. Without systemd it does nothing.
 func NotifyReady() { notify(systemd.SdNotifyReady) }
 
-// NotifyStopping tells systemd, if it started us, that we are about to end.
+// NotifyStopping tells systemd that the service is stopping. Without systemd it does
+// nothing.
 func NotifyStopping() { notify(systemd.SdNotifyStopping) }
 
-// notify ignores the error: there is nobody else to tell, and the unit's own
-// timeouts say the rest.
+// notify ignores the error: the unit's timeouts handle a lost message.
 func notify(state string) { _, _ = systemd.SdNotify(false, state) }
 
-// Watchdog tells systemd at half the interval it asks for that we live, as
-// long as healthy says so, until ctx ends. Without a watchdog it only waits.
+// Watchdog pings systemd's watchdog at half its interval as long as healthy returns nil.
+// It blocks until ctx ends, also if the unit has no watchdog.
 func Watchdog(ctx context.Context, healthy func() error) error {
 	interval, err := systemd.SdWatchdogEnabled(false)
 	if err != nil || interval == 0 {

@@ -22,38 +22,37 @@ import (
 	"podium/pkg/client/certfile"
 )
 
-// Serving is how a daemon's server shows who it is and learns who asks. Files
-// are read again when they change.
+// Serving configures a server's certificate and the authentication of clients by
+// certificate. Files are reloaded when they change.
 type Serving struct {
 	CertFile, KeyFile string // empty: self-signed, in memory
-	// Certificate, when set, is asked instead, at each handshake.
+	// Certificate, if not nil, is used instead of the files and called for each handshake.
 	Certificate func() (*tls.Certificate, error)
-	// ClientCA is the file of the authority of clients' certificates: clients
-	// are asked for one, and one they show must be the authority's; they may
-	// show none. Empty: they are not asked.
+	// ClientCA is the file of the CA of client certificates. The server then requests
+	// a certificate; it is optional, but must be signed by the CA. If empty, the
+	// server requests none.
 	ClientCA string
 
 	MinVersion   string   // VersionTLS12 (default) or VersionTLS13
-	CipherSuites []string // of TLS 1.2, by name; none: the modern ones
+	CipherSuites []string // of TLS 1.2, by name; empty: the modern ones
 }
 
-// AddClientCA declares the flag of the clients' authority; usage says what that
-// is for.
+// AddClientCA registers the flag of the client CA with the given usage text.
 func (s *Serving) AddClientCA(fs *pflag.FlagSet, usage string) {
 	fs.StringVar(&s.ClientCA, "client-ca-file", "", usage)
 }
 
-// AddFlags declares the other flags.
+// AddFlags registers the other flags.
 func (s *Serving) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.CertFile, "tls-cert-file", "", "file with the serving certificate; default: self-signed, in memory")
 	fs.StringVar(&s.KeyFile, "tls-private-key-file", "", "file with the serving certificate's key")
-	fs.StringVar(&s.MinVersion, "tls-min-version", minVersion, "oldest TLS that is spoken: VersionTLS12 or VersionTLS13")
+	fs.StringVar(&s.MinVersion, "tls-min-version", minVersion, "minimum TLS version: VersionTLS12 or VersionTLS13")
 	fs.StringSliceVar(&s.CipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2, by name (those of TLS 1.3 cannot be chosen); default: those with forward secrecy and authenticated encryption: "+strings.Join(suiteNames(), ","))
 }
 
 const minVersion = "VersionTLS12"
 
-// TLS is the serving configuration.
+// TLS returns the serving configuration, or an error if the settings are invalid.
 func (s *Serving) TLS() (*tls.Config, error) {
 	if (s.CertFile == "") != (s.KeyFile == "") {
 		return nil, errors.New("a serving certificate needs its key, and a key its certificate: --tls-cert-file, --tls-private-key-file")
@@ -90,7 +89,7 @@ func (s *Serving) TLS() (*tls.Config, error) {
 	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		fresh := pool.Get()
 		if fresh == base.ClientCAs {
-			return nil, nil // the configuration at hand
+			return nil, nil // nil selects the enclosing configuration
 		}
 		c := base.Clone()
 		c.ClientCAs = fresh
@@ -106,10 +105,10 @@ func oldestTLS(name string) (uint16, error) {
 	case "VersionTLS13":
 		return tls.VersionTLS13, nil
 	}
-	return 0, fmt.Errorf("--tls-min-version %q: want VersionTLS12 or VersionTLS13; older ones are not spoken", name)
+	return 0, fmt.Errorf("--tls-min-version %q: want VersionTLS12 or VersionTLS13", name)
 }
 
-// modern are the suites of TLS 1.2 with forward secrecy and authenticated
+// modern returns the TLS 1.2 cipher suites with forward secrecy and authenticated
 // encryption.
 func modern() []*tls.CipherSuite {
 	return slices.DeleteFunc(tls.CipherSuites(), func(c *tls.CipherSuite) bool {
@@ -124,8 +123,8 @@ func suiteNames() (names []string) {
 	return names
 }
 
-// suites finds the suites by their names. Old names without the hash at the
-// end are understood, as they are upstream.
+// suites returns the ids of the named suites. Like upstream, it accepts old names without
+// the hash at the end.
 func suites(names []string, oldest uint16) ([]uint16, error) {
 	known := map[string]uint16{}
 	var ids []uint16
@@ -162,11 +161,11 @@ func servingCertificate(certFile, keyFile string) (func() *tls.Certificate, erro
 	return pair.Get, nil
 }
 
-// selfSignedFor is how long a certificate made at start is good: a daemon is
-// started again before that.
+// selfSignedFor is the validity of a certificate created at start. A daemon must be
+// restarted before it expires.
 const selfSignedFor = 365 * 24 * time.Hour
 
-// selfSigned makes a certificate for this host's name, loopback and addresses.
+// selfSigned returns a certificate for the host name, loopback and addresses.
 func selfSigned(addresses ...netip.Addr) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

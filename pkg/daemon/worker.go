@@ -13,31 +13,31 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Worker is a daemon that works for the API and serves nobody: it has a
-// kubeconfig, and a port for what it tells of itself. It holds those flags.
+// Worker holds the flags of a daemon that is a client of the API and serves only health
+// and metrics.
 type Worker struct {
 	Options
 	kubeconfig string
 	secure     Secure
 }
 
-// AddFlags declares the flags; port is the daemon's own.
+// AddFlags registers the flags; port is the default port.
 func (w *Worker) AddFlags(fs *pflag.FlagSet, port int) {
 	w.Options.AddFlags(fs)
-	fs.StringVar(&w.kubeconfig, "kubeconfig", "", "file that says where the API is and who asks; default: the pod's service account")
+	fs.StringVar(&w.kubeconfig, "kubeconfig", "", "kubeconfig file for the API server (default: the service account of the pod)")
 	w.secure.AddFlags(fs, port)
 }
 
-// Tools are what such a daemon works with.
+// Tools are the objects that such a daemon works with.
 type Tools struct {
-	API      client.Config // what Client is made of
+	API      client.Config // the configuration of Client
 	Client   *client.Client
 	Registry *prometheus.Registry
 	Health   *Health
 	Log      *slog.Logger
 }
 
-// Tools are made of the flags; userAgent is the daemon's name.
+// Tools builds the tools from the flags; userAgent is the daemon's name.
 func (w *Worker) Tools(userAgent string, log *slog.Logger) (Tools, error) {
 	t := Tools{Registry: Metrics(), Health: &Health{}, Log: log}
 	var err error
@@ -48,8 +48,8 @@ func (w *Worker) Tools(userAgent string, log *slog.Logger) (Tools, error) {
 	return t, err
 }
 
-// Run is the daemon around work: it shows health and metrics, follows the
-// API's servers, and gives signs of life.
+// Run runs work, and beside it serves health and metrics, follows the API servers'
+// addresses and pings systemd's watchdog. It blocks until ctx ends or one of them fails.
 func (w *Worker) Run(ctx context.Context, t Tools, work func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return w.secure.Serve(ctx, Mux(t.Health, t.Registry), t.Client, t.Log) })

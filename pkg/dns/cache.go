@@ -8,8 +8,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// question is what an answer is kept under. Who asks for signatures gets
-// another answer than who does not.
+// question is the key of a cached answer. Answers differ by the DO bit, which
+// requests signatures, and the CD bit.
 type question struct {
 	name   string // lower case
 	kind   uint16
@@ -17,16 +17,16 @@ type question struct {
 	check  bool // the CD bit
 }
 
-// cache keeps answers of other name servers for as long as they allow, within
-// a bound of bytes; who was not asked for the longest time goes first. It is
-// safe for concurrent use.
+// cache holds answers of other name servers for as long as their TTLs allow. It is
+// bounded in bytes and evicts the least recently used answer. It is safe for
+// concurrent use.
 type cache struct {
-	limit int           // of bytes, as the answers are on the wire
-	most  time.Duration // no answer is kept longer
+	limit int           // maximum size in bytes
+	most  time.Duration // maximum time for which an answer is cached
 
 	mu    sync.Mutex
 	used  int
-	order *list.List // of *kept, the last asked first
+	order *list.List // of *kept, most recently used first
 	byKey map[question]*list.Element
 }
 
@@ -38,14 +38,14 @@ type kept struct {
 	expires time.Time
 }
 
-// entryCost is what an answer costs beside its bytes.
+// entryCost is the size of an entry in addition to the answer's bytes.
 const entryCost = 256
 
 func newCache(limit int, most time.Duration) *cache {
 	return &cache{limit: limit, most: most, order: list.New(), byKey: map[question]*list.Element{}}
 }
 
-// get returns a copy whose TTLs have gone down by the time it was kept.
+// get returns a copy of an answer, with its TTLs reduced by the time it was cached.
 func (c *cache) get(key question) (*dns.Msg, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +71,7 @@ func (c *cache) get(key question) (*dns.Msg, bool) {
 	return msg, true
 }
 
-// put keeps an answer if it may be kept.
+// put caches an answer if that is allowed. It keeps a copy.
 func (c *cache) put(key question, msg *dns.Msg) {
 	ttl, ok := lifetime(msg)
 	if ttl = min(ttl, c.most); !ok || ttl <= 0 {
@@ -107,8 +107,9 @@ func (c *cache) sizes() (entries, bytes int) {
 	return len(c.byKey), c.used
 }
 
-// lifetime is how long an answer may be kept: its shortest TTL or, where there
-// is no such name or record, what the zone's SOA says of that (RFC 2308).
+// lifetime returns how long an answer may be cached: its shortest TTL or, for a
+// negative answer, at most the minimum TTL of the zone's SOA (RFC 2308). ok is false
+// if it must not be cached.
 func lifetime(msg *dns.Msg) (time.Duration, bool) {
 	if msg.Truncated || msg.Rcode != dns.RcodeSuccess && msg.Rcode != dns.RcodeNameError {
 		return 0, false
@@ -138,8 +139,8 @@ func lifetime(msg *dns.Msg) (time.Duration, bool) {
 	return time.Duration(shortest) * time.Second, any && (!negative || soa)
 }
 
-// answersQuestion: there is a record of the type asked for, maybe under
-// another name.
+// answersQuestion reports whether the answer has a record of the requested type,
+// possibly under another name.
 func answersQuestion(msg *dns.Msg) bool {
 	for _, rr := range msg.Answer {
 		if len(msg.Question) == 1 && (rr.Header().Rrtype == msg.Question[0].Qtype || msg.Question[0].Qtype == dns.TypeANY) {

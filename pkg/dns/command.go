@@ -18,74 +18,74 @@ import (
 	"podium/pkg/scheme"
 )
 
-// options are the flags of cluster-dns.
+// options are the flags of cluster-dns: cfg's, and those of the process.
 type options struct {
 	daemon.Options
-	kubeconfig, bind, health, metrics string
-	upstream                          []string
-	resolvConf                        string
-	pods                              string
 	cfg                               Config
+	kubeconfig, bind, health, metrics string
+	resolvConf                        string
 }
 
-// How names of pods by their address are answered.
+// The values of --pods.
 const (
 	podsInsecure = "insecure"
 	podsDisabled = "disabled"
 )
 
-// NewCommand is cluster-dns.
+// NewCommand returns the cluster-dns command.
 func NewCommand() *cobra.Command {
 	o := &options{}
-	cmd := o.Command("cluster-dns", "The cluster's name server: names for Services and pods", nil, func(cmd *cobra.Command) error {
+	cmd := o.Command("cluster-dns", "Serve the DNS names of Services and pods", nil, func(cmd *cobra.Command) error {
 		if err := o.complete(); err != nil {
 			return err
 		}
 		return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
 	})
-	f := cmd.Flags()
+	f, c := cmd.Flags(), &o.cfg
 	o.Options.AddFlags(f)
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says where the API server is and who we are (default: the service account of the pod)")
-	f.StringVar(&o.bind, "bind-address", "0.0.0.0:53", "where to answer, by UDP and TCP")
-	f.StringVar(&o.health, "healthz-bind-address", "0.0.0.0:8080", "where to serve /healthz, /livez and /readyz; empty: nowhere")
-	f.StringVar(&o.metrics, "metrics-bind-address", "0.0.0.0:9153", "where to serve /metrics; empty: nowhere")
-	f.StringSliceVar(&o.upstream, "upstream", nil, "name servers for all names that are not the cluster's, as IP or IP:port (default: those of --resolv-conf)")
-	f.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "file that names the servers to ask, without --upstream; empty: ask nobody")
-	f.StringVar(&o.pods, "pods", podsInsecure, "names of pods by their address (1-2-3-4.NAMESPACE.pod): insecure answers for any address, disabled for none")
-	f.StringVar(&o.cfg.Domain, "cluster-domain", defaultDomain, "domain of the cluster")
-	f.DurationVar(&o.cfg.TTL, "ttl", defaultTTL, "how long clients may keep the cluster's names")
-	f.IntVar(&o.cfg.CacheBytes, "cache-bytes", defaultCacheBytes, "how much of other servers' answers to keep; 0: nothing")
-	f.DurationVar(&o.cfg.CacheTTL, "cache-max-ttl", defaultCacheTTL, "how long other servers' answers are kept at most; 0: not at all")
-	f.IntVar(&o.cfg.MaxForwards, "max-forwards", defaultMaxForwards, "how many questions may wait for other servers at a time; more are answered SERVFAIL")
-	f.IntVar(&o.cfg.MaxConns, "max-connections", defaultMaxConns, "how many TCP connections clients may hold at a time")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file for the API server (default: the service account of the pod)")
+	f.StringVar(&o.bind, "bind-address", "0.0.0.0:53", "address to serve DNS on, by UDP and TCP")
+	f.StringVar(&o.health, "healthz-bind-address", "0.0.0.0:8080", "address to serve /healthz, /livez and /readyz on; empty: disabled")
+	f.StringVar(&o.metrics, "metrics-bind-address", "0.0.0.0:9153", "address to serve /metrics on; empty: disabled")
+	daemon.ParsedSliceVar(f, &c.Upstream, "upstream", nil, serverAddress, "upstream name servers for names outside the cluster, as IP or IP:port (default: those of --resolv-conf)")
+	f.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "resolver configuration with the upstream name servers, used without --upstream; empty: do not forward")
+	daemon.ParsedVar(f, &c.Pods, "pods", podsInsecure, parsePods, "pod records (1-2-3-4.NAMESPACE.pod): insecure answers for any address, disabled for none")
+	f.StringVar(&c.Domain, "cluster-domain", defaultDomain, "domain of the cluster")
+	f.DurationVar(&c.TTL, "ttl", defaultTTL, "TTL of the cluster's records")
+	f.IntVar(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "size in bytes of the cache of upstream answers; 0: no cache")
+	f.DurationVar(&c.CacheTTL, "cache-max-ttl", defaultCacheTTL, "maximum TTL of cached upstream answers; 0: no cache")
+	f.IntVar(&c.MaxForwards, "max-forwards", defaultMaxForwards, "maximum number of concurrent upstream queries; more are answered with SERVFAIL")
+	f.IntVar(&c.MaxConns, "max-connections", defaultMaxConns, "maximum number of concurrent TCP connections")
 	return cmd
 }
 
-// complete reads what the flags name, and reports everything that is wrong at once.
+func parsePods(text string) (bool, error) {
+	if text != podsInsecure && text != podsDisabled {
+		return false, fmt.Errorf("use %s or %s", podsInsecure, podsDisabled)
+	}
+	return text == podsInsecure, nil
+}
+
+// complete validates the flags and reads the servers of --resolv-conf if there is no
+// --upstream. It returns all errors, joined.
 func (o *options) complete() error {
 	errs := []error{o.cfg.Validate()}
-	o.cfg.Pods = o.pods == podsInsecure
-	if o.pods != podsInsecure && o.pods != podsDisabled {
-		errs = append(errs, fmt.Errorf("--pods=%q: use %s or %s", o.pods, podsInsecure, podsDisabled))
-	}
 	for flag, address := range map[string]string{"bind-address": o.bind, "healthz-bind-address": o.health, "metrics-bind-address": o.metrics} {
 		if _, _, err := net.SplitHostPort(address); err != nil && (address != "" || flag == "bind-address") {
 			errs = append(errs, fmt.Errorf("--%s: %w", flag, err))
 		}
 	}
-	servers := o.upstream
-	if len(servers) == 0 && o.resolvConf != "" {
-		conf, err := dns.ClientConfigFromFile(o.resolvConf)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--resolv-conf: %w", err))
-		} else {
-			servers = conf.Servers
-		}
+	if len(o.cfg.Upstream) > 0 || o.resolvConf == "" {
+		return errors.Join(errs...)
 	}
-	for _, text := range servers {
+	conf, err := dns.ClientConfigFromFile(o.resolvConf)
+	if err != nil {
+		return errors.Join(append(errs, fmt.Errorf("--resolv-conf: %w", err))...)
+	}
+	for _, text := range conf.Servers {
 		server, err := serverAddress(text)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("name server: %w", err))
+			errs = append(errs, fmt.Errorf("--resolv-conf: name server %w", err))
 			continue
 		}
 		o.cfg.Upstream = append(o.cfg.Upstream, server)
@@ -93,6 +93,7 @@ func (o *options) complete() error {
 	return errors.Join(errs...)
 }
 
+// run serves until ctx ends or a part fails.
 func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	api, err := kubeconfig.ForDaemon(o.kubeconfig, "cluster-dns")
 	if err != nil {

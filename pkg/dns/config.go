@@ -15,26 +15,26 @@ import (
 	"podium/pkg/client"
 )
 
-// Config is what a name server works with.
+// Config holds the dependencies and settings of a Server.
 type Config struct {
 	Client   *client.Client
 	Log      *slog.Logger
 	Registry *prometheus.Registry
 
-	// PacketConn and Listener take the questions by UDP and TCP. Run closes them.
+	// PacketConn and Listener receive queries by UDP and TCP. Run closes them.
 	PacketConn net.PacketConn
 	Listener   net.Listener
 
-	Domain string        // the cluster's, cluster.local
+	Domain string        // of the cluster, such as cluster.local
 	TTL    time.Duration // of the cluster's own records
 	Pods   bool          // answer for 1-2-3-4.NAMESPACE.pod.DOMAIN
 
-	Upstream    []string // other name servers, host:port; none: only the cluster's names are known
+	Upstream    []string // other name servers, host:port; empty: only the cluster's names are resolved
 	Exchange    Exchange
 	CacheBytes  int
-	CacheTTL    time.Duration // the longest time an answer of others is kept
-	MaxForwards int           // how many questions may wait for other servers
-	MaxConns    int           // how many TCP connections clients may hold
+	CacheTTL    time.Duration // maximum time for which an answer of another server is cached
+	MaxForwards int           // maximum number of queries that wait for other servers
+	MaxConns    int           // maximum number of TCP connections of clients
 }
 
 // Defaults.
@@ -47,7 +47,7 @@ const (
 	defaultMaxConns    = 1000
 )
 
-// Validate reports everything that is wrong at once.
+// Validate returns all errors, joined.
 func (c *Config) Validate() error {
 	var errs []error
 	for _, msg := range validation.IsDNS1123Subdomain(strings.TrimSuffix(c.Domain, ".")) {

@@ -1,5 +1,5 @@
-// Package dns is cluster-dns, the cluster's name server: it answers for
-// Services and pods out of what the API holds, as the Kubernetes DNS
-// specification 1.1 says, and asks other name servers, through a bounded
-// cache, for everything else.
+// Package dns implements cluster-dns, the cluster's name server. It answers queries
+// for Services and pods from the API's objects, according to the Kubernetes DNS
+// specification 1.1, and forwards other queries to other name servers, with a bounded
+// cache.
 package dns

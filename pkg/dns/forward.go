@@ -17,16 +17,17 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Exchange asks one name server one question; network is "udp" or "tcp".
+// Exchange sends a query to a name server and returns the response; network is "udp" or
+// "tcp". It must return when ctx ends.
 type Exchange func(ctx context.Context, network, server string, msg *dns.Msg) (*dns.Msg, error)
 
-// Limits of what other name servers may cost.
+// The timeouts and limits of forwarding.
 const (
 	attemptTimeout = 2 * time.Second // of one server
-	forwardTimeout = 5 * time.Second // of all of them; clients give up after that
-	restAfterError = 5 * time.Second // how long a server that failed is asked last
+	forwardTimeout = 5 * time.Second // of all servers; clients give up after that
+	restAfterError = 5 * time.Second // how long a server that failed is tried last
 	probeEvery     = 30 * time.Second
-	udpSize        = 1232 // fits every path without fragments (DNS flag day 2020)
+	udpSize        = 1232 // fits every path without fragmentation (DNS flag day 2020)
 )
 
 const probeSuffix = ".loop.cluster-dns.invalid."
@@ -34,21 +35,21 @@ const probeSuffix = ".loop.cluster-dns.invalid."
 var (
 	errBusy   = errors.New("too many questions wait for other name servers")
 	errLoop   = errors.New("the questions sent to other name servers come back here")
-	errNoPeer = errors.New("there are no other name servers to ask")
+	errNoPeer = errors.New("no upstream name servers are configured")
 )
 
-// forwarder asks other name servers, and remembers what they said.
+// forwarder forwards queries to other name servers and caches the answers.
 type forwarder struct {
-	servers  []string // host:port, asked in this order
+	servers  []string // host:port, tried in this order
 	exchange Exchange
 	cache    *cache
 	log      *slog.Logger
 	metrics  *metrics
 
-	slots  chan struct{} // one for each question that may wait
+	slots  chan struct{} // limits concurrent queries
 	flight singleflight.Group
 	loop   atomic.Bool
-	probe  string // a name nobody else asks for: seeing it means a loop
+	probe  string // a random name: a query for it means a forwarding loop
 
 	mu     sync.Mutex
 	failed map[string]time.Time
@@ -64,8 +65,8 @@ func newForwarder(cfg Config, m *metrics) *forwarder {
 	}
 }
 
-// ask answers a question from the cache or by another server. overTCP: the
-// client can take a long answer.
+// ask returns the answer from the cache or from another server. overTCP means that the
+// client can receive a long answer.
 func (f *forwarder) ask(ctx context.Context, r *dns.Msg, overTCP bool) (*dns.Msg, error) {
 	key := keyOf(r)
 	if msg, ok := f.cache.get(key); ok {
@@ -79,8 +80,8 @@ func (f *forwarder) ask(ctx context.Context, r *dns.Msg, overTCP bool) (*dns.Msg
 	case f.loop.Load():
 		return nil, errLoop
 	}
-	// Those who ask the same at the same time get the same answer. A probe on
-	// its way round must not wait for itself.
+	// Identical concurrent queries share one answer. A looping probe must not wait
+	// for itself.
 	same := fmt.Sprint(key, overTCP)
 	if strings.HasSuffix(key.name, probeSuffix) {
 		same = rand.Text()
@@ -109,6 +110,8 @@ func keyOf(r *dns.Msg) question {
 	}
 }
 
+// forward sends the query to the servers in turn until one answers, and caches the
+// answer. It returns errBusy at once if too many queries are waiting.
 func (f *forwarder) forward(ctx context.Context, key question, overTCP bool) (*dns.Msg, error) {
 	select {
 	case f.slots <- struct{}{}:
@@ -135,6 +138,7 @@ func (f *forwarder) forward(ctx context.Context, key question, overTCP bool) (*d
 	return nil, errors.Join(errs...)
 }
 
+// try sends the query to one server and records whether that failed.
 func (f *forwarder) try(ctx context.Context, network, server string, key question) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -155,7 +159,7 @@ func (f *forwarder) try(ctx context.Context, network, server string, key questio
 	return answer, nil
 }
 
-// message is the question as it is sent: nothing of the client's own goes out.
+// message returns the query to send. It contains nothing else of the client's query.
 func (key question) message() *dns.Msg {
 	m := &dns.Msg{}
 	m.SetQuestion(key.name, key.kind)
@@ -164,8 +168,8 @@ func (key question) message() *dns.Msg {
 	return m
 }
 
-// credible refuses answers to something else, and those that say that the
-// server itself is in trouble: another may know.
+// credible returns an error if an answer is for another question, or if the server
+// reports a failure of its own, so that the next server is tried.
 func credible(answer *dns.Msg, key question) error {
 	switch {
 	case answer == nil || !answer.Response || len(answer.Question) != 1:
@@ -173,12 +177,12 @@ func credible(answer *dns.Msg, key question) error {
 	case !strings.EqualFold(answer.Question[0].Name, key.name) || answer.Question[0].Qtype != key.kind:
 		return errors.New("the answer is to another question")
 	case answer.Rcode == dns.RcodeServerFailure || answer.Rcode == dns.RcodeRefused || answer.Rcode == dns.RcodeNotImplemented || answer.Rcode == dns.RcodeFormatError:
-		return fmt.Errorf("the server says %s", dns.RcodeToString[answer.Rcode])
+		return fmt.Errorf("the upstream server answered %s", dns.RcodeToString[answer.Rcode])
 	}
 	return nil
 }
 
-// inOrder are the servers, those last that failed a moment ago.
+// inOrder returns the servers, with those last that failed within restAfterError.
 func (f *forwarder) inOrder() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -193,9 +197,9 @@ func (f *forwarder) inOrder() []string {
 	return append(well, ill...)
 }
 
-// watchLoop sends a name that nobody else asks for to each server, again and
-// again: if it arrives here, forwarding would go round in circles. While it
-// does, nothing is forwarded.
+// watchLoop periodically sends a query for a random name to each server. If the query
+// arrives here, forwarding would loop; as long as it does, nothing is forwarded. It
+// blocks until ctx ends.
 func (f *forwarder) watchLoop(ctx context.Context) error {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
@@ -203,12 +207,12 @@ func (f *forwarder) watchLoop(ctx context.Context) error {
 		before := f.metrics.probes.Load()
 		for _, server := range f.servers {
 			attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-			_, _ = f.exchange(attempt, "udp", server, question{name: f.probe, kind: dns.TypeHINFO}.message()) // any answer will do
+			_, _ = f.exchange(attempt, "udp", server, question{name: f.probe, kind: dns.TypeHINFO}.message()) // the answer does not matter
 			cancel()
 		}
 		looping := f.metrics.probes.Load() != before
 		if f.loop.Swap(looping) != looping && looping {
-			f.log.Error("no question is sent to other name servers: they send it back here. Name others with --upstream, or in the file of --resolv-conf", "upstream", f.servers)
+			f.log.Error("forwarding loop detected: upstream name servers forward queries to this server; queries are no longer forwarded. Set other name servers with --upstream or in the file of --resolv-conf", "upstream", f.servers)
 		}
 		select {
 		case <-ctx.Done():
@@ -218,15 +222,15 @@ func (f *forwarder) watchLoop(ctx context.Context) error {
 	}
 }
 
-// NetExchange is Exchange over this machine's network.
+// NetExchange implements Exchange on this machine's network.
 func NetExchange(ctx context.Context, network, server string, msg *dns.Msg) (*dns.Msg, error) {
 	c := dns.Client{Net: network, UDPSize: udpSize}
 	answer, _, err := c.ExchangeContext(ctx, msg, server)
 	return answer, err
 }
 
-// serverAddress completes a name server's address with the port, and refuses
-// what is none.
+// serverAddress adds the default port to a name server's address. It returns an error
+// for an invalid address.
 func serverAddress(text string) (string, error) {
 	if ap, err := netip.ParseAddrPort(text); err == nil && ap.Port() != 0 {
 		return ap.String(), nil

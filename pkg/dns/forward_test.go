@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// elsewhere is Exchange with answers of its own; it notes who was asked.
+// elsewhere is an Exchange with its own answers; it records the queried servers.
 type elsewhere struct {
 	answer func(server string, q *dns.Msg) (*dns.Msg, error)
 	wait   time.Duration
@@ -28,7 +28,7 @@ type elsewhere struct {
 	asked []string
 }
 
-// untilNow are the questions asked so far.
+// untilNow returns the queries so far.
 func (e *elsewhere) untilNow() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -76,7 +76,7 @@ func newTestHandler(e *elsewhere, servers ...string) *handler {
 	}
 }
 
-// asker is a dns.ResponseWriter that keeps what it is sent.
+// asker is a dns.ResponseWriter that keeps the responses.
 type asker struct {
 	dns.ResponseWriter
 	tcp bool
@@ -184,7 +184,7 @@ func TestAServerThatFailedIsAskedLast(t *testing.T) {
 			if s == "a:53" {
 				return nil, errors.New("down")
 			}
-			return reply(q), nil // neither records nor SOA: never kept
+			return reply(q), nil // neither records nor SOA: not cached
 		}}
 		h := newTestHandler(e, "a:53", "b:53")
 		ask(h, "one.example.", dns.TypeA)
@@ -198,7 +198,7 @@ func TestAServerThatFailedIsAskedLast(t *testing.T) {
 	})
 }
 
-func TestManyWhoAskTheSameAskOnce(t *testing.T) {
+func TestConcurrentQueriesAreCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{wait: time.Second, answer: func(_ string, q *dns.Msg) (*dns.Msg, error) {
 			return reply(q, q.Question[0].Name+" 60 IN A 192.0.2.1"), nil
@@ -208,7 +208,7 @@ func TestManyWhoAskTheSameAskOnce(t *testing.T) {
 		codes := make([]int, 40)
 		for i := range codes {
 			name := "same.example."
-			if i >= 37 { // with "same" that is one more than the two that may wait
+			if i >= 37 { // with "same" that is one more than the two slots
 				name = fmt.Sprintf("other%d.example.", i)
 			}
 			wg.Go(func() { codes[i] = ask(h, name, dns.TypeA).Rcode })
@@ -278,7 +278,7 @@ func TestCache(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		answer func(q *dns.Msg) *dns.Msg
-		keeps  time.Duration // 0: not kept
+		keeps  time.Duration // 0: not cached
 	}{
 		"Answer": {"the shortest TTL counts", func(q *dns.Msg) *dns.Msg {
 			return reply(q, "a.example. 60 IN CNAME b.example.", "b.example. 20 IN A 192.0.2.1")
@@ -325,7 +325,7 @@ func TestCacheIsBoundedAndTTLsGoDown(t *testing.T) {
 		}
 		for i := range 100 {
 			put(fmt.Sprintf("n%d.example.", i))
-			c.get(question{name: "n0.example.", kind: dns.TypeA}) // in use, so never the oldest
+			c.get(question{name: "n0.example.", kind: dns.TypeA}) // used, so it is not evicted
 		}
 		if n, bytes := c.sizes(); bytes > 4000 || n < 5 {
 			t.Errorf("holds %d answers in %d bytes", n, bytes)

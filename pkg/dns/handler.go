@@ -12,17 +12,17 @@ import (
 	"github.com/miekg/dns"
 )
 
-// handler answers one question at a time; many may run side by side.
+// handler answers queries. It is safe for concurrent use.
 type handler struct {
 	zone    *zone
 	forward *forwarder
 	metrics *metrics
 	synced  func() bool
 	log     *slog.Logger
-	ctx     context.Context // of Run: what waits ends with it
+	ctx     context.Context // of Run: forwarded queries end with it
 }
 
-// Chains of names are followed this far.
+// maxAliases limits the length of a chain of aliases.
 const maxAliases = 8
 
 // ServeDNS implements dns.Handler.
@@ -30,9 +30,9 @@ func (h *handler) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
 	began := time.Now()
 	_, overTCP := w.RemoteAddr().(*net.TCPAddr)
 	defer func() {
-		if p := recover(); p != nil { // one packet must not end the cluster's names
+		if p := recover(); p != nil { // one packet must not end the name server
 			h.metrics.panics.Inc()
-			h.log.Error("a question broke the server's logic", "panic", p, "stack", string(debug.Stack()))
+			h.log.Error("panic while answering a query", "panic", p, "stack", string(debug.Stack()))
 			h.write(w, r, failure(r, dns.RcodeServerFailure), overTCP)
 		}
 	}()
@@ -50,7 +50,8 @@ func (h *handler) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
 	h.metrics.duration.Observe(time.Since(began).Seconds())
 }
 
-// knownTypes have series of their own; strangers shall not make as many as they like.
+// knownTypes are the types with metrics of their own; clients must not be able to
+// create metrics without bound.
 var knownTypes = map[uint16]bool{
 	dns.TypeA: true, dns.TypeAAAA: true, dns.TypeSRV: true, dns.TypePTR: true, dns.TypeCNAME: true, dns.TypeMX: true,
 	dns.TypeNS: true, dns.TypeSOA: true, dns.TypeTXT: true, dns.TypeHTTPS: true, dns.TypeANY: true,
@@ -62,7 +63,7 @@ func failure(r *dns.Msg, code int) *dns.Msg {
 	return m
 }
 
-// answer finds what to say. It never returns nil.
+// answer returns the response to a query. It never returns nil.
 func (h *handler) answer(ctx context.Context, r *dns.Msg, overTCP bool) *dns.Msg {
 	if len(r.Question) != 1 {
 		return failure(r, dns.RcodeFormatError)
@@ -81,7 +82,7 @@ func (h *handler) answer(ctx context.Context, r *dns.Msg, overTCP bool) *dns.Msg
 		h.metrics.probes.Add(1)
 		return failure(r, dns.RcodeNameError)
 	case !h.synced():
-		return failure(r, dns.RcodeServerFailure) // a name we do not know yet may exist
+		return failure(r, dns.RcodeServerFailure) // an unknown name may exist
 	case h.zone.has(q.Name):
 		return h.own(ctx, r, overTCP)
 	}
@@ -93,8 +94,8 @@ func (h *handler) answer(ctx context.Context, r *dns.Msg, overTCP bool) *dns.Msg
 	return h.others(ctx, r, overTCP)
 }
 
-// anything answers a question for all types: with next to nothing, so that the
-// answer is no weapon (RFC 8482).
+// anything answers a query for all types with one small record, so that the server
+// cannot be used for amplification (RFC 8482).
 func anything(r *dns.Msg) *dns.Msg {
 	m := &dns.Msg{}
 	m.SetReply(r)
@@ -104,7 +105,7 @@ func anything(r *dns.Msg) *dns.Msg {
 	return m
 }
 
-// own answers for a name in the zone, following Services that are another's name.
+// own answers a query for a name in the zone and resolves ExternalName Services.
 func (h *handler) own(ctx context.Context, r *dns.Msg, overTCP bool) *dns.Msg {
 	f := h.zone.find(r.Question[0])
 	m := h.authoritative(r, f)
@@ -117,7 +118,7 @@ func (h *handler) own(ctx context.Context, r *dns.Msg, overTCP bool) *dns.Msg {
 		next := r.Copy()
 		next.Question[0].Name = f.alias
 		if !h.zone.has(f.alias) {
-			// What cannot be found out leaves the client the name alone.
+			// If the alias cannot be resolved, the client gets the CNAME only.
 			if theirs, err := h.forward.ask(ctx, next, overTCP); err == nil {
 				m.Answer = append(m.Answer, theirs.Answer...)
 				m.Truncated = m.Truncated || theirs.Truncated
@@ -147,14 +148,14 @@ func (h *handler) authoritative(r *dns.Msg, f found) *dns.Msg {
 	return m
 }
 
-// others answers for names that are not the cluster's.
+// others answers queries for names outside of the cluster.
 func (h *handler) others(ctx context.Context, r *dns.Msg, overTCP bool) *dns.Msg {
 	if !r.RecursionDesired {
 		return failure(r, dns.RcodeRefused)
 	}
 	theirs, err := h.forward.ask(ctx, r, overTCP)
 	if err != nil {
-		h.log.Debug("a question was not answered", "name", r.Question[0].Name, "error", err)
+		h.log.Debug("query not answered", "name", r.Question[0].Name, "error", err)
 		if errors.Is(err, errNoPeer) {
 			return failure(r, dns.RcodeRefused)
 		}
@@ -169,12 +170,12 @@ func (h *handler) others(ctx context.Context, r *dns.Msg, overTCP bool) *dns.Msg
 			m.Extra = append(m.Extra, rr)
 		}
 	}
-	asAsked(m)
+	restoreCase(m)
 	return m
 }
 
-// asAsked gives records the question's own capitals.
-func asAsked(m *dns.Msg) {
+// restoreCase gives records the spelling of the name in the question.
+func restoreCase(m *dns.Msg) {
 	name := m.Question[0].Name
 	for _, rr := range m.Answer {
 		if strings.EqualFold(rr.Header().Name, name) {
@@ -183,8 +184,8 @@ func asAsked(m *dns.Msg) {
 	}
 }
 
-// write sends the answer in as many bytes as the client can take. What is too
-// long is cut, and the client told to come by TCP.
+// write sends the response. If it is larger than the client can receive, write
+// truncates it and sets TC, so that the client retries by TCP.
 func (h *handler) write(w dns.ResponseWriter, r, m *dns.Msg, overTCP bool) {
 	size := dns.MaxMsgSize
 	if opt := r.IsEdns0(); opt != nil {
@@ -202,6 +203,6 @@ func (h *handler) write(w dns.ResponseWriter, r, m *dns.Msg, overTCP bool) {
 	m.Compress = true
 	m.Truncate(size)
 	if err := w.WriteMsg(m); err != nil {
-		h.log.Debug("an answer was not sent", "client", w.RemoteAddr(), "error", err)
+		h.log.Debug("send response failed", "client", w.RemoteAddr(), "error", err)
 	}
 }

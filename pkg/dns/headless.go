@@ -12,16 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// endpoint is one address behind a headless Service.
+// endpoint is one address of a headless Service.
 type endpoint struct {
 	ip    netip.Addr
-	host  string // the pod's own name below the Service, or made of the address
+	host  string // the pod's hostname, or derived from the address
 	ports []discoveryv1.EndpointPort
 }
 
-// endpoints are the ready ones, each address once per set of ports, in a
-// stable order. A Service that publishes those not ready has them marked as
-// ready in its slices.
+// endpoints returns the ready endpoints, or all if the Service publishes addresses that
+// are not ready, sorted by address and host.
 func endpoints(svc *corev1.Service, sl []*discoveryv1.EndpointSlice) []endpoint {
 	var out []endpoint
 	for _, s := range sl {
@@ -34,7 +33,7 @@ func endpoints(svc *corev1.Service, sl []*discoveryv1.EndpointSlice) []endpoint 
 			for _, text := range e.Addresses {
 				ip, err := netip.ParseAddr(text)
 				if err != nil {
-					continue // of the address type FQDN
+					continue // address type FQDN
 				}
 				out = append(out, endpoint{ip: ip.Unmap(), host: hostOf(e, ip.Unmap()), ports: s.Ports})
 			}
@@ -53,8 +52,8 @@ func hostOf(e *discoveryv1.Endpoint, ip netip.Addr) string {
 	return dash(ip)
 }
 
-// headless answers for a Service without an address of its own: by its
-// endpoints. Without a ready one the name does not exist, the specification says.
+// headless answers for a headless Service with its endpoints. As the specification
+// requires, the name does not exist without a ready endpoint.
 func (z *zone) headless(q dns.Question, svc *corev1.Service, labels []string) found {
 	all := endpoints(svc, z.lookup.slices(svc.Namespace, svc.Name))
 	if len(all) == 0 {
@@ -75,19 +74,19 @@ func (z *zone) headless(q dns.Question, svc *corev1.Service, labels []string) fo
 	return found{exists: true, answer: z.addresses(q.Name, q.Qtype, unique(named))}
 }
 
-// unique are the endpoints' addresses, each once.
+// unique returns the addresses of the sorted endpoints without duplicates.
 func unique(all []endpoint) []netip.Addr {
 	var out []netip.Addr
 	for _, e := range all {
-		if len(out) == 0 || out[len(out)-1] != e.ip { // they are sorted
+		if len(out) == 0 || out[len(out)-1] != e.ip { // all is sorted
 			out = append(out, e.ip)
 		}
 	}
 	return out
 }
 
-// headlessPorts answers for _port._protocol: a record for each endpoint that
-// has such a port.
+// headlessPorts answers for _port._protocol with a record for each endpoint that has
+// such a port.
 func (z *zone) headlessPorts(q dns.Question, svc *corev1.Service, all []endpoint, labels []string) found {
 	type target struct {
 		host string

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Server is one name server.
+// Server is a name server.
 type Server struct {
 	cfg     Config
 	views   *views
@@ -19,7 +19,7 @@ type Server struct {
 	metrics *metrics
 }
 
-// New builds a name server; Run starts it.
+// New returns a Server; Run starts it. It returns an error if cfg is invalid.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Ready is nil once every name that exists is known.
+// Ready returns nil when all objects have been listed, and an error before that.
 func (s *Server) Ready() error {
 	if !s.views.synced() {
 		return errors.New("waiting for the first list of Services and endpoints")
@@ -38,13 +38,13 @@ func (s *Server) Ready() error {
 	return nil
 }
 
-// How long a TCP connection may be idle, and a server's goodbye may take.
+// The idle timeout of TCP connections and the timeout of a shutdown.
 const (
-	idleTimeout = 8 * time.Second
-	goodbye     = 3 * time.Second
+	idleTimeout     = 8 * time.Second
+	shutdownTimeout = 3 * time.Second
 )
 
-// Run answers until ctx ends or serving becomes impossible.
+// Run serves until ctx ends or serving fails. It closes the connections of the config.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	h := s.handler(ctx)
@@ -70,11 +70,11 @@ func (s *Server) Run(ctx context.Context) error {
 			<-ctx.Done()
 			select { // a server that has not started cannot be shut down
 			case <-started:
-			case <-time.After(goodbye):
+			case <-time.After(shutdownTimeout):
 			}
-			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 			defer cancel()
-			_ = server.ShutdownContext(end) // it has failed before, or somebody is slow
+			_ = server.ShutdownContext(end) // it has failed before, or a client is slow
 			return nil
 		})
 	}
@@ -92,8 +92,8 @@ func (s *Server) handler(ctx context.Context) *handler {
 	}
 }
 
-// accept looks at a packet's header only: answers to nothing are dropped
-// without a word, what is no question gets the shortest no.
+// accept checks a packet's header: it drops responses silently and rejects invalid
+// queries.
 func accept(h dns.Header) dns.MsgAcceptAction {
 	const response, opcode = 1 << 15, 0xF << 11
 	switch {

@@ -20,8 +20,8 @@ import (
 	"podium/pkg/client/clienttest"
 )
 
-// startServer runs a server on this machine's own address, over an API in
-// memory that has one headless Service with so many endpoints.
+// startServer runs a server on a loopback address over an API in memory that has one
+// headless Service with the number of endpoints.
 func startServer(t *testing.T, endpoints int) (s *Server, address string) {
 	t.Helper()
 	c := clienttest.New().Client(t)
@@ -94,7 +94,7 @@ func TestTruncationAndTCP(t *testing.T) {
 		network string
 		edns    uint16
 		most    int  // bytes of the answer
-		whole   bool // else cut, and said so
+		whole   bool // else truncated with TC set
 	}{
 		"plain UDP":                      {"udp", 0, 512, false},
 		"UDP with EDNS":                  {"udp", 1000, 1000, false},
@@ -129,7 +129,7 @@ func TestQuestionsThatAreNone(t *testing.T) {
 	_, address := startServer(t, 1)
 	for name, tt := range map[string]struct {
 		change func(*dns.Msg)
-		want   string // the code; "silence" for no answer
+		want   string // the response code; "silence" for no response
 	}{
 		"an answer":               {func(m *dns.Msg) { m.Response = true }, "silence"},
 		"an update":               {func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate }, "NOTIMP"},
@@ -187,8 +187,8 @@ func TestNamesFollowTheAPI(t *testing.T) {
 
 func aQuestion(name string) *dns.Msg { return (&dns.Msg{}).SetQuestion(name, dns.TypeA) }
 
-// FuzzPackets: whatever comes, the answer fits what the client can take and
-// answers its question.
+// FuzzPackets checks that every response fits the client's size and repeats its
+// question.
 func FuzzPackets(f *testing.F) {
 	for _, name := range []string{"web.shop.svc.cluster.local.", "_http._tcp.db.shop.svc.cluster.local.", "away.shop.svc.cluster.local.", "5.0.244.10.in-addr.arpa.", "."} {
 		for _, kind := range []uint16{dns.TypeA, dns.TypeSRV, dns.TypePTR, dns.TypeANY} {
@@ -204,7 +204,7 @@ func FuzzPackets(f *testing.F) {
 	f.Add([]byte("\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01"))
 	e := &elsewhere{answer: func(_ string, q *dns.Msg) (*dns.Msg, error) { return reply(q, "example.org. 60 IN A 192.0.2.1"), nil }}
 	h := newTestHandler(e, "a:53")
-	var broken bytes.Buffer // what the handler says of a panic it has caught
+	var broken bytes.Buffer // the log of recovered panics
 	h.log = slog.New(slog.NewTextHandler(&broken, nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		q := &dns.Msg{}

@@ -16,12 +16,12 @@ import (
 	"podium/pkg/scheme"
 )
 
-// views are the copies of the API's objects that answers are made of.
+// views are informers of the objects that answers are made from.
 type views struct {
 	namespaces *informer.Informer[*corev1.Namespace]
 	svcs       *informer.Informer[*corev1.Service]
 	sls        *informer.Informer[*discoveryv1.EndpointSlice]
-	changed    atomic.Uint32 // Unix time of the last change, the zone's serial number
+	changed    atomic.Uint32 // Unix time of the last change, used as the zone's serial number
 }
 
 const (
@@ -29,6 +29,7 @@ const (
 	byOwner   = "service"
 )
 
+// newViews returns informers that are not running yet, with their indexes.
 func newViews(cfg Config) *views {
 	opts := informer.Options{Log: cfg.Log, Transform: lean}
 	v := &views{
@@ -61,7 +62,7 @@ func newViews(cfg Config) *views {
 	return v
 }
 
-// lean drops what no answer needs.
+// lean removes fields that answers do not need, to save memory.
 func lean(obj scheme.Object) {
 	obj.SetManagedFields(nil)
 	obj.SetAnnotations(nil)
@@ -94,7 +95,7 @@ func (v *views) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// synced holds once every name that exists is known.
+// synced reports whether all objects have been listed.
 func (v *views) synced() bool { return v.namespaces.Synced() && v.svcs.Synced() && v.sls.Synced() }
 
 func (v *views) namespace(name string) bool {
@@ -118,7 +119,7 @@ func (v *views) slicesAt(ip netip.Addr) []*discoveryv1.EndpointSlice {
 
 func (v *views) serial() uint32 { return v.changed.Load() }
 
-// addressOf reads the address out of a name for reverse lookups.
+// addressOf parses the address in a reverse lookup name.
 func addressOf(name string) (netip.Addr, bool) {
 	name = strings.ToLower(name)
 	if rest, ok := strings.CutSuffix(name, ".in-addr.arpa."); ok {

@@ -10,11 +10,11 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// specVersion is the version of the Kubernetes DNS specification that the
-// records follow; clients read it at dns-version.<zone>.
+// specVersion is the implemented version of the Kubernetes DNS specification, the
+// TXT record of dns-version.<zone>.
 const specVersion = "1.1.0"
 
-// lookup is where records come from: the API's objects, as they are now.
+// lookup returns the API's objects in their current state.
 type lookup interface {
 	namespace(name string) bool
 	service(namespace, name string) (*corev1.Service, bool)
@@ -24,9 +24,9 @@ type lookup interface {
 	serial() uint32
 }
 
-// zone answers for the cluster's domain. It has no state of its own.
+// zone answers queries for the cluster's domain. It is stateless.
 type zone struct {
-	origin string // lower case, with the final dot
+	origin string // lower case, with the trailing dot
 	ttl    uint32 // of every record, in seconds
 	pods   bool   // answer for 1-2-3-4.NAMESPACE.pod
 	lookup lookup
@@ -34,22 +34,22 @@ type zone struct {
 
 // found is what a zone has for a name.
 type found struct {
-	exists bool // else NXDOMAIN; a name without records of the type asked for is an empty answer
+	exists bool // false: NXDOMAIN; true without answer: no records of the requested type
 	answer []dns.RR
 	extra  []dns.RR
-	alias  string // an ExternalName Service's, whose own records are part of the answer
+	alias  string // the target of an ExternalName Service, whose records are added to the answer
 }
 
 var nothing = found{}
 
-// nodata is a name that exists and has nothing of the type asked for.
+// nodata is a name that exists but has no records of the requested type.
 var nodata = found{exists: true}
 
-// has says whether a name is in the zone.
+// has reports whether a name is in the zone.
 func (z *zone) has(name string) bool { return dns.IsSubDomain(z.origin, name) }
 
-// find answers one question about a name in the zone. The records carry the
-// name as it was asked: some clients put a secret into its capitals.
+// find answers a question about a name in the zone. The records have the spelling of the
+// name in the question, in which some clients encode a nonce.
 func (z *zone) find(q dns.Question) found {
 	labels := dns.SplitDomainName(strings.TrimSuffix(strings.ToLower(q.Name), z.origin))
 	switch n := len(labels); {
@@ -97,7 +97,7 @@ func (z *zone) version(q dns.Question) found {
 	return found{exists: true, answer: []dns.RR{&dns.TXT{Hdr: z.header(q.Name, dns.TypeTXT), Txt: []string{specVersion}}}}
 }
 
-// The Service in front of the cluster's name servers, by which ns.dns.<zone> is known.
+// The Service of the cluster's name servers, whose addresses ns.dns.<zone> has.
 const (
 	ownNamespace = "kube-system"
 	ownService   = "kube-dns"
@@ -114,7 +114,7 @@ func (z *zone) nameserver(q dns.Question, labels []string) found {
 	return found{exists: true, answer: z.addresses(q.Name, q.Qtype, clusterIPs(svc))}
 }
 
-// addresses are the A or AAAA records of a name.
+// addresses returns the A or AAAA records of a name.
 func (z *zone) addresses(name string, kind uint16, ips []netip.Addr) []dns.RR {
 	var out []dns.RR
 	for _, ip := range ips {
@@ -128,7 +128,7 @@ func (z *zone) addresses(name string, kind uint16, ips []netip.Addr) []dns.RR {
 	return out
 }
 
-// services answers for what is below svc.<zone>; labels are those before svc.
+// services answers for names below svc.<zone>; labels are those before svc.
 func (z *zone) services(q dns.Question, labels []string) found {
 	n := len(labels)
 	if n == 0 {
@@ -155,6 +155,7 @@ func (z *zone) services(q dns.Question, labels []string) found {
 	return z.clusterIP(q, svc, labels)
 }
 
+// external answers for an ExternalName Service with a CNAME.
 func (z *zone) external(q dns.Question, svc *corev1.Service, labels []string) found {
 	if len(labels) > 0 {
 		return nothing
@@ -170,6 +171,7 @@ func (z *zone) external(q dns.Question, svc *corev1.Service, labels []string) fo
 	return f
 }
 
+// clusterIP answers for a Service with cluster IPs; labels are those before its name.
 func (z *zone) clusterIP(q dns.Question, svc *corev1.Service, labels []string) found {
 	ips := clusterIPs(svc)
 	if len(ips) == 0 {
@@ -194,8 +196,8 @@ func (z *zone) clusterIP(q dns.Question, svc *corev1.Service, labels []string) f
 	return f
 }
 
-// portsNamed finds the ports that _port._protocol means. With the protocol
-// alone it says whether there is a name below it.
+// portsNamed returns the ports with the name _port._protocol. For the protocol alone,
+// exists reports whether there are names below it.
 func portsNamed(svc *corev1.Service, labels []string) (ports []uint16, exists bool) {
 	for _, p := range svc.Spec.Ports {
 		if p.Name == "" || labels[len(labels)-1] != "_"+strings.ToLower(string(p.Protocol)) {
@@ -208,6 +210,7 @@ func portsNamed(svc *corev1.Service, labels []string) (ports []uint16, exists bo
 	return ports, len(ports) > 0
 }
 
+// srv returns an SRV record; among is the number of records that share the weight.
 func (z *zone) srv(name string, port uint16, target string, among int) dns.RR {
 	return &dns.SRV{
 		Hdr: z.header(name, dns.TypeSRV), Priority: 0, Weight: uint16(max(1, 100/among)), Port: port, Target: target,
@@ -222,9 +225,8 @@ func (z *zone) serviceName(svc *corev1.Service) string {
 	return svc.Name + "." + svc.Namespace + ".svc." + z.origin
 }
 
-// pod answers for 1-2-3-4.NAMESPACE.pod, in the manner that is called
-// "insecure": any address in a namespace that exists. It says nothing about
-// who has the address.
+// pod answers for 1-2-3-4.NAMESPACE.pod in the mode called "insecure": any address in
+// an existing namespace. It does not check whether a pod has the address.
 func (z *zone) pod(q dns.Question, labels []string) found {
 	n := len(labels)
 	if n == 0 {
@@ -243,7 +245,7 @@ func (z *zone) pod(q dns.Question, labels []string) found {
 	return found{exists: true, answer: z.addresses(q.Name, q.Qtype, []netip.Addr{ip})}
 }
 
-// undash reads an address whose dots or colons are dashes.
+// undash parses an address in which dashes replace dots or colons.
 func undash(label string) (netip.Addr, bool) {
 	for _, sep := range []string{".", ":"} {
 		if ip, err := netip.ParseAddr(strings.ReplaceAll(label, "-", sep)); err == nil && ip.Zone() == "" {
@@ -267,8 +269,8 @@ func dash(ip netip.Addr) string {
 	return text
 }
 
-// reverse answers for the address of a Service or of a headless Service's
-// endpoint. What is neither is not the cluster's to answer.
+// reverse answers for the address of a Service or of an endpoint of a headless Service.
+// It returns false for any other address.
 func (z *zone) reverse(q dns.Question, ip netip.Addr) (found, bool) {
 	var names []string
 	for _, svc := range z.lookup.servicesAt(ip) {
@@ -299,7 +301,7 @@ func (z *zone) reverse(q dns.Question, ip netip.Addr) (found, bool) {
 	return f, true
 }
 
-// clusterIPs are the addresses of a Service, none if it has none.
+// clusterIPs returns the valid cluster IPs of a Service.
 func clusterIPs(svc *corev1.Service) []netip.Addr {
 	texts := svc.Spec.ClusterIPs
 	if len(texts) == 0 {

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// world is lookup out of plain lists.
+// world implements lookup with slices.
 type world struct {
 	svcs []*corev1.Service
 	sls  []*discoveryv1.EndpointSlice
@@ -109,7 +109,7 @@ func shop() world {
 	}
 }
 
-// text is what a zone finds, a record a line.
+// text formats what a zone has found, one record per line.
 func text(f found) string {
 	if !f.exists {
 		return "NXDOMAIN"

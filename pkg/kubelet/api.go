@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,20 +25,23 @@ var (
 	errNotSynced     = errors.New("the node's pods have not been listed")
 )
 
-// The label of the proxies' Leases, and where they are.
+// The label and the namespace of the Leases of the kube-proxies.
 const (
 	proxyLabel     = "podium.dev/component=kube-proxy"
 	proxyNamespace = metav1.NamespaceSystem
 )
 
-// api is the kubelet's view of the apiserver.
+// api reads and writes the objects that the kubelet needs, directly in the API.
 type api struct {
 	pods       client.Resource[*corev1.Pod]
 	configMaps client.Resource[*corev1.ConfigMap]
 	secrets    client.Resource[*corev1.Secret]
+	claims     client.Resource[*corev1.PersistentVolumeClaim]
+	volumes    client.Resource[*corev1.PersistentVolume]
 	accounts   client.Resource[*corev1.ServiceAccount]
 	slices     client.Resource[*discoveryv1.EndpointSlice]
 	leases     client.Resource[*coordinationv1.Lease]
+	runtimes   client.Resource[*nodev1.RuntimeClass]
 }
 
 var (
@@ -49,8 +53,9 @@ var (
 func newAPI(c *client.Client) *api {
 	return &api{
 		pods: client.For[*corev1.Pod](c), configMaps: client.For[*corev1.ConfigMap](c), secrets: client.For[*corev1.Secret](c),
+		claims: client.For[*corev1.PersistentVolumeClaim](c), volumes: client.For[*corev1.PersistentVolume](c),
 		accounts: client.For[*corev1.ServiceAccount](c), slices: client.For[*discoveryv1.EndpointSlice](c),
-		leases: client.For[*coordinationv1.Lease](c).In(proxyNamespace),
+		leases: client.For[*coordinationv1.Lease](c).In(proxyNamespace), runtimes: client.For[*nodev1.RuntimeClass](c),
 	}
 }
 
@@ -62,7 +67,8 @@ func (a *api) PatchStatus(ctx context.Context, namespace, name string, patch []b
 	return a.pods.In(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, "status")
 }
 
-// DeletePod is fine with a pod that is gone, or whose name another one has.
+// DeletePod deletes the pod at once, without a grace period. It returns nil if
+// the pod no longer exists or if another pod has its name.
 func (a *api) DeletePod(ctx context.Context, namespace, name string, uid types.UID) error {
 	now := int64(0)
 	err := a.pods.In(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid}})
@@ -78,6 +84,23 @@ func (a *api) ConfigMap(ctx context.Context, namespace, name string) (*corev1.Co
 
 func (a *api) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	return a.secrets.In(namespace).Get(ctx, name)
+}
+
+func (a *api) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	return a.claims.In(namespace).Get(ctx, name)
+}
+
+func (a *api) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	return a.volumes.Get(ctx, name)
+}
+
+// RuntimeHandler returns the handler of a RuntimeClass, which is immutable.
+func (a *api) RuntimeHandler(ctx context.Context, class string) (string, error) {
+	c, err := a.runtimes.Get(ctx, class)
+	if err != nil {
+		return "", err
+	}
+	return c.Handler, nil
 }
 
 func (a *api) Token(ctx context.Context, namespace, account string, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
@@ -105,7 +128,7 @@ func (a *api) Proxies(ctx context.Context) ([]*coordinationv1.Lease, error) {
 	return list.Items, nil
 }
 
-// strip leaves out what nobody here reads.
+// strip removes the fields that the kubelet does not read, to save memory.
 func strip(obj scheme.Object) { obj.SetManagedFields(nil) }
 
 func quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }

@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/client/revocation"
 	"podium/pkg/daemon"
@@ -48,45 +48,36 @@ const (
 	enforceNone = "none"
 )
 
-// runtimeWait is how long the kubelet waits for a runtime that is not up yet.
+// runtimeWait is how long the kubelet waits for the runtime to answer.
 const runtimeWait = 2 * time.Minute
 
-// lockWait is how long it waits for another one to let go of its files.
+// lockWait is how long the kubelet waits for another to release its directory.
 const lockWait = 10 * time.Second
 
-// options are the flags; the config file has them in camelCase.
+// options are the flags; the config file has them in camelCase. Most flags set
+// fields of Config directly; config and run make the rest of Config from the others.
 type options struct {
-	daemon.Options `json:"-"`
-
+	daemon.Options
+	cfg         Config
 	credentials credentials
 	access      accessFlags
 	tls         daemon.Serving
-	settings    map[string]any // as flags and file have them
+	settings    map[string]any // the values of all flags, for /configz
 
-	hostname, rootDir, podLogsDir                                 string
-	endpoint, cgroupDriver, cgroupRoot                            string
-	clusterDomain, resolvConf, infraImage                         string
-	bindAddress, healthzAddress, cloudProvider                    string
-	nodeIPs, clusterDNS, taints, unsafeSysctls                    []string
-	labels, kubeReserved, systemReserved                          map[string]string
-	port, healthzPort, maxPods, parallelPulls, logMaxFiles        int
-	gcHigh, gcLow                                                 int
-	podPIDs                                                       int64
-	enforce, evictionHard                                         []string
-	pressureTransition                                            time.Duration
-	register, seccompDefault, serialPulls, systemLogs             bool
-	allowNetRaw                                                   bool
-	verifyPolicy                                                  string
-	verifyAllowlist                                               []string
-	logMaxSize                                                    string
-	leaseSeconds                                                  int
-	reportPeriod, syncPeriod, drainTimeout, requestTimeout, gcAge time.Duration
+	endpoint, cgroupDriver, cgroupRoot                     string
+	bindAddress, healthzAddress, cloudProvider, logMaxSize string
+	nodeIPs, taints, unsafeSysctls, enforce, evictionHard  []string
+	kubeReserved, systemReserved                           map[string]string
+	port, healthzPort, leaseSeconds                        int
+	podPIDs                                                int64
+	requestTimeout, pressureTransition                     time.Duration
+	serialPulls, systemLogs                                bool
 }
 
-// NewCommand is the daemon's command line.
+// NewCommand returns the kubelet command.
 func NewCommand() *cobra.Command {
 	o := &options{}
-	cmd := o.Command("kubelet", "Runs the pods that are bound to its node", nil, func(cmd *cobra.Command) error {
+	cmd := o.Command("kubelet", "Run the pods that are bound to the node", nil, func(cmd *cobra.Command) error {
 		o.settings = daemon.Settings(cmd.Flags())
 		return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
 	})
@@ -95,65 +86,65 @@ func NewCommand() *cobra.Command {
 }
 
 func (o *options) addFlags(cmd *cobra.Command) {
-	fs := cmd.Flags()
+	fs, c := cmd.Flags(), &o.cfg
 	fs.SortFlags = false
 	o.AddFlags(fs)
 	o.credentials.addFlags(fs)
-	fs.StringVar(&o.hostname, "hostname-override", "", "name of the node; default: the host's name")
-	fs.StringSliceVar(&o.nodeIPs, "node-ip", nil, "addresses of the node; default: that of the interface with the default route")
-	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels of the node, as key=value,...")
-	fs.StringVar(&o.cloudProvider, "cloud-provider", "", "external: cloud-controller-manager says which machine the node is and lets pods on it; with --node-ip that is the address it takes")
-	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints of the node when it is registered first, as key=value:effect")
-	fs.BoolVar(&o.register, "register-node", true, "make the Node object if there is none")
-	fs.IntVar(&o.maxPods, "max-pods", 110, "how many pods the node takes")
-	fs.StringToStringVar(&o.kubeReserved, "kube-reserved", nil, "what the cluster's daemons need, as cpu=200m,memory=150Mi,pid=1000; without pid here and in --system-reserved a twentieth of the node's process ids is reserved")
-	fs.StringToStringVar(&o.systemReserved, "system-reserved", nil, "what the rest of the system needs")
-	fs.IntVar(&o.leaseSeconds, "node-lease-duration-seconds", 40, "how long the node is believed to live after its last sign of life")
-	fs.DurationVar(&o.reportPeriod, "node-status-report-frequency", 5*time.Minute, "how often the node's status is written when nothing changes")
+	fs.StringVar(&c.NodeName, "hostname-override", "", "name of the node; the hostname by default")
+	fs.StringSliceVar(&o.nodeIPs, "node-ip", nil, "addresses of the node; by default that of the interface with the default route")
+	fs.StringToStringVar(&c.Labels, "node-labels", nil, "labels of the node, as key=value,...")
+	fs.StringVar(&o.cloudProvider, "cloud-provider", "", "external: a cloud-controller-manager initializes the node; --node-ip then names the addresses that it may report")
+	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints to register the node with, as key=value:effect")
+	fs.BoolVar(&c.Register, "register-node", true, "register the node with the API server")
+	fs.IntVar(&c.MaxPods, "max-pods", 110, "maximum number of pods on the node")
+	fs.StringToStringVar(&o.kubeReserved, "kube-reserved", nil, "resources reserved for the cluster's daemons, as cpu=200m,memory=150Mi,pid=1000; without pid here and in --system-reserved, a twentieth of the node's process ids is reserved")
+	fs.StringToStringVar(&o.systemReserved, "system-reserved", nil, "resources reserved for the rest of the system")
+	fs.IntVar(&o.leaseSeconds, "node-lease-duration-seconds", 40, "duration of the node's Lease; when it is not renewed for so long, the node is considered unhealthy")
+	fs.DurationVar(&c.ReportPeriod, "node-status-report-frequency", 5*time.Minute, "how often to write the node's status when nothing changes")
 
-	fs.StringVar(&o.rootDir, "root-dir", "/var/lib/kubelet", "directory of the kubelet's files: volumes above all")
-	fs.StringVar(&o.podLogsDir, "pod-logs-dir", "/var/log/pods", "directory of the containers' logs")
-	fs.StringVar(&o.endpoint, "container-runtime-endpoint", "unix:///run/containerd/containerd.sock", "socket of the container runtime (CRI v1)")
-	fs.DurationVar(&o.requestTimeout, "runtime-request-timeout", 2*time.Minute, "how long a call of the runtime may take")
-	fs.StringVar(&o.infraImage, "pod-infra-container-image", "", "image of the pods' sandboxes, as the runtime's configuration has it: it is never removed")
-	fs.StringVar(&o.cgroupDriver, "cgroup-driver", driverAuto, "who owns the cgroup tree: cgroupfs or systemd, as the runtime's configuration has it; none: pods get no cgroups of their own; default: ask the runtime, else cgroupfs")
-	fs.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; default: the top")
+	fs.StringVar(&c.RootDir, "root-dir", "/var/lib/kubelet", "directory of the kubelet's files, such as volumes")
+	fs.StringVar(&c.PodLogsDir, "pod-logs-dir", "/var/log/pods", "directory of the containers' logs")
+	fs.StringVar(&o.endpoint, "container-runtime-endpoint", "unix:///run/containerd/containerd.sock", "endpoint of the container runtime (CRI v1)")
+	fs.DurationVar(&o.requestTimeout, "runtime-request-timeout", 2*time.Minute, "timeout of runtime requests")
+	fs.StringVar(&c.ImageGC.Keep, "pod-infra-container-image", "", "image of the pod sandboxes, as in the runtime's configuration; the image garbage collector never removes it")
+	fs.StringVar(&o.cgroupDriver, "cgroup-driver", driverAuto, "cgroup driver, as in the runtime's configuration: cgroupfs or systemd; none: create no pod cgroups; by default that of the runtime, else cgroupfs")
+	fs.StringVar(&o.cgroupRoot, "cgroup-root", "", "parent of the kubepods cgroup; by default the root cgroup")
 	fs.Int64Var(&o.podPIDs, "pod-max-pids", 0, "maximum number of process ids (processes and threads) of a pod; 0: 4096, but at most a quarter of what all pods may have; -1: as many as all pods may have")
-	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", []string{enforcePods}, "pods: limit all pods together to the node's allocatable CPU, memory and process ids; none: do not")
+	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", []string{enforcePods}, "pods: limit all pods together to the node's allocatable CPU, memory and process ids; none: set no limit")
 	fs.StringSliceVar(&o.evictionHard, "eviction-hard", []string{pids.Signal + "<10%"}, "thresholds below which pods are evicted, as signal<quantity or signal<percentage; the only signal is "+pids.Signal)
 	fs.DurationVar(&o.pressureTransition, "eviction-pressure-transition-period", 5*time.Minute, "how long the node reports PIDPressure after it has ended")
 
-	fs.StringSliceVar(&o.clusterDNS, "cluster-dns", nil, "addresses of the cluster's name servers")
-	fs.StringVar(&o.clusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
-	fs.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "the host's resolver configuration, for pods that use it; empty: none")
-	fs.BoolVar(&o.seccompDefault, "seccomp-default", true, "use the runtime's seccomp profile where a pod says nothing")
-	fs.BoolVar(&o.allowNetRaw, "allow-net-raw", false, "leave containers the capability NET_RAW, as upstream does; otherwise only those that add it have it, and pings that use ICMP sockets work without")
-	fs.StringSliceVar(&o.unsafeSysctls, "allowed-unsafe-sysctls", nil, "sysctls that pods may set beside the safe ones, which must be namespaced: names, or patterns like kernel.msg*")
-	fs.DurationVar(&o.syncPeriod, "sync-frequency", time.Minute, "how often the contents of configMap, secret and other volumes are refreshed")
-	fs.DurationVar(&o.drainTimeout, "endpoint-drain-timeout", 5*time.Second, "how long a deleted pod waits for the proxies to take it out of rotation before it is told to stop; 0: not at all")
+	fs.StringSliceVar(&c.ClusterDNS, "cluster-dns", nil, "addresses of the cluster DNS servers")
+	fs.StringVar(&c.ClusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
+	fs.StringVar(&c.ResolvConf, "resolv-conf", "/etc/resolv.conf", "the host's resolver configuration, for pods that use it; empty: none")
+	fs.BoolVar(&c.SeccompDefault, "seccomp-default", true, "use the runtime's default seccomp profile for containers without a profile")
+	fs.BoolVar(&c.AllowNetRaw, "allow-net-raw", false, "leave containers the capability NET_RAW, as upstream does; otherwise only those that add it have it, and pings that use ICMP sockets work without")
+	fs.StringSliceVar(&o.unsafeSysctls, "allowed-unsafe-sysctls", nil, "namespaced sysctls that pods may set besides the safe ones: names, or patterns like kernel.msg*")
+	fs.DurationVar(&c.RefreshPeriod, "sync-frequency", time.Minute, "how often to refresh the contents of configMap, secret, projected and downwardAPI volumes")
+	fs.DurationVar(&c.DrainTimeout, "endpoint-drain-timeout", 5*time.Second, "how long a deleted pod waits for the proxies to stop sending it traffic before its containers are stopped; 0: do not wait")
 	fs.BoolVar(&o.serialPulls, "serialize-image-pulls", false, "pull one image at a time")
-	fs.IntVar(&o.parallelPulls, "max-parallel-image-pulls", 3, "how many images are pulled at one time")
-	fs.StringVar(&o.verifyPolicy, "image-pull-credentials-verification-policy", string(images.NeverVerifyPreloadedImages),
-		"images on the node that pods may use without credentials that have pulled them: NeverVerify, NeverVerifyPreloadedImages (those that the kubelet did not pull), NeverVerifyAllowlistedImages or AlwaysVerify")
-	fs.StringSliceVar(&o.verifyAllowlist, "preloaded-images-verification-allowlist", nil, "images of the policy NeverVerifyAllowlistedImages: full names without tag and digest, or their beginnings with /* at the end")
-	fs.StringVar(&o.logMaxSize, "container-log-max-size", "10Mi", "size at which a container's log is rotated")
-	fs.IntVar(&o.logMaxFiles, "container-log-max-files", 5, "how many log files a container keeps")
-	fs.IntVar(&o.gcHigh, "image-gc-high-threshold", 85, "percent of the disk in use at which unused images are removed; 100: never")
-	fs.IntVar(&o.gcLow, "image-gc-low-threshold", 80, "percent of the disk in use down to which they are removed")
-	fs.DurationVar(&o.gcAge, "minimum-image-ttl-duration", 2*time.Minute, "how long an unused image is kept at least")
+	fs.IntVar(&c.ParallelPulls, "max-parallel-image-pulls", 3, "maximum number of image pulls at a time")
+	fs.StringVar((*string)(&c.VerifyImages.Policy), "image-pull-credentials-verification-policy", string(images.NeverVerifyPreloadedImages),
+		"which images on the node pods may use without credentials for them: NeverVerify (all), NeverVerifyPreloadedImages (those that the kubelet did not pull), NeverVerifyAllowlistedImages or AlwaysVerify (none)")
+	fs.StringSliceVar(&c.VerifyImages.Allowlist, "preloaded-images-verification-allowlist", nil, "images of the policy NeverVerifyAllowlistedImages: full names without tag and digest, or prefixes that end with /*")
+	fs.StringVar(&o.logMaxSize, "container-log-max-size", "10Mi", "size at which to rotate a container log")
+	fs.IntVar(&c.LogMaxFiles, "container-log-max-files", 5, "maximum number of log files of a container")
+	fs.IntVar(&c.ImageGC.High, "image-gc-high-threshold", 85, "percentage of disk usage at which image garbage collection starts; 100: never")
+	fs.IntVar(&c.ImageGC.Low, "image-gc-low-threshold", 80, "percentage of disk usage at which image garbage collection stops")
+	fs.DurationVar(&c.ImageGC.MinAge, "minimum-image-ttl-duration", 2*time.Minute, "minimum age of an unused image before it is garbage-collected")
 
 	fs.StringVar(&o.bindAddress, "address", "0.0.0.0", "address of the server")
 	fs.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "the same as --address")
-	fs.IntVar(&o.port, "port", 10250, "port of the server (HTTPS): logs, exec, attach, port-forward, metrics; 0 turns it off")
-	fs.BoolVar(&o.systemLogs, "enable-system-log-handler", false, "serve the files below /var/log to those who may get nodes/log, at /logs/")
-	fs.StringVar(&o.healthzAddress, "healthz-bind-address", "127.0.0.1", "address of the plain health page")
-	fs.IntVar(&o.healthzPort, "healthz-port", 10248, "port of the plain health page; 0 turns it off")
-	o.tls.AddClientCA(fs, "authority of the server's clients' certificates; without it only tokens are known")
+	fs.IntVar(&o.port, "port", 10250, "port of the server (HTTPS): logs, exec, attach, port-forward, metrics; 0: disabled")
+	fs.BoolVar(&o.systemLogs, "enable-system-log-handler", false, "serve the files below /var/log at /logs/, to users with access to nodes/log")
+	fs.StringVar(&o.healthzAddress, "healthz-bind-address", "127.0.0.1", "address of the health endpoint (plain HTTP)")
+	fs.IntVar(&o.healthzPort, "healthz-port", 10248, "port of the health endpoint; 0: disabled")
+	o.tls.AddClientCA(fs, "CA of client certificates; without it the server accepts only bearer tokens")
 	o.tls.AddFlags(fs)
 	o.access.addFlags(fs)
 }
 
-// validate reports everything that is wrong at once.
+// validate returns all invalid flag values, joined.
 func (o *options) validate() error {
 	var errs []error
 	if o.credentials.kubeconfig == "" {
@@ -170,7 +161,7 @@ func (o *options) validate() error {
 	default:
 		errs = append(errs, fmt.Errorf("--cgroup-driver %q: want %s, %s or %s", o.cgroupDriver, driverCgroupfs, driverSystemd, driverNone))
 	}
-	for _, ip := range o.clusterDNS {
+	for _, ip := range o.cfg.ClusterDNS {
 		if net.ParseIP(ip) == nil {
 			errs = append(errs, fmt.Errorf("--cluster-dns %q is not an address", ip))
 		}
@@ -181,25 +172,25 @@ func (o *options) validate() error {
 	if _, err := pids.ParseThreshold(o.evictionHard); err != nil {
 		errs = append(errs, fmt.Errorf("--eviction-hard %w", err))
 	}
-	if o.maxPods < 1 {
-		errs = append(errs, fmt.Errorf("--max-pods is %d: at least 1 is needed", o.maxPods))
+	if o.cfg.MaxPods < 1 {
+		errs = append(errs, fmt.Errorf("--max-pods is %d: at least 1 is needed", o.cfg.MaxPods))
 	}
 	if o.leaseSeconds < 4 {
 		errs = append(errs, fmt.Errorf("--node-lease-duration-seconds is %d: at least 4 are needed", o.leaseSeconds))
 	}
-	if o.logMaxFiles < 2 {
-		errs = append(errs, fmt.Errorf("--container-log-max-files is %d: at least 2 are needed", o.logMaxFiles))
+	if o.cfg.LogMaxFiles < 2 {
+		errs = append(errs, fmt.Errorf("--container-log-max-files is %d: at least 2 are needed", o.cfg.LogMaxFiles))
 	}
-	verify := o.verification()
-	if err := verify.Validate(); err != nil {
+	if err := o.cfg.VerifyImages.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--image-pull-credentials-verification-policy, --preloaded-images-verification-allowlist: %w", err))
 	}
-	if o.gcLow >= o.gcHigh {
-		errs = append(errs, fmt.Errorf("--image-gc-low-threshold %d must be below --image-gc-high-threshold %d", o.gcLow, o.gcHigh))
+	if o.cfg.ImageGC.Low >= o.cfg.ImageGC.High {
+		errs = append(errs, fmt.Errorf("--image-gc-low-threshold %d must be below --image-gc-high-threshold %d", o.cfg.ImageGC.Low, o.cfg.ImageGC.High))
 	}
 	return errors.Join(errs...)
 }
 
+// run runs the kubelet until ctx ends or a part fails.
 func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -229,54 +220,71 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 	if err := o.secure(ctx, cfg, id, g); err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, runtimeWait)
-	conn, err := cri.Connect(wait, o.endpoint, cri.Options{RequestTimeout: o.requestTimeout, Observe: newRuntimeMetrics(cfg.Registry).observe})
-	cancel()
+	conn, err := o.connect(ctx, cfg, g)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	if err := o.inspect(ctx, cfg, conn); err != nil {
+		return err
+	}
+	o.start(ctx, cfg, g)
+	daemon.NotifyReady()
+	defer daemon.NotifyStopping()
+	return g.Wait()
+}
+
+// connect connects to the container runtime and waits until it answers, at most
+// runtimeWait. The caller closes the connection.
+func (o *options) connect(ctx context.Context, cfg *Config, g *errgroup.Group) (*cri.Conn, error) {
+	wait, cancel := context.WithTimeout(ctx, runtimeWait)
+	defer cancel()
+	conn, err := cri.Connect(wait, o.endpoint, cri.Options{RequestTimeout: o.requestTimeout, Observe: newRuntimeMetrics(cfg.Registry).observe})
+	if err != nil {
+		return nil, err
+	}
 	kills := oom.New()
-	g.Go(func() error { kills.Follow(ctx, oom.KernelLog, log); return nil })
+	g.Go(func() error { kills.Follow(ctx, oom.KernelLog, cfg.Log); return nil })
 	cfg.Runtime, cfg.Images, cfg.RuntimeName = kills.Explain(conn.Runtime), conn.Images, conn.Version.RuntimeName
+	return conn, nil
+}
+
+// inspect sets what depends on the machine and on its runtime.
+func (o *options) inspect(ctx context.Context, cfg *Config, conn *cri.Conn) (err error) {
 	version := conn.Version.RuntimeName + "://" + conn.Version.RuntimeVersion
-	log.Info("container runtime", "version", version, "endpoint", o.endpoint)
-	if cfg.Machine, err = thisMachine(cfg.NodeName, o.nodeIPs, o.rootDir, version); err != nil {
+	cfg.Log.Info("container runtime", "version", version, "endpoint", o.endpoint)
+	if cfg.Machine, err = thisMachine(cfg.NodeName, o.nodeIPs, cfg.RootDir, version); err != nil {
 		return err
 	}
 	if cfg.Machine.Host.Sysctls, err = sysctls.New(cfg.Machine.Info.KernelVersion, o.unsafeSysctls); err != nil {
 		return fmt.Errorf("--allowed-unsafe-sysctls: %w", err)
 	}
-	if cfg.Machine.UserIDs, err = userns.NodeRange(ctx, o.maxPods); err != nil {
+	if cfg.Machine.UserIDs, err = userns.NodeRange(ctx, cfg.MaxPods); err != nil {
 		return err
 	}
 	bounds, err := o.processIDs(cfg)
 	if err != nil {
 		return err
 	}
-	if cfg.Cgroups, err = o.cgroups(ctx, conn.Runtime, bounds, log); err != nil {
-		return err
-	}
+	cfg.Cgroups, err = o.cgroups(ctx, conn.Runtime, bounds, cfg.Log)
+	return err
+}
+
+// start starts the kubelet and what serves its process as goroutines of g.
+func (o *options) start(ctx context.Context, cfg *Config, g *errgroup.Group) {
 	g.Go(func() error { return Run(ctx, *cfg) })
-	g.Go(func() error { return kubeconfig.Follow(ctx, cfg.Client, o.credentials.kubeconfig, log) })
+	g.Go(func() error { return kubeconfig.Follow(ctx, cfg.Client, o.credentials.kubeconfig, cfg.Log) })
 	if o.healthzPort != 0 {
 		g.Go(func() error {
 			return daemon.Serve(ctx, daemon.ServeConfig{
-				Address: net.JoinHostPort(o.healthzAddress, strconv.Itoa(o.healthzPort)), Handler: cfg.Health.Handler(), Log: log,
+				Address: net.JoinHostPort(o.healthzAddress, strconv.Itoa(o.healthzPort)), Handler: cfg.Health.Handler(), Log: cfg.Log,
 			})
 		})
 	}
 	g.Go(func() error { return daemon.Watchdog(ctx, cfg.Health.Live) })
-	daemon.NotifyReady()
-	defer daemon.NotifyStopping()
-	return g.Wait()
 }
 
-func (o *options) verification() images.Verification {
-	return images.Verification{Policy: images.VerificationPolicy(o.verifyPolicy), Allowlist: o.verifyAllowlist}
-}
-
-// secure sees to the certificates: the client's, and the server's.
+// secure sets up the client certificate and the serving certificate.
 func (o *options) secure(ctx context.Context, cfg *Config, id *identity, g *errgroup.Group) error {
 	cfg.Client = id.client
 	if id.keep != nil && o.credentials.rotate {
@@ -299,11 +307,11 @@ func (o *options) secure(ctx context.Context, cfg *Config, id *identity, g *errg
 	return err
 }
 
-// revokedFile keeps, below --root-dir, which certificates are revoked.
+// revokedFile is the copy of the certificate revocation list below --root-dir.
 const revokedFile = "revoked.crl"
 
 // guard sets up authentication and authorization of the kubelet's server.
-// Without --client-ca-file no client certificate is accepted.
+// Without --client-ca-file the server accepts no client certificates.
 func (o *options) guard(ctx context.Context, cfg *Config, id *identity, g *errgroup.Group) error {
 	if o.tls.ClientCA == "" {
 		cfg.Access = o.access.delegate(id.client, nil)
@@ -321,22 +329,18 @@ func (o *options) guard(ctx context.Context, cfg *Config, id *identity, g *errgr
 	return nil
 }
 
-// config is what the flags say; what only the machine and the runtime know is added later.
+// config returns the configuration as far as the flags determine it. run adds
+// what depends on the machine and on the runtime.
 func (o *options) config(log *slog.Logger) (*Config, error) {
-	cfg := &Config{
-		Log: log, Registry: daemon.Metrics(), Health: &daemon.Health{},
-		Labels: o.labels, Register: o.register, MaxPods: o.maxPods,
-		RootDir: o.rootDir, PodLogsDir: o.podLogsDir,
-		ClusterDNS: o.clusterDNS, ClusterDomain: o.clusterDomain, ResolvConf: o.resolvConf, SeccompDefault: o.seccompDefault, AllowNetRaw: o.allowNetRaw,
-		ParallelPulls: o.parallelPulls, VerifyImages: o.verification(), DrainTimeout: o.drainTimeout, RefreshPeriod: o.syncPeriod, LogMaxFiles: o.logMaxFiles,
-		LeaseDuration: time.Duration(o.leaseSeconds) * time.Second, ReportPeriod: o.reportPeriod,
-		Address: net.JoinHostPort(o.bindAddress, strconv.Itoa(o.port)), Port: int32(o.port),
-	}
+	cfg := o.cfg
+	cfg.Log, cfg.Registry, cfg.Health = log, daemon.Metrics(), &daemon.Health{}
+	cfg.LeaseDuration = time.Duration(o.leaseSeconds) * time.Second
+	cfg.Address, cfg.Port = net.JoinHostPort(o.bindAddress, strconv.Itoa(o.port)), int32(o.port)
 	if o.serialPulls {
 		cfg.ParallelPulls = 1
 	}
 	var err error
-	if cfg.NodeName, err = o.nodeName(); err != nil {
+	if cfg.NodeName, err = nodeName(cfg.NodeName); err != nil {
 		return nil, err
 	}
 	if cfg.Taints, err = parseTaints(o.taints); err != nil {
@@ -357,24 +361,23 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 		return nil, fmt.Errorf("--container-log-max-size: %w", err)
 	}
 	cfg.LogMaxSize = size.Value()
-	if err := os.MkdirAll(o.rootDir, 0o750); err != nil {
+	if err := os.MkdirAll(cfg.RootDir, 0o750); err != nil {
 		return nil, err
 	}
-	// Mounts are the kernel's: it wants paths that hold wherever it looks from.
-	if cfg.RootDir, err = filepath.Abs(o.rootDir); err != nil {
-		return nil, err
+	// The kernel resolves the paths of mounts from its own working directory.
+	for _, dir := range []*string{&cfg.RootDir, &cfg.PodLogsDir} {
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return nil, err
+		}
 	}
-	if cfg.PodLogsDir, err = filepath.Abs(o.podLogsDir); err != nil {
-		return nil, err
+	if cfg.ImageGC.High < 100 {
+		cfg.ImageGC.Usage = func() (uint64, uint64, error) { return diskUsage(cfg.RootDir) }
 	}
-	if o.gcHigh < 100 {
-		cfg.ImageGC = ImageGC{High: o.gcHigh, Low: o.gcLow, MinAge: o.gcAge, Keep: o.infraImage, Usage: func() (uint64, uint64, error) { return diskUsage(o.rootDir) }}
-	}
-	return cfg, nil
+	return &cfg, nil
 }
 
-// lockDir keeps a second kubelet away from the same files. One that is just
-// ending is waited for.
+// lockDir locks the directory against a second kubelet. It waits up to lockWait
+// for another kubelet to exit.
 func lockDir(ctx context.Context, dir string) (unlock func() error, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, "kubelet.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -387,15 +390,13 @@ func lockDir(ctx context.Context, dir string) (unlock func() error, err error) {
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return nil, errors.Join(fmt.Errorf("--root-dir %s is in use by another kubelet: %w", dir, err), f.Close())
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-		}
+		_ = backoff.Sleep(ctx, 100*time.Millisecond) // an ended ctx is seen above
 	}
 }
 
-func (o *options) nodeName() (string, error) {
-	name := o.hostname
+// nodeName returns name as the name of a Node, in lower case; the hostname if
+// name is empty.
+func nodeName(name string) (string, error) {
 	if name == "" {
 		var err error
 		if name, err = os.Hostname(); err != nil {
@@ -409,10 +410,11 @@ func (o *options) nodeName() (string, error) {
 	return name, nil
 }
 
-// pidBounds are the numbers of process ids that all pods and one pod may have.
+// pidBounds are the maximum numbers of process ids of all pods and of one pod.
 type pidBounds struct{ all, pod int64 }
 
-// processIDs divides the node's process ids and sets up the watch over them.
+// processIDs computes how many process ids pods may have and sets up the monitor
+// of their use.
 func (o *options) processIDs(cfg *Config) (pidBounds, error) {
 	machine := pids.Machine{Proc: "/proc", Cgroup: "/sys/fs/cgroup"}
 	most, err := machine.Max()
@@ -437,7 +439,8 @@ func (o *options) processIDs(cfg *Config) (pidBounds, error) {
 	return b, nil
 }
 
-// cgroups finds who owns the tree.
+// cgroups returns the implementation for --cgroup-driver; by default, for the
+// driver that the runtime reports.
 func (o *options) cgroups(ctx context.Context, r cri.Runtime, bounds pidBounds, log *slog.Logger) (resources.Cgroups, error) {
 	driver := o.cgroupDriver
 	if driver == driverAuto {
@@ -447,7 +450,7 @@ func (o *options) cgroups(ctx context.Context, r cri.Runtime, bounds pidBounds, 
 		case err == nil && res.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
 			driver = driverSystemd
 		case err != nil && !cri.Unimplemented(err):
-			return nil, fmt.Errorf("ask the runtime for its cgroup driver: %w", err)
+			return nil, fmt.Errorf("get the runtime's cgroup driver: %w", err)
 		}
 	}
 	log.Info("cgroups", "driver", driver, "root", o.cgroupRoot)
@@ -464,41 +467,4 @@ func (o *options) cgroups(ctx context.Context, r cri.Runtime, bounds pidBounds, 
 		options.Systemd = bus
 	}
 	return resources.NewFS(options), nil
-}
-
-// parseTaints reads key=value:effect and key:effect.
-func parseTaints(list []string) ([]corev1.Taint, error) {
-	var out []corev1.Taint
-	for _, text := range list {
-		i := strings.LastIndex(text, ":")
-		if i < 0 {
-			return nil, fmt.Errorf("--register-with-taints %q: want key=value:effect", text)
-		}
-		key, value, _ := strings.Cut(text[:i], "=")
-		effect := corev1.TaintEffect(text[i+1:])
-		switch effect {
-		case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute:
-		default:
-			return nil, fmt.Errorf("--register-with-taints %q: the effect is NoSchedule, PreferNoSchedule or NoExecute", text)
-		}
-		out = append(out, corev1.Taint{Key: key, Value: value, Effect: effect})
-	}
-	return out, nil
-}
-
-// parseReserved adds reservations up.
-func parseReserved(lists ...map[string]string) (corev1.ResourceList, error) {
-	out := corev1.ResourceList{}
-	for _, list := range lists {
-		for name, text := range list {
-			q, err := resource.ParseQuantity(text)
-			if err != nil {
-				return nil, fmt.Errorf("reserved %s=%s: %w", name, text, err)
-			}
-			sum := out[corev1.ResourceName(name)]
-			sum.Add(q)
-			out[corev1.ResourceName(name)] = sum
-		}
-	}
-	return out, nil
 }

@@ -81,7 +81,7 @@ func TestProcessIDsAreDivided(t *testing.T) {
 	}
 }
 
-func TestBadFlagsAreAllToldAtOnce(t *testing.T) {
+func TestInvalidFlagsAreAllReported(t *testing.T) {
 	cmd := NewCommand()
 	cmd.SetArgs([]string{"--cgroup-driver=x", "--cluster-dns=y", "--max-pods=0", "--image-pull-credentials-verification-policy=z", "--enforce-node-allocatable=system-reserved", "--eviction-hard=memory.available<1Gi"})
 	var out bytes.Buffer

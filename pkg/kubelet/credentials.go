@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client"
 	"podium/pkg/client/csr"
 	"podium/pkg/client/kubeconfig"
@@ -28,27 +29,30 @@ import (
 	"podium/pkg/scheme"
 )
 
-// credentials are the flags by which the kubelet comes to its certificates.
+// credentials are the flags for the kubelet's certificates.
 type credentials struct {
 	kubeconfig, bootstrap, certDir string
 	rotate, rotateServer           bool
 }
 
 func (c *credentials) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "file that says where the API is and who asks; with --bootstrap-kubeconfig it is written when it is not there")
-	fs.StringVar(&c.bootstrap, "bootstrap-kubeconfig", "", "file with a credential that may ask for this node's client certificate, used while there is none that is good")
-	fs.StringVar(&c.certDir, "cert-dir", "/var/lib/kubelet/pki", "directory of the certificates that the kubelet asks for")
-	fs.BoolVar(&c.rotate, "rotate-certificates", false, "ask for the next client certificate in time")
-	fs.BoolVar(&c.rotateServer, "rotate-server-certificates", false, "ask for the serving certificate, too, and for the next one in time; it must be approved")
+	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the kubelet; with --bootstrap-kubeconfig it is written if it does not exist")
+	fs.StringVar(&c.bootstrap, "bootstrap-kubeconfig", "", "kubeconfig with a credential that may request this node's client certificate, used while there is no valid one")
+	fs.StringVar(&c.certDir, "cert-dir", "/var/lib/kubelet/pki", "directory of the certificates that the kubelet requests")
+	fs.BoolVar(&c.rotate, "rotate-certificates", false, "request a new client certificate before the present one expires")
+	fs.BoolVar(&c.rotateServer, "rotate-server-certificates", false, "request the serving certificate from the API, and a new one before it expires; requests must be approved")
 }
 
-// identity is the kubelet's way to the API, and what keeps it open.
+// identity is the kubelet's API client and the manager of its client certificate.
 type identity struct {
 	client *client.Client
-	keep   *certificate.Manager // of the client certificate; nil: nobody does
+	keep   *certificate.Manager // nil: the client certificate is not renewed
 }
 
-// identify finds the kubelet's credential, or asks for one.
+// identify returns the kubelet's identity. With neither --bootstrap-kubeconfig nor
+// --rotate-certificates it uses the credential of --kubeconfig as it is. Otherwise,
+// without a valid client certificate, it requests one with the bootstrap credential
+// and blocks until the certificate is issued or ctx ends.
 func (c *credentials) identify(ctx context.Context, node string, registry prometheus.Registerer, log *slog.Logger) (*identity, error) {
 	if c.bootstrap == "" && !c.rotate {
 		cfg, err := kubeconfig.ForDaemon(c.kubeconfig, userAgent)
@@ -85,7 +89,7 @@ func (c *credentials) identify(ctx context.Context, node string, registry promet
 	}
 	if !id.good(ask) {
 		if boot == nil {
-			return nil, fmt.Errorf("there is no client certificate of %s that is good, neither in %s nor in %s%s: give a credential that may ask for one with --bootstrap-kubeconfig; on a machine of podium join, join again by what `podium token create --print-join-command` prints on a control plane's machine",
+			return nil, fmt.Errorf("there is no valid client certificate of %s in %s or %s%s: give a credential that may request one with --bootstrap-kubeconfig; on a machine of podium join, join again by what `podium token create --print-join-command` prints on a control plane's machine",
 				ask.Template.Subject.CommonName, c.kubeconfig, c.store("kubelet-client").Path(), ended(initial))
 		}
 		if err := c.bootstrapped(ctx, id.keep, log); err != nil {
@@ -95,7 +99,8 @@ func (c *credentials) identify(ctx context.Context, node string, registry promet
 	return id, c.writeKubeconfig(own)
 }
 
-// ended says when a certificate has, for a complaint.
+// ended returns a remark on when cert expired, for an error message; "" if cert
+// is nil or has not expired.
 func ended(cert *tls.Certificate) string {
 	if cert == nil {
 		return ""
@@ -113,7 +118,7 @@ func (c *credentials) store(name string) certificate.Store {
 	return certificate.Store{Dir: c.certDir, Name: name}
 }
 
-// good says whether the present certificate is for this node and in its time.
+// good reports whether the present certificate is valid and fits ask.
 func (id *identity) good(ask *csr.Ask) bool {
 	cert := id.keep.Current()
 	if cert == nil {
@@ -123,8 +128,9 @@ func (id *identity) good(ask *csr.Ask) bool {
 	return err == nil && csr.Fits(leaf, &ask.Template)
 }
 
-// own reads --kubeconfig: the cluster, nil when the file is not there yet, and
-// the certificate that it holds or names.
+// own reads --kubeconfig and returns its cluster and its client certificate.
+// The cluster is nil if the file does not exist and can be bootstrapped; the
+// certificate is nil if the file holds or names none.
 func (c *credentials) own() (*kubeconfig.Cluster, *tls.Certificate, error) {
 	file, err := kubeconfig.Load(c.kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) && c.bootstrap != "" {
@@ -144,7 +150,7 @@ func (c *credentials) own() (*kubeconfig.Cluster, *tls.Certificate, error) {
 	return cluster, cert, nil
 }
 
-// present are the cluster and the user of a file's current context.
+// present returns the cluster and the user of a file's current context.
 func present(file *kubeconfig.Config) (*kubeconfig.Cluster, *kubeconfig.User, error) {
 	now := file.Context(file.CurrentContext)
 	if now == nil {
@@ -157,7 +163,8 @@ func present(file *kubeconfig.Config) (*kubeconfig.Cluster, *kubeconfig.User, er
 	return cluster, user, nil
 }
 
-// certificateOf is a user's client certificate; nil if it has another credential.
+// certificateOf returns a user's client certificate; nil if the user has another
+// credential.
 func certificateOf(u *kubeconfig.User) (*tls.Certificate, error) {
 	cert, key := u.ClientCertificateData, u.ClientKeyData
 	var err error
@@ -178,12 +185,13 @@ func certificateOf(u *kubeconfig.User) (*tls.Certificate, error) {
 	return &pair, err
 }
 
-// bootClient speaks with the bootstrap credential. Its file also says where
-// the cluster is, when nothing else does.
+// bootClient returns a client with the bootstrap credential; nil if the file
+// does not exist and *own is set. If *own is nil, bootClient sets it to the
+// cluster of the bootstrap file.
 func (c *credentials) bootClient(own **kubeconfig.Cluster) (*client.Client, error) {
 	file, err := kubeconfig.Load(c.bootstrap)
 	if errors.Is(err, fs.ErrNotExist) && *own != nil {
-		return nil, nil // it is removed where it has done its duty
+		return nil, nil // administrators may remove the file after the bootstrap
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--bootstrap-kubeconfig: %w", err)
@@ -201,9 +209,10 @@ func (c *credentials) bootClient(own **kubeconfig.Cluster) (*client.Client, erro
 	return client.New(scheme.New(), cfg)
 }
 
-var errNoCertificate = errors.New("the kubelet has no client certificate that is good")
+var errNoCertificate = errors.New("the kubelet has no valid client certificate")
 
-// apiClient shows whatever certificate is the present one.
+// apiClient returns a client that presents the manager's current certificate on
+// each new connection.
 func (c *credentials) apiClient(cluster *kubeconfig.Cluster, keep *certificate.Manager) (*client.Client, error) {
 	cfg, _, err := kubeconfig.New("default", *cluster, kubeconfig.User{}).Client("")
 	if err != nil {
@@ -219,7 +228,8 @@ func (c *credentials) apiClient(cluster *kubeconfig.Cluster, keep *certificate.M
 	return client.New(scheme.New(), cfg)
 }
 
-// clientAsk is the certificate of a node as a client.
+// clientAsk returns the request for the node's client certificate. first selects
+// the name prefix that upstream's kubelet uses while it bootstraps.
 func clientAsk(node string, first bool) *csr.Ask {
 	prefix := "csr-"
 	if first {
@@ -236,17 +246,18 @@ func nodeSubject(node string) pkix.Name {
 	return pkix.Name{CommonName: csr.NodePrefix + node, Organization: []string{csr.NodeGroup}}
 }
 
-// How a server that does not answer is asked again.
+// The delays between bootstrap attempts.
 const (
 	bootFirstRetry = time.Second
 	bootLastRetry  = 30 * time.Second
 )
 
-// bootstrapped asks for the first certificate until it is there. Only who is
-// refused gives up: trying again does not help.
+// bootstrapped retries until the first certificate is issued or ctx ends. It
+// gives up if the API rejects the credential, since a retry cannot help.
 func (c *credentials) bootstrapped(ctx context.Context, keep *certificate.Manager, log *slog.Logger) error {
-	log.Info("asking for this node's client certificate", "credential", c.bootstrap, "signer", certificatesv1.KubeAPIServerClientKubeletSignerName)
-	for retry := bootFirstRetry; ; retry = min(2*retry, bootLastRetry) {
+	log.Info("requesting the client certificate of this node", "credential", c.bootstrap, "signer", certificatesv1.KubeAPIServerClientKubeletSignerName)
+	retry := backoff.Backoff{Initial: bootFirstRetry, Max: bootLastRetry}
+	for {
 		err := keep.Obtain(ctx)
 		switch {
 		case err == nil:
@@ -254,21 +265,20 @@ func (c *credentials) bootstrapped(ctx context.Context, keep *certificate.Manage
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case apierrors.IsUnauthorized(err):
-			return fmt.Errorf("the credential in --bootstrap-kubeconfig %s is not known to the API (a bootstrap token lives for a day unless told otherwise): make a new one with `podium token create`, put it into that file and start the kubelet again: %w", c.bootstrap, err)
+			return fmt.Errorf("the credential in --bootstrap-kubeconfig %s is not valid (a bootstrap token expires after a day by default): create a new one with `podium token create`, put it into that file and start the kubelet again: %w", c.bootstrap, err)
 		case apierrors.IsForbidden(err):
-			return fmt.Errorf("the credential in --bootstrap-kubeconfig %s may not ask for certificates: bind its user or group to ClusterRole system:node-bootstrapper, or use a token of `podium token create`: %w", c.bootstrap, err)
+			return fmt.Errorf("the credential in --bootstrap-kubeconfig %s may not request certificates: bind its user or group to ClusterRole system:node-bootstrapper, or use a token of `podium token create`: %w", c.bootstrap, err)
 		}
-		log.Warn("no client certificate yet", "error", err, "retry", retry)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(retry):
+		wait := retry.Next()
+		log.Warn("request client certificate failed, retrying", "error", err, "retry", wait)
+		if err := backoff.Sleep(ctx, wait); err != nil {
+			return err
 		}
 	}
 }
 
-// writeKubeconfig leaves a kubeconfig that names the certificate's file, for
-// the next start and for people.
+// writeKubeconfig writes a kubeconfig that names the certificate's file unless
+// --kubeconfig exists. The next start and administrators use it.
 func (c *credentials) writeKubeconfig(cluster *kubeconfig.Cluster) error {
 	if _, err := os.Stat(c.kubeconfig); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -277,8 +287,8 @@ func (c *credentials) writeKubeconfig(cluster *kubeconfig.Cluster) error {
 	return kubeconfig.New("default", *cluster, kubeconfig.User{ClientCertificate: path, ClientKey: path}).Write(c.kubeconfig, 0o600)
 }
 
-// serving keeps the kubelet's serving certificate: its names are what the API
-// says of the node.
+// serving manages the kubelet's serving certificate. Its names and addresses are
+// those in the status of the Node object.
 type serving struct {
 	keep *certificate.Manager
 	node atomic.Pointer[corev1.Node]
@@ -293,7 +303,8 @@ func (c *credentials) serving(id *identity, registry prometheus.Registerer, log 
 	return s
 }
 
-// observe takes the node as the API has it.
+// observe stores the Node object as the API has it and has the certificate
+// checked against it. It ignores nil.
 func (s *serving) observe(n *corev1.Node) {
 	if n != nil {
 		s.node.Store(n)
@@ -310,7 +321,8 @@ func (s *serving) certificate() (*tls.Certificate, error) {
 	return nil, errNotServing
 }
 
-// servingAsk is the certificate of a node as a server; nil until it has an address.
+// servingAsk returns the request for the node's serving certificate; nil until
+// the Node has an IP address.
 func servingAsk(n *corev1.Node) *csr.Ask {
 	if n == nil {
 		return nil

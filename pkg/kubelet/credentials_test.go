@@ -35,8 +35,8 @@ import (
 	"podium/pkg/scheme"
 )
 
-// door is an API that signs what the holder of a token asks for, and knows
-// those whom it has signed.
+// door is an API that signs requests of the holder of a token and accepts the
+// certificates that it has signed.
 type door struct {
 	*httptest.Server
 	t      *testing.T
@@ -47,7 +47,7 @@ type door struct {
 
 	mu       sync.Mutex
 	requests map[string]*certificatesv1.CertificateSigningRequest
-	by       []string // who asked
+	by       []string // the credentials of the requests
 	refusal  *apierrors.StatusError
 }
 
@@ -131,7 +131,7 @@ func (d *door) answer(w http.ResponseWriter, code int, obj runtime.Object) {
 	w.Write(data)
 }
 
-// bootstrap writes a file with a token.
+// bootstrap writes a bootstrap kubeconfig with a token.
 func (d *door) bootstrap(path string) {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: d.Certificate().Raw})
 	config := kubeconfig.New("boot", kubeconfig.Cluster{Server: d.URL, CertificateAuthorityData: ca}, kubeconfig.User{Token: "abcdef.0123456789abcdef"})
@@ -171,7 +171,7 @@ func TestAMachineJoinsAndStaysANode(t *testing.T) {
 		t.Errorf("the kubeconfig that is left: %s, %v", text, err)
 	}
 
-	// The next start needs no bootstrap credential, nor does a renewal.
+	// Neither the next start nor a renewal needs the bootstrap credential.
 	if err := os.Remove(c.bootstrap); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestAMachineJoinsAndStaysANode(t *testing.T) {
 		t.Errorf("renewed by %v", d.by)
 	}
 
-	// A machine that was off for too long joins again, if it still may.
+	// A machine whose certificate has expired bootstraps again if its credential permits.
 	d.life = -time.Minute
 	template := pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}}
 	key, err := c.store("kubelet-client").Key()
@@ -203,13 +203,13 @@ func TestAMachineJoinsAndStaysANode(t *testing.T) {
 	if _, err := identify(); err != nil || d.by[len(d.by)-1] != "Bearer abcdef.0123456789abcdef" {
 		t.Errorf("%v, asked by %v", err, d.by)
 	}
-	// What the host is called now is not what it was called: another node.
+	// A new hostname means another node.
 	if _, err := c.identify(t.Context(), "b", prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err != nil || len(d.by) != 4 {
 		t.Errorf("%v, asked by %v", err, d.by)
 	}
 }
 
-func TestARefusedCredentialSaysWhatToDo(t *testing.T) {
+func TestRejectedBootstrapCredential(t *testing.T) {
 	for want, refusal := range map[string]*apierrors.StatusError{
 		"podium token create":      apierrors.NewUnauthorized("Unauthorized"),
 		"system:node-bootstrapper": apierrors.NewForbidden(certificatesv1.Resource("certificatesigningrequests"), "", nil),

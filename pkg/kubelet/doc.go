@@ -1,18 +1,18 @@
-// Package kubelet is the node's agent: it registers the node, runs the pods
-// that are bound to it through a CRI runtime, and tells the API how they are.
+// Package kubelet is the node agent: it registers the node, runs the pods that
+// are bound to it through a CRI runtime, and reports their status to the API.
 //
-// Run wires the parts, each a package below this one:
+// Run starts the parts, each in a package below this one:
 //
 //	cri        the runtime's clients; cri/crifake is one in memory
-//	pods       a worker a pod: the state machine, statuses, back-off, admission
-//	images     pull policy, secrets, pulls
-//	probes     liveness, readiness, startup
+//	pods       one worker per pod: state machine, status, back-off, admission
+//	images     pull policy, pull secrets, pulls
+//	probes     liveness, readiness and startup probes
 //	resources  QoS, cgroups
-//	volumes, env, downward   what containers mount and see
+//	volumes, env, downward   mounts and environment of containers
 //	node       registration, Lease, node status
-//	certificate the kubelet's own certificates, asked for in time
+//	certificate the kubelet's own certificates, requested and renewed
 //	server, stats            logs, exec, attach, port-forward, statistics
 //
-// Everything outside Go's memory comes in through Config, so that a hundred
-// kubelets run in one test process over crifake.
+// All dependencies outside the process come in through Config, so that a hundred
+// kubelets can run over crifake in one test process.
 package kubelet

@@ -9,10 +9,11 @@ import (
 	"podium/pkg/kubelet/images"
 )
 
-// imageGCPeriod is how often the image file system is looked at.
+// imageGCPeriod is the interval between checks of the image file system.
 const imageGCPeriod = 5 * time.Minute
 
-// collectImages removes unused images when they take too much disk, until ctx ends.
+// collectImages runs the image garbage collector until ctx ends. It returns nil
+// at once if image garbage collection is disabled.
 func collectImages(ctx context.Context, cfg *Config, pods func() []*corev1.Pod, records *images.Records) error {
 	if cfg.ImageGC.Usage == nil || cfg.ImageGC.High <= 0 {
 		return nil

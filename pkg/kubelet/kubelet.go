@@ -34,26 +34,26 @@ import (
 	"podium/pkg/kubelet/volumes"
 )
 
-// Config is everything a kubelet works with. What it says of defaults is what
-// Run takes for a zero value.
+// Config holds all dependencies and settings of a kubelet. The comments name the
+// defaults that Run uses for zero values.
 type Config struct {
 	Client   *client.Client       // required
 	Log      *slog.Logger         // required
 	Registry *prometheus.Registry // nil: no metrics
-	Health   *daemon.Health       // nil: nobody asks
+	Health   *daemon.Health       // nil: no health checks
 
 	// The node.
 	NodeName string
 	Labels   map[string]string
-	Taints   []corev1.Taint     // when it is registered first
-	Register bool               // make the Node object if there is none
-	Cloud    *node.Cloud        // nil: no cloud controller looks after the node
-	OnNode   func(*corev1.Node) // told of the Node as the API has it; nil: nobody asks
+	Taints   []corev1.Taint     // added when the node is registered
+	Register bool               // create the Node object if it does not exist
+	Cloud    *node.Cloud        // nil: no cloud controller initializes the node
+	OnNode   func(*corev1.Node) // called with the Node as the API has it, nil if deleted; may be nil
 	Machine  Machine
-	Reserved corev1.ResourceList // not for pods
+	Reserved corev1.ResourceList // resources that are not for pods
 	MaxPods  int                 // 0: 110
 
-	// The machine's other parts.
+	// The container runtime and the rest of the machine.
 	Runtime     cri.Runtime // required
 	Images      cri.Images  // required
 	RuntimeName string      // the scheme of container ids; "": containerd
@@ -63,21 +63,8 @@ type Config struct {
 	RootDir     string            // required
 	PodLogsDir  string            // "": <RootDir>/logs
 
-	// What pods get.
-	ClusterDNS     []string
-	ClusterDomain  string
-	ResolvConf     string // the host's resolv.conf; "": none
-	HostsFile      string // "": /etc/hosts
-	SeccompDefault bool
-	AllowNetRaw    bool // containers have the capability NET_RAW without adding it
-
-	ParallelPulls int // 0: 1
-	VerifyImages  images.Verification
-	DrainTimeout  time.Duration // how long proxies may take to let go of a pod; 0: they are not waited for
-	RefreshPeriod time.Duration // of volumes' contents; 0: 1 minute
-	LogMaxSize    int64         // of a container's log; 0: it grows
-	LogMaxFiles   int
-	ImageGC       ImageGC
+	pods.Options // HostsFile "": /etc/hosts
+	ImageGC      ImageGC
 
 	LeaseDuration time.Duration // of the node's Lease; 0: 40 s
 	ReportPeriod  time.Duration // of node statuses in which nothing changed; 0: 5 min
@@ -86,27 +73,27 @@ type Config struct {
 	Address  string       // host:port
 	Listener net.Listener // instead of Address
 	TLS      *tls.Config
-	Access   server.Access  // who may use it; nil: nobody
-	Settings map[string]any // what /configz shows; nil: nothing
-	Port     int32          // what the node says; that of Address
-	NodeLogs fs.FS          // what /logs/ shows; nil: it is disabled
-	// Connections notes those of the server, to be cut when their client's
-	// certificate is revoked; nil: none is noted.
+	Access   server.Access  // authenticates and authorizes; nil: every request is rejected
+	Settings map[string]any // the content of /configz; nil: empty
+	Port     int32          // the port in the node's status; that of Address
+	NodeLogs fs.FS          // the files of /logs/; nil: disabled
+	// Connections tracks the server's connections, to close them when the
+	// client's certificate is revoked; nil: they are not tracked.
 	Connections *revocation.Connections
 }
 
-// Machine is what the kubelet knows of its machine.
+// Machine describes the machine that the kubelet runs on.
 type Machine struct {
 	Addresses []corev1.NodeAddress
 	Info      corev1.NodeSystemInfo
 	Capacity  corev1.ResourceList  // CPU, memory, storage; pods are Config's
-	Pressure  func() node.Pressure // of memory and disk; nil: none
-	PIDs      *pids.Monitor        // nil: never too few
+	Pressure  func() node.Pressure // of memory and disk; nil: never
+	PIDs      *pids.Monitor        // nil: no PID pressure
 	UserIDs   userns.Range         // of pods' user namespaces; zero: upstream's default
-	Host      pods.Host            // what it can enforce
+	Host      pods.Host            // the security features that it can enforce
 }
 
-// pressure is what the node's conditions say that the machine is short of.
+// pressure returns which resources the machine is short of.
 func (m *Machine) pressure() node.Pressure {
 	var p node.Pressure
 	if m.Pressure != nil {
@@ -116,12 +103,12 @@ func (m *Machine) pressure() node.Pressure {
 	return p
 }
 
-// ImageGC bounds the disk that images take; zero values turn it off.
+// ImageGC configures image garbage collection; the zero value disables it.
 type ImageGC struct {
 	Usage     func() (used, capacity uint64, err error) // of the image file system
 	High, Low int                                       // percent: begin at High, stop at Low
 	MinAge    time.Duration
-	Keep      string // an image never removed: that of the sandboxes
+	Keep      string // an image that is never removed: that of the sandboxes
 }
 
 func (c *Config) setDefaults() {
@@ -148,7 +135,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// capacity is the machine's, and how many pods it may have.
+// capacity returns the machine's capacity, with the number of pods.
 func (c *Config) capacity() corev1.ResourceList {
 	out := c.Machine.Capacity.DeepCopy()
 	if out == nil {
@@ -158,7 +145,8 @@ func (c *Config) capacity() corev1.ResourceList {
 	return out
 }
 
-// Run is the kubelet. It ends with ctx; the containers go on.
+// Run runs the kubelet until ctx ends or a part of it fails. It leaves the
+// containers running.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.setDefaults()
 	if err := cfg.Cgroups.Prepare(ctx, node.Allocatable(cfg.capacity(), cfg.Reserved)); err != nil {
@@ -237,15 +225,14 @@ func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Ag
 			return env.Make(ctx, req, api)
 		},
 		Secret:       api.Secret,
-		ImageRecords: pulls, VerifyImages: cfg.VerifyImages,
-		Services: func() ([]*corev1.Service, bool) { return services.List(), services.Synced() },
-		Node:     agent.Node,
-		HostIPs:  cfg.hostIPs,
-		Probes:   probes.Config{Check: probes.Checker{Runtime: cfg.Runtime, Dial: cfg.Dial}, Events: recorder, Log: cfg.Log},
-		Events:   recorder, Log: cfg.Log,
-		ClusterDNS: cfg.ClusterDNS, ClusterDomain: cfg.ClusterDomain, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
-		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), SeccompDefault: cfg.SeccompDefault, AllowNetRaw: cfg.AllowNetRaw, Host: cfg.Machine.Host, ParallelPulls: cfg.ParallelPulls,
-		DrainTimeout: cfg.DrainTimeout, RefreshPeriod: cfg.RefreshPeriod, LogMaxSize: cfg.LogMaxSize, LogMaxFiles: cfg.LogMaxFiles,
+		Handler:      api.RuntimeHandler,
+		ImageRecords: pulls,
+		Services:     func() ([]*corev1.Service, bool) { return services.List(), services.Synced() },
+		Node:         agent.Node,
+		HostIPs:      cfg.hostIPs,
+		Probes:       probes.Config{Check: probes.Checker{Runtime: cfg.Runtime, Dial: cfg.Dial}, Events: recorder, Log: cfg.Log},
+		Events:       recorder, Log: cfg.Log,
+		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), Host: cfg.Machine.Host, Options: cfg.Options,
 	}
 	if cfg.DrainTimeout > 0 {
 		c.Endpoints = api
@@ -287,7 +274,7 @@ func health(h *daemon.Health, agent *node.Agent, synced func() bool) {
 	})
 }
 
-// serve answers the apiserver, and whoever else the API says may ask.
+// serve runs the HTTPS server for the API server and other authorized clients.
 func serve(ctx context.Context, cfg *Config, manager *pods.Manager) error {
 	s := server.Config{
 		NodeName: cfg.NodeName, Pods: manager.Pods, Runtime: cfg.Runtime, Registry: cfg.Registry, RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, NodeLogs: cfg.NodeLogs, Log: cfg.Log,

@@ -19,11 +19,12 @@ import (
 	"podium/pkg/client"
 	"podium/pkg/client/clienttest"
 	"podium/pkg/kubelet/cri/crifake"
+	"podium/pkg/kubelet/pods"
 	"podium/pkg/kubelet/volumes"
 	"podium/pkg/version"
 )
 
-// hollow is a kubelet over a fake runtime.
+// hollow returns the configuration of a kubelet over a fake runtime.
 func hollow(t *testing.T, api *clienttest.Server, name string, runtime *crifake.Runtime, dir string) Config {
 	return Config{
 		Client: api.Client(t), Log: slog.New(slog.DiscardHandler), NodeName: name, Register: true,
@@ -33,11 +34,11 @@ func hollow(t *testing.T, api *clienttest.Server, name string, runtime *crifake.
 			Capacity:  corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi")},
 		},
 		Reserved: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")},
-		Runtime:  runtime, Images: runtime.ImageService(), Mounter: volumes.Unmounted{}, RootDir: dir, HostsFile: os.DevNull,
+		Runtime:  runtime, Images: runtime.ImageService(), Mounter: volumes.Unmounted{}, RootDir: dir, Options: pods.Options{HostsFile: os.DevNull},
 	}
 }
 
-// run starts a kubelet and gives what ends it, and waits.
+// run starts a kubelet. stop ends it and waits for it.
 func run(t *testing.T, cfg Config) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -160,7 +161,7 @@ func TestManyKubeletsInOneBubble(t *testing.T) {
 				t.Fatalf("%s is %+v", p.Name, p.Status)
 			}
 		}
-		// All are killed at once, some pods deleted meanwhile, all come back.
+		// Kill all kubelets at once, delete some pods meanwhile, restart all kubelets.
 		for _, stop := range stops {
 			stop()
 		}

@@ -21,16 +21,16 @@ import (
 	"podium/pkg/version"
 )
 
-// The bounds below which a machine is under pressure: upstream's defaults for
-// hard eviction.
+// A machine with less than this is under pressure. The values are upstream's
+// defaults for hard eviction.
 const (
 	minMemoryAvailable = 100 << 20
 	minDiskPercent     = 10
 	minInodePercent    = 5
 )
 
-// thisMachine finds out what the node consists of. nodeIPs may be empty: then
-// the address of the interface with the default route is taken.
+// thisMachine describes the machine. If nodeIPs is empty, it uses the address of
+// the interface with the default route.
 func thisMachine(name string, nodeIPs []string, rootDir, runtimeVersion string) (Machine, error) {
 	memory, err := meminfo("/proc/meminfo")
 	if err != nil {
@@ -81,7 +81,8 @@ func systemInfo(runtimeVersion string) corev1.NodeSystemInfo {
 	return info
 }
 
-// firstLine is "" for a file that is not there: not every machine has each.
+// firstLine returns the first line of a file, "" if the file cannot be read: not
+// every machine has every file.
 func firstLine(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -104,7 +105,7 @@ func osName(path string) string {
 	return "Linux"
 }
 
-// meminfo reads sizes in bytes.
+// meminfo parses the file and returns the values in bytes.
 func meminfo(path string) (map[string]int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -131,7 +132,7 @@ func meminfo(path string) (map[string]int64, error) {
 	return out, scan.Err()
 }
 
-// hugePages adds what the kernel has set aside, size by size.
+// hugePages adds the huge pages that the kernel has reserved, by size.
 func hugePages(capacity corev1.ResourceList, dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -151,7 +152,8 @@ func hugePages(capacity corev1.ResourceList, dir string) {
 	}
 }
 
-// pressure measures the machine against the bounds. What cannot be measured is fine.
+// pressure compares the machine with the minimums. A value that it cannot read is
+// no pressure.
 func pressure(rootDir string) node.Pressure {
 	var p node.Pressure
 	if m, err := meminfo("/proc/meminfo"); err == nil {
@@ -164,7 +166,7 @@ func pressure(rootDir string) node.Pressure {
 	return p
 }
 
-// diskUsage measures the file system below dir.
+// diskUsage returns the bytes used and the size of dir's file system.
 func diskUsage(dir string) (used, capacity uint64, err error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -174,8 +176,9 @@ func diskUsage(dir string) (used, capacity uint64, err error) {
 	return (fs.Blocks - fs.Bavail) * size, fs.Blocks * size, nil
 }
 
-// addresses are the node's: those given, or the name's if it is one, or that of
-// the interface by which the rest of the world is reached.
+// addresses returns the node's addresses: the given ones, else the name if it is
+// an address, else the source address of the default route, else the first IPv4
+// address that is not loopback.
 func addresses(name string, given []string) ([]string, error) {
 	if len(given) > 0 {
 		for _, ip := range given {
@@ -200,16 +203,16 @@ func addresses(name string, given []string) ([]string, error) {
 		if !ok || n.IP.To4() == nil || !n.IP.IsGlobalUnicast() {
 			continue
 		}
-		if ones, bits := n.Mask.Size(); ones < bits { // one without a network may be a load balancer's, here for a while
+		if ones, bits := n.Mask.Size(); ones < bits { // one without a network may be the temporary address of a load balancer
 			return []string{n.IP.String()}, nil
 		}
 	}
 	return nil, errors.New("the node has no address other than loopback: give one with --node-ip")
 }
 
-// defaultRouteIP asks the kernel by which of our addresses it would leave. No
-// packet is sent: UDP's connect only looks up the route. The address is one
-// reserved for documentation.
+// defaultRouteIP returns the source address of the default route, "" if there is
+// none. It sends no packets: connect on UDP only looks up the route. The
+// destination is an address reserved for documentation.
 func defaultRouteIP() string {
 	conn, err := net.Dial("udp", "192.0.2.1:9")
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 )
 
-// The CNI configuration's file. Its number puts it before what other tools leave.
+// confFile is the name of the CNI configuration. Its number sorts it before those of
+// other tools.
 const confFile = "10-podium.conflist"
 
 func (c *Config) confPath() string { return filepath.Join(c.ConfDir, confFile) }
@@ -44,12 +45,11 @@ type portmapPlugin struct {
 	Capabilities map[string]bool `json:"capabilities"`
 }
 
-// conflist is the configuration for this node's pods. The ptp plugin gives each
-// pod a link of its own to the node and a route to its address. Pods share no
-// link, so no neighbour table keeps the hardware address of a deleted pod for
-// the next pod with the same address, no pod can answer ARP or NDP for another,
-// and every packet of a pod passes the node's routes and rules. Masquerading is
-// not the plugins' work: one rule of ours serves all pods.
+// conflist returns the CNI configuration of this node's pods. The ptp plugin gives
+// each pod its own link to the node. Pods share no link, so no neighbour table keeps
+// the hardware address of a deleted pod for the next pod with the same IP, no pod can
+// answer ARP or NDP for another, and every packet of a pod passes the node's routes
+// and rules. The plugins do not masquerade: podRules does that for all pods.
 func (c *Config) conflist(podCIDR netip.Prefix, mtu int) ([]byte, error) {
 	everywhere := "0.0.0.0/0"
 	if podCIDR.Addr().Is6() {
@@ -57,7 +57,7 @@ func (c *Config) conflist(podCIDR netip.Prefix, mtu int) ([]byte, error) {
 	}
 	data, err := json.MarshalIndent(conflist{
 		CNIVersion: "0.4.0",
-		Name:       c.Name, // host-local keeps its addresses under this name
+		Name:       c.Name, // host-local stores its allocations under this name
 		Plugins: []any{
 			ptpPlugin{
 				Type: "ptp", MTU: mtu,

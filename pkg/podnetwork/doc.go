@@ -1,7 +1,6 @@
-// Package podnetwork gives the pods of a node their network: the CNI
-// configuration for the node's pod CIDR, by which each pod has a link of its own
-// to the node; the way to the pods of the other nodes, by routes where nodes
-// share a link and through a VXLAN otherwise; and the rules that let pods'
-// packets through and hide them behind the node when they leave the cluster.
-// kube-proxy runs it.
+// Package podnetwork configures the network of a node's pods: the CNI configuration
+// for the node's pod CIDR, which gives each pod its own link to the node; routes to
+// the pods of other nodes, directly if the nodes share a link or else through a
+// VXLAN; and rules that accept pod traffic and masquerade it when it leaves the
+// cluster. kube-proxy runs it.
 package podnetwork

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"podium/pkg/netrules"
 	"podium/pkg/proxy/iptables"
-	"podium/pkg/proxy/rules"
 	"podium/pkg/proxy/services"
 )
 
-// guarded is a node with two pods of the real CNI plugin and kube-proxy's rules.
+// guarded is a node with two pods from the real CNI plugin and kube-proxy's rules.
 type guarded struct {
 	*cniRuntime
 	family        services.Family
@@ -54,10 +54,10 @@ func (g *guarded) tool() string {
 	return "iptables"
 }
 
-// apply brings the planner's rules into the node's kernel.
+// apply writes the planner's rules to the node's kernel.
 func (g *guarded) apply() {
 	g.Helper()
-	set := rules.NewSet()
+	set := netrules.NewSet()
 	first, last := g.planner.Base()
 	set.Put(iptables.First, first)
 	set.Put(iptables.Last, last)
@@ -73,7 +73,7 @@ func (g *guarded) apply() {
 	}
 }
 
-// listen hears datagrams in a place; the channel has their texts.
+// listen receives datagrams in a place; the channel returns their texts.
 func (g *guarded) listen(at *place, to netip.AddrPort) <-chan string {
 	g.Helper()
 	var c net.PacketConn
@@ -95,7 +95,7 @@ func (g *guarded) listen(at *place, to netip.AddrPort) <-chan string {
 	return heard
 }
 
-// send sends a datagram from a place and an address that the place has.
+// send sends a datagram from an address of a place.
 func (g *guarded) send(from *place, source netip.Addr, to netip.AddrPort, text string) {
 	g.Helper()
 	err := from.in(func() error {
@@ -113,7 +113,8 @@ func (g *guarded) send(from *place, source netip.Addr, to netip.AddrPort, text s
 	}
 }
 
-// hears returns the texts up to and with the last, which must come.
+// hears returns the texts up to and including last. It fails the test if last does not
+// arrive.
 func (g *guarded) hears(heard <-chan string, last string) string {
 	g.Helper()
 	var all []string
@@ -129,8 +130,8 @@ func (g *guarded) hears(heard <-chan string, last string) string {
 	}
 }
 
-// A pod sends from its own address only: not from another pod's, and not from
-// one of the outside.
+// A pod can send from its own address only, not from that of another pod or of a
+// machine outside.
 func TestSourceAddresses(t *testing.T) {
 	for _, family := range []services.Family{services.IPv4, services.IPv6} {
 		t.Run(family.String(), func(t *testing.T) {
@@ -170,8 +171,8 @@ func TestSourceAddresses(t *testing.T) {
 	}
 }
 
-// Pods reach nothing but DNS at the addresses of the cloud's metadata service;
-// the node, and so pods in its network, reach all.
+// Pods reach only DNS at the addresses of the cloud's metadata service. The node, and
+// pods on the host's network, reach everything there.
 func TestMetadataAddress(t *testing.T) {
 	for family, metadata := range map[services.Family]string{services.IPv4: "169.254.169.254", services.IPv6: "fd00:ec2::254"} {
 		t.Run(family.String(), func(t *testing.T) {
@@ -208,8 +209,8 @@ func TestMetadataAddress(t *testing.T) {
 	}
 }
 
-// CVE-2020-8558: neither a neighbour nor a pod reaches what listens on the
-// node's loopback address, though node ports are served there.
+// CVE-2020-8558: neither a neighbour nor a pod reaches programs that listen on the
+// node's loopback address, although node ports are served there.
 func TestLoopbackIsTheNodesOwn(t *testing.T) {
 	g := newGuarded(t, services.IPv4)
 	g.planner.LocalhostNodePorts = true
@@ -223,7 +224,7 @@ func TestLoopbackIsTheNodesOwn(t *testing.T) {
 		}
 	}
 	for p, via := range map[*place]string{neighbour: "192.0.2.1", g.pod: g.gateway.String()} {
-		p.ip("addr flush dev lo") // its own 127.0.0.1 goes
+		p.ip("addr flush dev lo") // remove its own 127.0.0.1
 		p.ip("route add 127.0.0.1/32 via " + via + " dev eth0")
 	}
 	loopback := netip.MustParseAddrPort("127.0.0.1:9")

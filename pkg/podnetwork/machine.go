@@ -14,14 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeProtocol marks our routes in the kernel's table, so that a later life
-// knows them again. The number is free: https://www.iana.org/assignments/rt-protocols
+// routeProtocol marks the routes of this package in the kernel's table, so that a
+// restarted process recognizes them. The number is not assigned:
+// https://www.iana.org/assignments/rt-protocols
 const routeProtocol = 77
 
-// ownMetric ranks the route for this node's own pods below the one of a bridge.
+// ownMetric ranks the route for this node's own pods below that of a bridge.
 const ownMetric = 4096
 
-// Machine is Host on this machine.
+// Machine implements Host on this machine.
 type Machine struct{}
 
 // WriteFile implements Host.
@@ -98,7 +99,7 @@ func (r Route) netlink() (*netlink.Route, error) {
 			return nil, err
 		}
 		out.LinkIndex = link.Attrs().Index
-		out.Flags = int(netlink.FLAG_ONLINK) // the other end is in no network of ours
+		out.Flags = int(netlink.FLAG_ONLINK) // the other end is in none of this node's networks
 	}
 	return out, nil
 }
@@ -110,7 +111,7 @@ func (Machine) AddRoute(r Route) error {
 		err = netlink.RouteReplace(route)
 	}
 	if r.Tunnel && errors.Is(err, unix.EINVAL) {
-		// IPv6 refuses a gateway that the route to be replaced leads past.
+		// IPv6 rejects the gateway if it is covered by the route to be replaced.
 		if err = netlink.RouteDel(&netlink.Route{Dst: route.Dst, Protocol: routeProtocol}); err == nil {
 			err = netlink.RouteAdd(route)
 		}
@@ -133,7 +134,8 @@ func (Machine) RemoveRoute(r Route) error {
 	return nil
 }
 
-// OnLink implements Host. An address of this machine is on the link that has it.
+// OnLink implements Host. For an address of this machine it returns the interface
+// that has the address.
 func (m Machine) OnLink(a netip.Addr) (Link, error) {
 	routes, err := netlink.RouteGet(a.AsSlice())
 	if err != nil {
@@ -170,9 +172,10 @@ func (Machine) owner(a netip.Addr) (Link, error) {
 	return Link{}, fmt.Errorf("no interface has %s", a)
 }
 
-// Cleanup removes what a pod network leaves on a machine: routes, the tunnel,
-// the CNI configuration, the bridge of an earlier version and host-local's notes.
-// The rules are the proxy's to remove. To be called when no pod is left.
+// Cleanup removes what a pod network leaves on a machine: routes, the tunnel, the CNI
+// configuration, the bridge of an earlier version and host-local's allocations. The
+// proxy removes the rules. Empty arguments mean the defaults. Call it when no pod is
+// left.
 func Cleanup(confDir, dataDir, name string) error {
 	if confDir == "" {
 		confDir = DefaultConfDir
@@ -203,7 +206,7 @@ func Cleanup(confDir, dataDir, name string) error {
 	return errors.Join(append(errs, os.RemoveAll(filepath.Join(dataDir, name)))...)
 }
 
-// bridgeNamed is nil if there is no bridge of this name.
+// bridgeNamed returns the bridge with the name; nil if there is none.
 func bridgeNamed(name string) (netlink.Link, error) {
 	link, err := netlink.LinkByName(name)
 	var notFound netlink.LinkNotFoundError
@@ -236,7 +239,7 @@ func (m Machine) RetireBridge(name string) error {
 	return netlink.LinkDel(bridge)
 }
 
-// PluginDir finds the folder of the CNI plugins, "" if there is none.
+// PluginDir returns the directory of the CNI plugins; "" if there is none.
 func PluginDir() string {
 	for _, dir := range []string{"/opt/cni/bin", "/usr/lib/cni"} {
 		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {

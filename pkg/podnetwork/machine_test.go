@@ -16,7 +16,7 @@ import (
 	"podium/test/netns"
 )
 
-// The real kernel, in a network namespace of the test's own.
+// TestMachine uses the real kernel in its own network namespace.
 func TestMachine(t *testing.T) {
 	if !netns.Inside(t) {
 		return
@@ -112,7 +112,7 @@ func TestMachine(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, "cni", ".podium-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	for range 2 { // twice is fine
+	for range 2 { // the second call must not fail
 		if err := Cleanup(filepath.Join(dir, "cni"), filepath.Join(dir, "addresses"), "podium0"); err != nil {
 			t.Fatal(err)
 		}

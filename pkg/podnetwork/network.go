@@ -14,57 +14,57 @@ import (
 	"podium/pkg/client"
 	"podium/pkg/client/events"
 	"podium/pkg/client/informer"
-	"podium/pkg/proxy/rules"
+	"podium/pkg/netrules"
 )
 
-// Config is what a node's pod network works with.
+// Config holds the dependencies and settings of a node's pod network.
 type Config struct {
 	Node   string
 	Client *client.Client
 	Events *events.Recorder
 	Log    *slog.Logger
 	Host   Host
-	// SetRules takes the rules into the next sync of the node's rules.
-	SetRules func(rules.Fragment)
+	// SetRules sets the rules for the next sync of the node's rules.
+	SetRules func(netrules.Fragment)
 
 	ConfDir     string       // of CNI configurations. Default /etc/cni/net.d
-	DataDir     string       // of host-local, which notes there what addresses are taken. Default /var/lib/cni/networks
+	DataDir     string       // of the allocations of host-local. Default /var/lib/cni/networks
 	Name        string       // of the CNI network, and of the bridge that earlier versions made. Default podium0
-	MTU         int          // of pods; 0: what fits the way to the other nodes
+	MTU         int          // of pods; 0: the MTU of the link to the other nodes, less the tunnel's overhead
 	Tunnel      bool         // reach other nodes' pods by VXLAN; else by routes, which need one link
-	Routed      bool         // leave the way to other nodes' pods to who provides the machines
-	ClusterCIDR netip.Prefix // holds every pod; zero: only this node's pods are known
+	Routed      bool         // the infrastructure routes to other nodes' pods
+	ClusterCIDR netip.Prefix // contains the addresses of all pods; zero: only this node's pod CIDR is known
 	Resync      time.Duration
 }
 
-// Host is the part of this machine that the pod network changes.
+// Host is the network configuration of this machine. Machine implements it.
 type Host interface {
-	// WriteFile replaces a file at once, never leaving half of one. It says
-	// whether the content differed.
+	// WriteFile replaces a file atomically. changed reports whether the content
+	// differed.
 	WriteFile(path string, data []byte) (changed bool, err error)
-	// Sysctl sets a kernel parameter, given as a path below /proc/sys. One that
-	// the kernel does not have gives fs.ErrNotExist.
+	// Sysctl sets a sysctl, given as a path below /proc/sys. It returns
+	// fs.ErrNotExist if the kernel does not have it.
 	Sysctl(path, value string) error
-	// Routes are the routes that AddRoute made, also in earlier lives.
+	// Routes returns the routes that AddRoute has added, also by an earlier process.
 	Routes() ([]Route, error)
 	AddRoute(Route) error // replaces a route to the same pods
 	RemoveRoute(Route) error
-	// SetTunnel makes the tunnel's device as given, unless it is; RemoveTunnel
-	// removes it with all it knows, if it is there.
+	// SetTunnel creates or changes the tunnel's device; RemoveTunnel removes the
+	// device, if it exists, with its entries.
 	SetTunnel(Tunnel) (changed bool, err error)
 	RemoveTunnel() error
-	// Entries are what the tunnel's device was told, also in earlier lives.
+	// Entries returns the entries of the tunnel's device, also of an earlier process.
 	Entries() ([]Entry, error)
 	AddEntry(Entry) error // replaces one for the same address
 	RemoveEntry(Entry) error
-	// RetireBridge removes the bridge that earlier versions made for pods. While
-	// pods are on it, the node answers there for the pods that are not.
+	// RetireBridge removes the bridge that earlier versions created. While pods
+	// are attached to it, the node answers ARP on it for all other pods instead.
 	RetireBridge(name string) error
-	// OnLink says whether an address is reached without a router, by which
+	// OnLink returns whether an address is reached without a router, through which
 	// interface, and that interface's MTU.
 	OnLink(netip.Addr) (Link, error)
-	// Watch tells, until ctx ends, when what is above may have changed by
-	// somebody else's hand.
+	// Watch returns a channel that receives when another program may have changed
+	// the network configuration, until ctx ends.
 	Watch(ctx context.Context) (<-chan struct{}, error)
 }
 
@@ -81,12 +81,12 @@ const (
 	DefaultDataDir = "/var/lib/cni/networks"
 	DefaultName    = "podium0"
 
-	// PodLinks matches, in rules, the names that the ptp plugin gives to the
-	// node's ends of pods' links.
+	// PodLinks matches, in rules, the names that the ptp plugin gives to the node's
+	// ends of the pods' links.
 	PodLinks = "veth+"
 
-	resync   = 30 * time.Second
-	patience = 10 * time.Second // how long a new node may be without a range or an address
+	resync       = 30 * time.Second
+	newNodeGrace = 10 * time.Second // how long a new node may lack a pod CIDR or an address before that is reported
 )
 
 // Network is the pod network of one node.
@@ -95,11 +95,11 @@ type Network struct {
 	nodes *informer.Informer[*corev1.Node]
 	wake  chan struct{}
 
-	reported map[string]string // what was last told about a node, by its name
-	ready    netip.Prefix      // the pod CIDR in force
+	reported map[string]string // the last reported problem by node name
+	ready    netip.Prefix      // the configured pod CIDR
 }
 
-// New builds a pod network; Run starts it.
+// New returns a Network; Run starts it.
 func New(cfg Config) *Network {
 	if cfg.ConfDir == "" {
 		cfg.ConfDir = DefaultConfDir
@@ -130,7 +130,8 @@ func New(cfg Config) *Network {
 	return n
 }
 
-// Run works until ctx ends. It leaves everything in place: pods outlive it.
+// Run configures the network until ctx ends. It leaves the configuration in place for
+// the pods.
 func (n *Network) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return n.nodes.Run(ctx) })
@@ -138,19 +139,20 @@ func (n *Network) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// loop reconciles when the nodes or the machine's network change, and periodically.
 func (n *Network) loop(ctx context.Context) error {
 	if n.nodes.WaitSynced(ctx) != nil {
 		return nil // ctx has ended
 	}
 	changed, err := n.cfg.Host.Watch(ctx)
 	if err != nil {
-		n.cfg.Log.Warn("what others do to the network is noticed late", "error", err, "every", n.cfg.Resync)
+		n.cfg.Log.Warn("watch network changes failed; changes by other programs are detected late", "error", err, "every", n.cfg.Resync)
 	}
 	t := time.NewTicker(n.cfg.Resync)
 	defer t.Stop()
 	for {
 		if err := n.reconcile(); err != nil {
-			n.cfg.Log.Error("the pod network is not as it should be; trying again", "error", err)
+			n.cfg.Log.Error("sync pod network failed, retrying", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -162,13 +164,13 @@ func (n *Network) loop(ctx context.Context) error {
 	}
 }
 
-// seenOf is what the pod network depends on of a node.
+// seenOf returns the fields of a node that the pod network depends on.
 func seenOf(n *corev1.Node) string {
 	return fmt.Sprint(n.Spec.PodCIDR, n.Spec.PodCIDRs, n.Status.Addresses)
 }
 
-// reconcile brings the machine to what the nodes say now. Everything that can
-// be done is done; the errors come together.
+// reconcile configures the machine according to the Nodes. It continues after an
+// error and returns all errors joined.
 func (n *Network) reconcile() error {
 	self, ok := n.nodes.Get("", n.cfg.Node)
 	if !ok {
@@ -205,14 +207,14 @@ func (n *Network) reconcile() error {
 	return errors.Join(append(errs, n.routes(routesTo(own, peers, n.cfg.Tunnel)), n.cfg.Host.RetireBridge(n.cfg.Name))...)
 }
 
-// local makes this node ready for pods: forwarding and rules first, the CNI
-// configuration last, because its presence says that pods may come.
+// local prepares this node for pods. It writes the CNI configuration last, because
+// its presence tells the runtime that pods can start.
 func (n *Network) local(cidr netip.Prefix, address netip.Addr) error {
 	forwarding := "net/ipv4/ip_forward"
 	if cidr.Addr().Is6() {
 		forwarding = "net/ipv6/conf/all/forwarding"
-		// The pods' links and the tunnel are to have IPv6 addresses: on some machines
-		// (Docker's containers) interfaces that come later may not.
+		// The pods' links and the tunnel need IPv6 addresses; on some machines
+		// (Docker containers) IPv6 is disabled on new interfaces.
 		if err := n.cfg.Host.Sysctl("net/ipv6/conf/default/disable_ipv6", "0"); err != nil {
 			return fmt.Errorf("pods cannot have IPv6 addresses: %w", err)
 		}
@@ -239,8 +241,8 @@ func (n *Network) local(cidr netip.Prefix, address netip.Addr) error {
 	return nil
 }
 
-// mtu is that of pods: what the link to the other nodes carries, inside the
-// tunnel if there is one; 0 if nobody knows.
+// mtu returns the MTU of pods: that of the link to the other nodes, less the
+// tunnel's overhead; 0 if it is unknown.
 func (n *Network) mtu(address netip.Addr) int {
 	if n.cfg.MTU != 0 || !address.IsValid() {
 		return n.cfg.MTU
@@ -255,7 +257,7 @@ func (n *Network) mtu(address netip.Addr) int {
 	return link.MTU
 }
 
-// direct are the peers on a link of this node's; the others are trouble.
+// direct returns the peers on a link of this node, and a trouble for each other one.
 func (n *Network) direct(peers []peer) (near []peer, far []trouble, err error) {
 	var errs []error
 	for _, p := range peers {
@@ -274,6 +276,7 @@ func (n *Network) direct(peers []peer) (near []peer, far []trouble, err error) {
 	return near, far, errors.Join(errs...)
 }
 
+// routes changes the machine's routes to want. It returns all errors, joined.
 func (n *Network) routes(want []Route) error {
 	have, err := n.cfg.Host.Routes()
 	if err != nil {
@@ -292,22 +295,22 @@ func (n *Network) routes(want []Route) error {
 	return errors.Join(errs...)
 }
 
-// isNew says that a node's range and address may still be on the way.
-func isNew(n *corev1.Node) bool { return time.Since(n.CreationTimestamp.Time) < patience }
+// isNew reports whether a node is so new that its pod CIDR and address may be missing.
+func isNew(n *corev1.Node) bool { return time.Since(n.CreationTimestamp.Time) < newNodeGrace }
 
-// report tells each trouble once, until it changes or goes.
+// report logs each trouble and records an event for it once, until it changes.
 func (n *Network) report(troubles []trouble) {
 	now := map[string]string{}
 	for _, t := range troubles {
 		if (t.reason == reasonNoCIDR || t.reason == reasonNoAddress) && isNew(t.node) {
 			n.cfg.Log.Debug("waiting for a new node", "node", t.node.Name, "reason", t.reason)
-			continue // what is missing is on the way; there will be another look
+			continue // wait for the pod CIDR or the address
 		}
 		now[t.node.Name] = t.message
 		if n.reported[t.node.Name] == t.message {
 			continue
 		}
-		n.cfg.Log.Error("a node's pods cannot be served as they should be", "node", t.node.Name, "reason", t.reason, "why", t.message)
+		n.cfg.Log.Error("pod network does not reach all pods of the node", "node", t.node.Name, "reason", t.reason, "why", t.message)
 		n.cfg.Events.Eventf(t.node, corev1.EventTypeWarning, t.reason, "%s", t.message)
 	}
 	n.reported = now

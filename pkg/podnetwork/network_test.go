@@ -20,12 +20,12 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/clienttest"
-	"podium/pkg/proxy/rules"
+	"podium/pkg/netrules"
 )
 
 // machine is a Host in memory.
 type machine struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	files   map[string]string
 	sysctls map[string]string
 	routes  []Route
@@ -218,8 +218,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// The steps by which a tunnel is made, follows a node to another address, and
-// is left for routes.
+// The tunnel is created, follows the node to another address, and is removed in favour
+// of routes.
 func TestTunnel(t *testing.T) {
 	m := &machine{files: map[string]string{}, sysctls: map[string]string{}}
 	n := &Network{cfg: Config{Log: slog.New(slog.DiscardHandler), Host: m, Tunnel: true}}
@@ -230,7 +230,7 @@ func TestTunnel(t *testing.T) {
 	}
 	step := func(what string, peers []peer, want ...string) {
 		t.Helper()
-		for range 2 { // the second time there is nothing to do
+		for range 2 { // the second call changes nothing
 			err := n.tunnel(own, address, peers)
 			if err := errors.Join(err, n.routes(routesTo(own, peers, true))); err != nil {
 				t.Fatal(err)
@@ -287,11 +287,11 @@ func TestLocal(t *testing.T) {
 }
 `
 	m := &machine{files: map[string]string{}, sysctls: map[string]string{}}
-	set := rules.NewSet()
+	set := netrules.NewSet()
 	n := &Network{cfg: Config{
 		Log: slog.New(slog.DiscardHandler), Host: m, ConfDir: "/etc/cni/net.d", Name: "podium0",
 		ClusterCIDR: netip.MustParsePrefix("10.244.0.0/16"),
-		SetRules:    func(f rules.Fragment) { set.Put("pods", f) },
+		SetRules:    func(f netrules.Fragment) { set.Put("pods", f) },
 	}}
 	for range 2 {
 		if err := n.local(netip.MustParsePrefix("10.244.1.0/24"), netip.MustParseAddr("192.0.2.2")); err != nil {
@@ -305,7 +305,7 @@ func TestLocal(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	got, _ := set.Rules(egress)
-	want := []string{ // one rule hides all pods, but only towards the world
+	want := []string{ // one rule masquerades all pods, only for traffic that leaves the cluster
 		"-s 10.244.1.0/24 -d 10.244.0.0/16 -j RETURN",
 		"-s 10.244.1.0/24 -d 224.0.0.0/4 -j RETURN",
 		"-s 10.244.1.0/24 -j MASQUERADE",
@@ -318,11 +318,10 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// Interfaces that come later may have addresses of the pods' family, and their
-// packets are passed on.
+// New interfaces can have IPv6 addresses, and the kernel forwards their packets.
 func TestTheKernelTakesPodsOfIPv6(t *testing.T) {
 	m := &machine{files: map[string]string{}, sysctls: map[string]string{}}
-	n := &Network{cfg: Config{Log: slog.New(slog.DiscardHandler), Host: m, Name: "podium0", SetRules: func(rules.Fragment) {}}}
+	n := &Network{cfg: Config{Log: slog.New(slog.DiscardHandler), Host: m, Name: "podium0", SetRules: func(netrules.Fragment) {}}}
 	if err := n.local(netip.MustParsePrefix("fd00:10:244:1::/64"), netip.MustParseAddr("fd00::2")); err != nil {
 		t.Fatal(err)
 	}
@@ -334,8 +333,8 @@ func TestTheKernelTakesPodsOfIPv6(t *testing.T) {
 	}
 }
 
-// A node that comes, moves or goes is followed within a second, and what is
-// wrong with one is told once.
+// The network follows added, changed and removed nodes within a second, and reports
+// each trouble once.
 func TestNodesAreFollowedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := clienttest.New().Client(t)
@@ -344,7 +343,7 @@ func TestNodesAreFollowedAtOnce(t *testing.T) {
 		var log bytes.Buffer
 		n := New(Config{
 			Node: "a", Client: api, Host: m, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError})),
-			SetRules: func(rules.Fragment) {},
+			SetRules: func(netrules.Fragment) {},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -401,7 +400,7 @@ func TestNodesAreFollowedAtOnce(t *testing.T) {
 	})
 }
 
-// journal is a log that is read while it is written.
+// journal is a log that can be read while it is written.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -419,15 +418,15 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// written is how many files there are.
+// written returns the number of files.
 func (m *machine) written() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.files)
 }
 
-// A node that has just been registered may be without an address for a while:
-// that is no error, here or on the other nodes. After that it is one.
+// A missing address of a new node is not an error, neither on the node itself nor on
+// others. Later it is one.
 func TestNewNodeWithoutAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := clienttest.New().Client(t)
@@ -436,7 +435,7 @@ func TestNewNodeWithoutAddress(t *testing.T) {
 		log := &journal{}
 		n := New(Config{
 			Node: "a", Client: api, Host: m, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-			SetRules: func(rules.Fragment) {},
+			SetRules: func(netrules.Fragment) {},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

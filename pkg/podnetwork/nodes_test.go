@@ -24,10 +24,10 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/clienttest"
-	"podium/pkg/proxy/rules"
+	"podium/pkg/netrules"
 )
 
-// place is a network namespace; it goes with the test.
+// place is a network namespace that is removed with the test.
 type place struct {
 	*testing.T
 	handle netns.NsHandle
@@ -51,7 +51,7 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// in runs f in the place. Sockets that f opens stay there.
+// in runs f in the namespace. Sockets that f opens stay in it.
 func (p *place) in(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -69,7 +69,7 @@ func (p *place) ip(words string) { p.Helper(); p.run("", "ip", strings.Fields(wo
 
 func (p *place) run(stdin, program string, args ...string) {
 	p.Helper()
-	err := p.in(func() error { // a child is born where its parent's thread is
+	err := p.in(func() error { // a child process starts in the namespace of its parent's thread
 		cmd := exec.Command(program, args...)
 		cmd.Stdin = strings.NewReader(stdin)
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -82,7 +82,7 @@ func (p *place) run(stdin, program string, args ...string) {
 	}
 }
 
-// wire joins two places by a pair of interfaces.
+// wire connects two places by a pair of interfaces.
 func (p *place) wire(name string, other *place, otherName string) {
 	p.Helper()
 	err := p.in(func() error {
@@ -96,8 +96,7 @@ func (p *place) wire(name string, other *place, otherName string) {
 	other.ip("link set " + otherName + " up")
 }
 
-// serve answers each connection with the address it comes from, and sends
-// datagrams back.
+// serve answers each connection with the client's address, and echoes datagrams.
 func (p *place) serve() {
 	p.Helper()
 	var l net.Listener
@@ -134,7 +133,7 @@ func (p *place) serve() {
 	}()
 }
 
-// seenAs is the address by which the one at to sees this place.
+// seenAs returns the source address that the server at to sees.
 func (p *place) seenAs(to netip.Addr) (string, error) {
 	var out []byte
 	err := p.in(func() error {
@@ -150,7 +149,7 @@ func (p *place) seenAs(to netip.Addr) (string, error) {
 	return string(out), err
 }
 
-// carries sends a datagram of a packet's size there and waits for it.
+// carries sends a datagram with the packet size to an address and waits for the echo.
 func (p *place) carries(to netip.Addr, packet int) error {
 	headers := 28
 	if to.Is6() {
@@ -175,7 +174,7 @@ func (p *place) carries(to netip.Addr, packet int) error {
 	})
 }
 
-// lab is three nodes, two on one link and one behind a router, with a pod each.
+// lab is three nodes with one pod each: two nodes on one link and one behind a router.
 type lab struct {
 	*testing.T
 	six     bool
@@ -185,7 +184,7 @@ type lab struct {
 	pods    []*place
 	address []netip.Addr // of nodes
 	podIP   []netip.Addr
-	outside netip.Addr // the router's, in the middle of nowhere
+	outside netip.Addr // an address of the router, outside of the cluster
 	api     *client.Client
 	dirs    []string
 	reports []string
@@ -251,7 +250,7 @@ func (l *lab) forward(p *place) {
 	}
 }
 
-// addPod does what the CNI plugins do.
+// addPod does the work of the CNI plugins.
 func (l *lab) addPod(i int, bits string) {
 	n, pod := l.nodes[i], newPlace(l.T)
 	gateway := l.cidr(i).Addr().Next()
@@ -277,18 +276,18 @@ func (l *lab) create(i int) {
 	}
 }
 
-// reconcile starts a pod network on each node, lets it do its work once, and
-// ends it, as a crash would: nothing is carried over but what the kernel has.
+// reconcile runs a pod network on each node once and ends it as a crash would: only the
+// kernel's state remains.
 func (l *lab) reconcile(tunnel bool) {
 	l.Helper()
 	l.reports = nil
 	for i := range l.nodes {
-		set := rules.NewSet()
+		set := netrules.NewSet()
 		n := New(Config{
 			Node: l.names[i], Client: l.api, Log: slog.New(slog.NewTextHandler(writer{l}, &slog.HandlerOptions{Level: slog.LevelError})),
 			Host: Machine{}, ConfDir: l.dirs[i], Tunnel: tunnel,
 			ClusterCIDR: netip.MustParsePrefix(l.text("10.244.0.0/16", "fd00:10:244::/48")),
-			SetRules:    func(f rules.Fragment) { set.Put("pods", f) },
+			SetRules:    func(f netrules.Fragment) { set.Put("pods", f) },
 		})
 		ctx, cancel := context.WithCancel(l.Context())
 		go n.nodes.Run(ctx)
@@ -310,7 +309,7 @@ func (w writer) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (l *lab) applyRules(i int, set *rules.Set) {
+func (l *lab) applyRules(i int, set *netrules.Set) {
 	l.Helper()
 	tool := l.text("iptables", "ip6tables")
 	l.nodes[i].run(string(set.Full(nil).Render()), tool+"-restore", "--noflush")
@@ -323,7 +322,7 @@ func (l *lab) applyRules(i int, set *rules.Set) {
 	}
 }
 
-// reached checks every way between the nodes in among.
+// reached checks the connections between all pairs of the nodes in among.
 func (l *lab) reached(mtu int, among ...int) {
 	l.Helper()
 	for _, i := range among {
@@ -347,7 +346,7 @@ func (l *lab) reached(mtu int, among ...int) {
 	}
 }
 
-// state is what the kernel of a node has of ours.
+// state returns the pod network's state in the kernel of a node.
 func (l *lab) state(i int) string {
 	l.Helper()
 	var out []string
@@ -400,7 +399,7 @@ func TestPodsOfThreeNodes(t *testing.T) {
 				t.Errorf("no %s in %s, %v", want, conf, err)
 			}
 			before := l.state(0)
-			l.reconcile(true) // after a restart there is nothing to do
+			l.reconcile(true) // after a restart nothing changes
 			if after := l.state(0); after != before {
 				t.Errorf("a restart changed\n%s\nto\n%s", before, after)
 			}
@@ -409,7 +408,7 @@ func TestPodsOfThreeNodes(t *testing.T) {
 			l.reconcile(true)
 			l.reached(tunnelMTU, 0, 1, 2)
 
-			l.nodes[0].ip("link delete " + tunnelName) // somebody took it away
+			l.nodes[0].ip("link delete " + tunnelName) // another program removed it
 			l.reconcile(true)
 			l.reached(tunnelMTU, 0, 1, 2)
 
@@ -444,7 +443,7 @@ func (l *lab) move(i int, ip string) {
 	bits := l.text("/24", "/64")
 	l.nodes[i].ip("addr del " + l.address[i].String() + bits + " dev eth0")
 	l.nodes[i].ip("addr add " + ip + bits + l.text("", " nodad") + " dev eth0")
-	if !l.six { // IPv4's routes go with the address
+	if !l.six { // IPv4 routes are removed with the address
 		l.nodes[i].ip("route replace default via 198.51.100.254")
 	}
 	l.address[i] = netip.MustParseAddr(ip)

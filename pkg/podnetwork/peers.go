@@ -9,18 +9,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// peer is another node as the pod network sees it.
+// peer is another node with its pod CIDR.
 type peer struct {
 	node    *corev1.Node
 	pods    netip.Prefix
 	address netip.Addr // zero for this node, which needs none
 }
 
-// gateway is the peer's end of the tunnel: the first address of its range,
-// which no pod gets.
+// gateway returns the peer's address in the tunnel: the first address of its pod
+// CIDR, which no pod gets.
 func (p peer) gateway() netip.Addr { return p.pods.Addr() }
 
-// trouble is why a node's pods are not reached.
+// trouble is why a node's pods cannot be reached.
 type trouble struct {
 	node    *corev1.Node
 	reason  string // of the event
@@ -37,8 +37,8 @@ const (
 	reasonUnreachable = "PodNetworkUnreachable"
 )
 
-// podCIDR is the node's range of pods. The first counts: ranges of both
-// families are refused, with the other troubles.
+// podCIDR returns the node's pod CIDR. If there are several, it returns the first one
+// and a trouble.
 func podCIDR(n *corev1.Node) (netip.Prefix, *trouble) {
 	texts := n.Spec.PodCIDRs
 	if len(texts) == 0 && n.Spec.PodCIDR != "" {
@@ -60,7 +60,7 @@ func podCIDR(n *corev1.Node) (netip.Prefix, *trouble) {
 	return p, nil
 }
 
-// internalIP is the node's address of a family, zero if it has none.
+// internalIP returns the node's InternalIP of like's family; zero if it has none.
 func internalIP(n *corev1.Node, like netip.Addr) netip.Addr {
 	for _, a := range n.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
@@ -71,9 +71,9 @@ func internalIP(n *corev1.Node, like netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// peersOf finds the nodes to be reached from this one, whose range of pods is
-// own, and says why others are not. Of two nodes that claim the same addresses
-// the older is believed, and this one before all.
+// peersOf returns the nodes that this node can reach, and troubles for the others.
+// own is this node's pod CIDR. If the pod CIDRs of two nodes overlap, this node wins,
+// then the older one.
 func peersOf(nodes []*corev1.Node, self string, own, cluster netip.Prefix) (peers []peer, troubles []trouble) {
 	byAge := slices.SortedFunc(slices.Values(nodes), func(a, b *corev1.Node) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -115,7 +115,7 @@ func nodeNamed(nodes []*corev1.Node, name string) *corev1.Node {
 	return nil
 }
 
-// misplaced says why a range cannot be that of a node in this cluster.
+// misplaced returns why pods cannot be the pod CIDR of n; nil if it can.
 func misplaced(n *corev1.Node, pods, own, cluster netip.Prefix, taken []peer) *trouble {
 	if pods.Addr().Is4() != own.Addr().Is4() {
 		return &trouble{n, reasonBadCIDR, fmt.Sprintf("the node's pods (%s) are of another address family than those here (%s)", pods, own)}

@@ -14,8 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// cniRuntime is a container runtime as far as pods' networks go: it runs the CNI
-// plugins of our configuration on a node.
+// cniRuntime does the network part of a container runtime: it runs the configured CNI
+// plugins on a node.
 type cniRuntime struct {
 	*testing.T
 	node    *place
@@ -50,7 +50,7 @@ func newRuntime(t *testing.T, pods netip.Prefix) *cniRuntime {
 	r := &cniRuntime{T: t, node: newPlace(t), plugins: dir, config: config}
 	for path, value := range map[string]string{
 		"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1",
-		"net/ipv6/conf/default/accept_dad": "0", // what Watch does for each pod's link
+		"net/ipv6/conf/default/accept_dad": "0", // as Watch does for each pod's link
 	} {
 		if err := r.node.in(func() error { return Machine{}.Sysctl(path, value) }); err != nil {
 			t.Skipf("this machine's namespaces cannot forward: %v", err)
@@ -79,11 +79,11 @@ func (r *cniRuntime) call(command, id string, pod *place) []byte {
 
 func plugin(config []byte) string {
 	var c struct{ Type string }
-	_ = json.Unmarshal(config, &c) // made by us
+	_ = json.Unmarshal(config, &c) // it is our own configuration
 	return c.Type
 }
 
-// add makes a pod that serves, and returns its address.
+// add creates a pod that serves, and returns its address.
 func (r *cniRuntime) add(id string) (*place, netip.Addr) {
 	r.Helper()
 	pod := newPlace(r.T)
@@ -102,8 +102,8 @@ var podRanges = map[string]struct{ pods, gateway netip.Prefix }{
 	"IPv6": {netip.MustParsePrefix("fd00:10:244:1::/126"), netip.MustParsePrefix("fd00:10:244:1::1/126")},
 }
 
-// A pod that gets the address of a deleted pod is reached at once, by the node
-// and by the other pods of the node, both of which talked to the deleted one.
+// A pod with the address of a deleted pod is reachable at once from the node and from
+// the other pods of the node, which had connections to the deleted pod.
 func TestReusedAddresses(t *testing.T) {
 	for name, tc := range podRanges {
 		t.Run(name, func(t *testing.T) {
@@ -126,8 +126,8 @@ func TestReusedAddresses(t *testing.T) {
 	}
 }
 
-// Pods that an earlier version put on a bridge, and pods of today, reach each
-// other; the bridge goes with the last pod on it.
+// Pods that an earlier version attached to a bridge and new pods reach each other. The
+// bridge is removed with its last pod.
 func TestRetireBridge(t *testing.T) {
 	pods, gateway := podRanges["IPv4"].pods, podRanges["IPv4"].gateway
 	r := newRuntime(t, pods)
@@ -144,7 +144,7 @@ func TestRetireBridge(t *testing.T) {
 	there := func() bool {
 		return r.node.in(func() error { _, err := netlink.LinkByName("podium0"); return err }) == nil
 	}
-	for range 2 { // twice is fine
+	for range 2 { // the second call must not fail
 		retire()
 	}
 	young, youngIP := r.add("young")
@@ -159,7 +159,7 @@ func TestRetireBridge(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	r.call("DEL", "old", old) // by the configuration of today, as the runtime does
+	r.call("DEL", "old", old) // with the new configuration, as the runtime does
 	if !there() {
 		t.Fatal("the bridge went by itself")
 	}

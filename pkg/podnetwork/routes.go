@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// Route leads to the pods of another node. A Route without Via says that the
-// addresses are this node's: those that no pod has are unreachable, and packets
-// to them do not take the default route.
+// Route is a route to the pods of a node. A Route without Via is for this node's own
+// pod CIDR: it makes addresses without a pod unreachable, so that packets to them do
+// not take the default route.
 type Route struct {
 	Pods   netip.Prefix
-	Via    netip.Addr // the node's address or, through the tunnel, the other end's
+	Via    netip.Addr // the node's address or, through the tunnel, its address in the tunnel
 	Tunnel bool
 }
 
-// via is for logs.
+// via formats Via for logs.
 func (r Route) via() string {
 	if !r.Via.IsValid() {
 		return "this node"
@@ -27,8 +27,7 @@ func compareRoutes(a, b Route) int {
 	return cmp.Or(a.Pods.Addr().Compare(b.Pods.Addr()), cmp.Compare(a.Pods.Bits(), b.Pods.Bits()), a.Via.Compare(b.Via))
 }
 
-// routesTo are the routes to all other nodes, and the one for own, the range of
-// this node's pods.
+// routesTo returns the routes to all peers and the one for own, this node's pod CIDR.
 func routesTo(own netip.Prefix, peers []peer, tunnel bool) []Route {
 	out := []Route{{Pods: own}}
 	for _, p := range peers {
@@ -42,7 +41,7 @@ func routesTo(own netip.Prefix, peers []peer, tunnel bool) []Route {
 	return out
 }
 
-// diff says what to do so that have becomes want.
+// diff returns the changes from have to want.
 func diff(have, want []Route) (add, remove []Route) {
 	for _, r := range want {
 		if !slices.Contains(have, r) {
@@ -51,7 +50,7 @@ func diff(have, want []Route) (add, remove []Route) {
 	}
 	for _, r := range have {
 		replaced := slices.ContainsFunc(want, func(w Route) bool { return w.Pods == r.Pods })
-		if !slices.Contains(want, r) && !replaced { // adding replaces
+		if !slices.Contains(want, r) && !replaced { // adding a route replaces the old one
 			remove = append(remove, r)
 		}
 	}

@@ -11,24 +11,25 @@ import (
 	"slices"
 )
 
-// Tunnel is this node's end of the VXLAN that joins the nodes. Every node can
-// work out every other's end from the Node objects, so nothing is exchanged
-// and nothing is learnt from packets.
+// Tunnel is this node's end of the VXLAN between the nodes. Each node derives the
+// others' ends from the Node objects, so the nodes exchange nothing and the device
+// learns nothing from packets.
 type Tunnel struct {
-	Local   netip.Addr // the node's address: what other nodes send to
-	Link    string     // the interface that has it
-	MTU     int        // of what is inside
-	Address netip.Addr // this end's: the first of the node's range of pods
+	Local   netip.Addr // the node's address, to which other nodes send
+	Link    string     // the interface that has the address
+	MTU     int        // of the inner packets
+	Address netip.Addr // this end's address in the tunnel: the first of the node's pod CIDR
 }
 
-// What the ends of the tunnel agree on. 4789 is VXLAN's port by RFC 7348.
+// The constants of the tunnel; they must be the same on all nodes. 4789 is VXLAN's
+// port by RFC 7348.
 const (
 	tunnelName = "podium-vxlan"
 	tunnelID   = 4097
 	tunnelPort = 4789
 )
 
-// overhead is what the outer headers take: Ethernet, VXLAN, UDP and IP.
+// overhead returns the size of the outer headers: Ethernet, VXLAN, UDP and IP.
 func overhead(underlay netip.Addr) int {
 	if underlay.Is4() {
 		return 50
@@ -36,19 +37,19 @@ func overhead(underlay netip.Addr) int {
 	return 70
 }
 
-// mac is the hardware address of the tunnel's end at a node.
+// mac returns the hardware address of the tunnel's device on a node.
 func mac(node netip.Addr) net.HardwareAddr {
 	sum := sha256.Sum256([]byte("podium-vxlan " + node.String()))
 	out := net.HardwareAddr(sum[:6])
-	out[0] = out[0]&^1 | 2 // one machine's, and made by nobody who has a prefix
+	out[0] = out[0]&^1 | 2 // unicast and locally administered
 	return out
 }
 
-// Entry is something the tunnel's device must know: which hardware address an
-// end has (a neighbour), or at which node a hardware address is (a forward).
+// Entry is an entry of the tunnel's device: the hardware address of another end (a
+// neighbour), or the node of a hardware address (a forward).
 type Entry struct {
 	Forward bool
-	IP      netip.Addr // of the end or, for a forward, of the node
+	IP      netip.Addr // the address in the tunnel or, for a forward, the address of the node
 	MAC     string
 }
 
@@ -63,8 +64,8 @@ func b2i(b bool) int {
 	return 0
 }
 
-// entriesFor is what the device must know of the peers, forwards first: who
-// knows an end can then reach it.
+// entriesFor returns the entries for the peers. Forwards come first, so that an end is
+// reachable as soon as its neighbour entry exists.
 func entriesFor(peers []peer) []Entry {
 	var out []Entry
 	for _, p := range peers {
@@ -75,7 +76,7 @@ func entriesFor(peers []peer) []Entry {
 	return slices.Compact(out)
 }
 
-// tunnel brings the device and what it knows to what the nodes say.
+// tunnel configures the device and its entries for the peers.
 func (n *Network) tunnel(own netip.Prefix, address netip.Addr, peers []peer) error {
 	if !address.IsValid() {
 		return fmt.Errorf("no tunnel: this node has no InternalIP of the family of its pods (%s)", own)
@@ -90,7 +91,7 @@ func (n *Network) tunnel(own netip.Prefix, address netip.Addr, peers []peer) err
 		return fmt.Errorf("make the tunnel: %w", err)
 	}
 	if changed {
-		n.cfg.Log.Info("tunnel made", "device", tunnelName, "local", t.Local, "over", t.Link, "mtu", t.MTU)
+		n.cfg.Log.Info("tunnel created", "device", tunnelName, "local", t.Local, "over", t.Link, "mtu", t.MTU)
 	}
 	have, err := n.cfg.Host.Entries()
 	if err != nil {
@@ -105,15 +106,15 @@ func (n *Network) tunnel(own netip.Prefix, address netip.Addr, peers []peer) err
 	}
 	for _, e := range have {
 		replaced := slices.ContainsFunc(want, func(w Entry) bool { return !e.Forward && !w.Forward && w.IP == e.IP })
-		if !slices.Contains(want, e) && !replaced { // adding replaces
+		if !slices.Contains(want, e) && !replaced { // adding an entry replaces the old one
 			errs = append(errs, n.cfg.Host.RemoveEntry(e))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// broadcast says that a hardware address stands for everybody: the kernel's own
-// entries.
+// broadcast reports whether an entry with this hardware address is one of the
+// kernel's own: broadcast, multicast or zero.
 func broadcast(hardware net.HardwareAddr) bool {
 	return len(hardware) != 6 || hardware[0]&1 != 0 || bytes.Equal(hardware, make([]byte, 6))
 }

@@ -47,8 +47,8 @@ func (m Machine) SetTunnel(t Tunnel) (bool, error) {
 	return changed || readdressed, nil
 }
 
-// tunnelLink finds the device, or makes it; one that differs in what cannot be
-// changed is made anew.
+// tunnelLink returns the device. It creates a missing device, and replaces one whose
+// fixed properties differ.
 func (Machine) tunnelLink(want *netlink.Vxlan) (link netlink.Link, changed bool, err error) {
 	have, err := netlink.LinkByName(tunnelName)
 	var notFound netlink.LinkNotFoundError
@@ -76,7 +76,7 @@ func sameTunnel(have netlink.Link, want *netlink.Vxlan) bool {
 		v.Port == want.Port && !v.Learning && v.HardwareAddr.String() == want.HardwareAddr.String()
 }
 
-// setAddress makes ip the only address of a link, but for the kernel's own.
+// setAddress makes ip the only address of a link, apart from link-local ones.
 func setAddress(link netlink.Link, ip netip.Addr) (changed bool, err error) {
 	family := netlink.FAMILY_V4
 	if ip.Is6() {
@@ -105,7 +105,7 @@ func setAddress(link netlink.Link, ip netip.Addr) (changed bool, err error) {
 	}
 	add := &netlink.Addr{IPNet: hostNet(ip)}
 	if ip.Is6() {
-		add.Flags = unix.IFA_F_NODAD // nobody else can have it, and it is needed now
+		add.Flags = unix.IFA_F_NODAD // no other machine can have it, and it is needed at once
 	}
 	if err := netlink.AddrAdd(link, add); err != nil {
 		return false, fmt.Errorf("give %s the address %s: %w", link.Attrs().Name, ip, err)
@@ -140,7 +140,7 @@ func (Machine) Entries() ([]Entry, error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6, unix.AF_BRIDGE} {
 		found, err := netlink.NeighList(link.Attrs().Index, family)
 		if err != nil {
-			return nil, fmt.Errorf("list what the tunnel knows: %w", err)
+			return nil, fmt.Errorf("list forwarding entries of the tunnel: %w", err)
 		}
 		for _, e := range found {
 			ip, ok := netip.AddrFromSlice(e.IP)
@@ -160,7 +160,7 @@ func (Machine) AddEntry(e Entry) error {
 		return err
 	}
 	if err := netlink.NeighSet(neigh); err != nil {
-		return fmt.Errorf("tell the tunnel of %s at %s: %w", e.MAC, e.IP, err)
+		return fmt.Errorf("add forwarding entry for %s at %s to the tunnel: %w", e.MAC, e.IP, err)
 	}
 	return nil
 }

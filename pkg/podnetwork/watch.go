@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch implements Host: it looks at routes of ours that go, and at links that
-// change. A link that goes down takes its routes with it, without a word about
-// them; the pods' own links come and go all the time and say nothing, but the
-// node's end of each is made ready for IPv6.
+// Watch implements Host. It watches for deletions of our routes and for changes of
+// links: a link that goes down loses its routes without notifications for them. It
+// ignores changes of the pods' links, except that it prepares the node's end of a new
+// link for IPv6.
 func (m Machine) Watch(ctx context.Context) (<-chan struct{}, error) {
 	done := make(chan struct{})
 	routes, links := make(chan netlink.RouteUpdate), make(chan netlink.LinkUpdate)
@@ -57,9 +57,9 @@ func (m Machine) Watch(ctx context.Context) (<-chan struct{}, error) {
 	return changed, nil
 }
 
-// trustAddresses makes the node's end of a pod's link take IPv6 addresses at
-// once: with duplicate address detection the gateway would be silent for the
-// pod's first seconds. An interface that has no such parameter is left alone.
+// trustAddresses disables duplicate address detection on the node's end of a pod's
+// link: otherwise the gateway would not answer in the pod's first seconds. It ignores
+// interfaces without this sysctl.
 func (m Machine) trustAddresses(link string) {
 	_ = m.Sysctl("net/ipv6/conf/"+link+"/accept_dad", "0")
 }

@@ -11,20 +11,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"podium/pkg/announce"
+	"podium/pkg/l2announce"
 	"podium/pkg/proxy/iptables"
 )
 
-// announcer makes what announces addresses of load balancers here: it looks at
-// the Services as the rules do, and waits for them. To be called before Run.
-func (p *Proxy) announcer(cfg announce.Config) (*announce.Announcer, error) {
+// announcer returns the announcer of load-balancer addresses. It uses the proxy's
+// informers and is ready when the proxy's rules are. Call it before Run.
+func (p *Proxy) announcer(cfg l2announce.Config) (*l2announce.Announcer, error) {
 	cfg.Node, cfg.Client, cfg.Events, cfg.Log = p.cfg.Node, p.cfg.Client, p.cfg.Events, p.cfg.Log
 	cfg.Ready, cfg.Ours = p.Healthy, p.SetAnnounced
 	cfg.Service = func(namespace, service string) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 		svc, _ := p.services.Get(namespace, service)
 		return svc, p.slices.By(byService, name{namespace, service}.String())
 	}
-	a, err := announce.New(cfg)
+	a, err := l2announce.New(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -46,11 +46,12 @@ func (p *Proxy) announcer(cfg announce.Config) (*announce.Announcer, error) {
 	return a, nil
 }
 
-// announced is the contributor of the rules for announced addresses.
+// announced is the contributor name of the rules for announced addresses.
 const announced = iptables.Last + "announced"
 
-// SetAnnounced has the next sync close what is not a Service's at addresses
-// that this node may get onto its interface. Safe for concurrent use.
+// SetAnnounced makes the next sync reject traffic to the addresses that is not for a
+// Service, since this node may get them on its interface. It sorts addresses. It is
+// safe for concurrent use.
 func (p *Proxy) SetAnnounced(addresses []netip.Addr) {
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	p.podMu.Lock()
@@ -59,10 +60,10 @@ func (p *Proxy) SetAnnounced(addresses []netip.Addr) {
 	p.pending.note(func(*batch) {})
 }
 
-// machineStops says whether the machine is going down, as far as systemd knows.
+// machineStops reports whether the machine is shutting down, according to systemd.
 func machineStops() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	out, _ := exec.CommandContext(ctx, "systemctl", "is-system-running").Output() // its status says no more than its output
+	out, _ := exec.CommandContext(ctx, "systemctl", "is-system-running").Output() // the output tells more than the exit status
 	return strings.TrimSpace(string(out)) == "stopping"
 }

@@ -14,9 +14,9 @@ import (
 	"podium/pkg/scheme"
 )
 
-// api is an API server in memory, as much of one as a proxy uses: list, watch
-// without history (from now on), create, get, update, delete. It is a
-// RoundTripper, so nothing leaves the bubble of a test.
+// api is an API server in memory with what a proxy uses: list, watch from now on,
+// create, get, update and delete. It is a RoundTripper, so that all traffic stays in
+// the test's bubble.
 type api struct {
 	s *scheme.Scheme
 
@@ -46,7 +46,7 @@ func (a *api) path(obj scheme.Object) string {
 	return k.Resource + "/" + obj.GetNamespace() + "/" + obj.GetName()
 }
 
-// put stores an object and tells the watchers.
+// put stores an object and notifies the watches.
 func (a *api) put(obj scheme.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -68,7 +68,7 @@ func (a *api) putLocked(obj scheme.Object) {
 	a.tell(verb, path, obj)
 }
 
-// remove deletes an object and tells the watchers.
+// remove deletes an object and notifies the watches.
 func (a *api) remove(obj scheme.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,7 +86,7 @@ func (a *api) get(path string) scheme.Object {
 	return a.objects[path]
 }
 
-// setDown makes every request fail, or ends that.
+// setDown makes every request fail, or succeed again.
 func (a *api) setDown(down bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -132,7 +132,7 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.write(r, kind)
 }
 
-// find takes /api/v1/namespaces/NS/services/NAME apart into a kind and services/NS/NAME.
+// find splits /api/v1/namespaces/NS/services/NAME into a kind and services/NS/NAME.
 func (a *api) find(path string) (*scheme.Kind, string) {
 	words := strings.Split(strings.Trim(path, "/"), "/")
 	gv := schema.GroupVersion{Version: "v1"}
@@ -167,7 +167,7 @@ func (a *api) list(r *http.Request, kind *scheme.Kind, prefix string) (*http.Res
 
 func (a *api) watch(r *http.Request, prefix string) (*http.Response, error) {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
-		return a.status(r, 422, "Invalid") // as a server without watch-lists says
+		return a.status(r, 422, "Invalid") // as a server without watch-list support
 	}
 	in, out := io.Pipe()
 	w := &watch{prefix: prefix, out: out, events: make(chan []byte, 1000)}

@@ -12,14 +12,14 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/events"
+	"podium/pkg/netrules"
 	"podium/pkg/proxy/conntrack"
 	"podium/pkg/proxy/iptables"
-	"podium/pkg/proxy/rules"
 	"podium/pkg/proxy/services"
 )
 
-// Config is what a proxy works with. The interfaces reach outside the process
-// and are replaced in tests.
+// Config holds the dependencies and settings of a Proxy. Tests replace the
+// interfaces.
 type Config struct {
 	Node   string // this node's name
 	Client *client.Client
@@ -28,38 +28,38 @@ type Config struct {
 
 	Registry  *prometheus.Registry
 	Kernel    iptables.Kernel
-	Conntrack conntrack.Table // nil: tracked flows are left alone
+	Conntrack conntrack.Table // nil: no flows are deleted
 	Health    HealthPorts     // nil: health check node ports are not served
 
-	// PodHooks lead into the chains of the pod network's rules (SetPodRules).
-	PodHooks []rules.Hook
+	// PodHooks are the jumps to the chains of the pod network (SetPodRules).
+	PodHooks []netrules.Hook
 
 	Rules RuleOptions
 	Times Times
 }
 
-// RuleOptions are the choices an operator has about rules.
+// RuleOptions are the settings of an operator for rules.
 type RuleOptions struct {
-	// ClusterCIDR holds every pod of the cluster; what comes from elsewhere is
-	// masqueraded when it asks for a cluster IP. It also says whether IPv4 or
-	// IPv6 is proxied. Zero: not known, and IPv4.
+	// ClusterCIDR contains the addresses of all pods. Traffic from elsewhere to a
+	// cluster IP is masqueraded. It also determines the address family of the proxy.
+	// Zero: unknown, and IPv4.
 	ClusterCIDR netip.Prefix
-	// DetectLocal says how pods' packets are known: ClusterCIDR, NodeCIDR,
-	// BridgeInterface or InterfaceNamePrefix. Default: ClusterCIDR if it is
-	// known, else NodeCIDR.
+	// DetectLocal is how rules recognize traffic from pods: ClusterCIDR, NodeCIDR,
+	// BridgeInterface or InterfaceNamePrefix. Default: ClusterCIDR if it is set, else
+	// NodeCIDR.
 	DetectLocal string
-	// LocalInterface is the bridge, or the prefix of names, for the last two.
+	// LocalInterface is the bridge or the name prefix for the last two modes.
 	LocalInterface string
-	// MasqueradeAll hides every client of a cluster IP behind the node.
+	// MasqueradeAll masquerades all traffic to cluster IPs.
 	MasqueradeAll bool
 	// NodePortAddresses are the local networks that serve node ports; empty: all.
 	NodePortAddresses []netip.Prefix
-	// LocalhostNodePorts serves node ports on 127.0.0.1 as well.
+	// LocalhostNodePorts serves node ports on 127.0.0.1 too.
 	LocalhostNodePorts bool
-	// PodLinks names the interfaces of pods ("veth+"), where only the pod's own
-	// source address is let in; empty: not checked.
+	// PodLinks matches the interfaces of pods ("veth+"), from which only packets with
+	// the pod's own source address are accepted; empty: not checked.
 	PodLinks string
-	// ClosedMetadata are addresses that pods do not reach but for DNS.
+	// ClosedMetadata are addresses that pods can reach for DNS only.
 	ClosedMetadata []netip.Addr
 }
 
@@ -71,12 +71,12 @@ const (
 	DetectInterfacePrefix = "InterfaceNamePrefix"
 )
 
-// Times are how often things happen. The zero value takes the defaults.
+// Times are intervals of the proxy. Zero values mean the defaults.
 type Times struct {
-	MinSync  time.Duration // least time between two writes; the first of a burst is written at once. Default 50ms.
-	Sync     time.Duration // how often the kernel is compared with what we wrote. Default 30s.
-	Watch    time.Duration // how often we ask whether anybody changed the tables. Default 1s.
-	FullSync time.Duration // how often everything is written anew. Default 1h.
+	MinSync  time.Duration // minimum interval between two writes; the first of a burst is written at once. Default 50ms.
+	Sync     time.Duration // how often the kernel's rules are compared with ours. Default 30s.
+	Watch    time.Duration // how often to check whether another program changed the tables. Default 1s.
+	FullSync time.Duration // how often all rules are rewritten. Default 1h.
 	Renew    time.Duration // how often the Lease is renewed. Default 10s.
 }
 
@@ -93,7 +93,7 @@ func (t Times) withDefaults() Times {
 	return t
 }
 
-// Validate reports everything that is wrong at once.
+// Validate returns all errors, joined.
 func (o RuleOptions) Validate() error {
 	var errs []error
 	switch o.DetectLocal {
@@ -111,13 +111,13 @@ func (o RuleOptions) Validate() error {
 	}
 	for _, p := range o.NodePortAddresses {
 		if services.FamilyOf(p.Addr()) != o.Family() {
-			errs = append(errs, fmt.Errorf("--nodeport-addresses: %s: only %s is proxied, as --cluster-cidr says", p, o.Family()))
+			errs = append(errs, fmt.Errorf("--nodeport-addresses: %s: only %s is proxied (--cluster-cidr)", p, o.Family()))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Family is the kind of addresses that is proxied: that of the pods.
+// Family returns the address family that is proxied: that of the pods.
 func (o RuleOptions) Family() services.Family {
 	if o.ClusterCIDR.IsValid() {
 		return services.FamilyOf(o.ClusterCIDR.Addr())
@@ -125,8 +125,8 @@ func (o RuleOptions) Family() services.Family {
 	return services.IPv4
 }
 
-// podTraffic is how rules tell pods' packets from others, given the pod
-// network of this node, which may not be known yet.
+// podTraffic returns the matches for packets from pods and for other packets; both
+// are "" if they are unknown. podCIDR is this node's; it may be zero.
 func (o RuleOptions) podTraffic(podCIDR netip.Prefix) (match, not string) {
 	words := ""
 	switch {

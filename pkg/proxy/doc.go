@@ -1,5 +1,5 @@
-// Package proxy is kube-proxy, the node's network agent: it reads Services and
-// EndpointSlices, keeps the kernel's rules to what they say, and tells the
-// cluster how far its rules have come. The pod network (package podnetwork)
-// runs beside it and its rules travel with the proxy's.
+// Package proxy implements kube-proxy, the node's network agent: it watches Services
+// and EndpointSlices, applies the rules for them to the kernel, and reports in a
+// Lease which revision its rules reflect. The pod network (package podnetwork) runs
+// beside it, and the proxy applies its rules in the same transactions.
 package proxy

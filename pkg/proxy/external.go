@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Indexes of Services by the addresses that they have and that they claim.
+// Indexes of Services by cluster IP and by external IP.
 const (
 	byClusterIP  = "clusterIP"
 	byExternalIP = "externalIP"
@@ -21,8 +21,8 @@ func clusterIPs(s *corev1.Service) []string {
 	return append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...)
 }
 
-// claims has external IPs looked at again when a Service with such a cluster IP
-// comes or goes.
+// claims re-plans the Services whose external IPs are the cluster IP of a Service
+// that was added, changed or removed.
 func (p *Proxy) claims(old, new *corev1.Service) {
 	for _, s := range []*corev1.Service{old, new} {
 		if s == nil {
@@ -36,12 +36,12 @@ func (p *Proxy) claims(old, new *corev1.Service) {
 	}
 }
 
-// captured returns why an external IP is not served, "" if it is. A user who can
-// write a Service must not take over the address of this node, a pod or another
-// Service (CVE-2020-8554). The API server refuses external IPs
-// unless it is told otherwise; this holds even then. Addresses of load balancers
-// are not looked at: only who may write the status of Services sets them, and
-// those of nodes are legitimate there.
+// captured returns why an external IP is not served; "" if it is. A user who can write
+// a Service must not take over the address of this node, a pod or another Service
+// (CVE-2020-8554). The API server rejects external IPs unless it is configured
+// otherwise; this check applies even then. Load-balancer addresses are not checked:
+// only clients that may write the status of Services set them, and addresses of nodes
+// are legitimate there.
 func (p *Proxy) captured(ip netip.Addr) string {
 	if p.cfg.Rules.ClusterCIDR.Contains(ip) {
 		return fmt.Sprintf("externalIP %s is in the range of pods", ip)

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// guard remembers when the kernel was last compared with what we wrote.
+// guard records when the kernel's rules were last compared with ours.
 type guard struct {
 	times   Times
 	checked time.Time
 	cost    time.Duration // of the last comparison
 }
 
-// due says whether to compare now. Where the kernel tells that nobody touched
-// the tables, every Sync period is enough; where it tells that somebody did,
-// at once, as long as comparing takes no more than a twentieth of our time.
-// Where it does not tell, every few seconds.
+// due reports whether to compare now. known means that the kernel reports changes:
+// then it is due every Sync interval and, if the tables were touched, at once, as
+// long as comparing takes no more than a twentieth of the time. Otherwise it is due
+// every blindCheck.
 func (g *guard) due(now time.Time, touched, known bool) bool {
 	since := now.Sub(g.checked)
 	switch {
@@ -31,10 +31,10 @@ func (g *guard) due(now time.Time, touched, known bool) bool {
 
 const blindCheck = 5 * time.Second
 
-// guard finds and mends what others did to our rules.
+// guard detects and repairs changes that other programs made to our rules.
 func (p *Proxy) guard(ctx context.Context, g *guard) {
 	if p.applier == nil || !p.applier.Partial() {
-		return // the next sync writes everything anyhow
+		return // the next sync rewrites all rules
 	}
 	now := time.Now()
 	touched, known := p.applier.Foreign()
@@ -45,14 +45,14 @@ func (p *Proxy) guard(ctx context.Context, g *guard) {
 	g.checked, g.cost = time.Now(), time.Since(now)
 	if err != nil {
 		if ctx.Err() == nil {
-			p.cfg.Log.Error("the kernel's rules could not be compared with ours", "error", err)
+			p.cfg.Log.Error("read rules from the kernel failed", "error", err)
 			p.pending.note(func(*batch) {})
 		}
 		return
 	}
 	p.health.updated(time.Now())
 	if !mended.Empty() || hooks > 0 {
-		p.cfg.Log.Warn("somebody changed our rules; they are restored",
+		p.cfg.Log.Warn("iptables rules changed by another program, restoring",
 			"chains", len(mended.Write), "strangers", len(mended.Delete), "hooks", hooks)
 		p.metrics.repairs.Inc()
 		p.endLostFlows()

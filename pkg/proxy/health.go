@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// health says whether the rules keep up with the cluster.
+// health tracks whether the rules keep up with the cluster.
 type health struct {
 	pending *pending
 	timeout time.Duration
@@ -25,7 +25,8 @@ func (h *health) updated(at time.Time) {
 	h.last = at
 }
 
-// ok holds when no change has waited for longer than the timeout.
+// ok reports whether no change has waited for longer than the timeout, and returns
+// when the rules were last updated.
 func (h *health) ok(now time.Time) (last time.Time, ok bool) {
 	h.mu.Lock()
 	last = h.last
@@ -34,14 +35,15 @@ func (h *health) ok(now time.Time) (last time.Time, ok bool) {
 	return last, !last.IsZero() && (oldest.IsZero() || now.Sub(oldest) < h.timeout)
 }
 
-// Healthy says whether the rules keep up with the cluster.
+// Healthy reports whether the rules keep up with the cluster. It is safe for
+// concurrent use.
 func (p *Proxy) Healthy() bool {
 	_, ok := p.health.ok(time.Now())
 	return ok
 }
 
-// eligible says whether load balancers should send traffic to the node: not
-// when it is about to leave.
+// eligible reports whether load balancers should send traffic to the node: not if it
+// is about to be removed.
 func (h *health) eligible() bool {
 	n, ok := h.node()
 	if !ok {
@@ -58,8 +60,8 @@ func (h *health) eligible() bool {
 	return true
 }
 
-// Handler serves /healthz, which load balancers ask about the node, and
-// /livez, which asks about this process alone.
+// Handler serves /healthz, the health of the node for load balancers, and /livez and
+// /readyz, the health of this process.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { p.health.answer(w, p.health.eligible()) })
@@ -72,7 +74,7 @@ func (h *health) answer(w http.ResponseWriter, eligible bool) {
 	now := time.Now()
 	last, ok := h.ok(now)
 	if ok {
-		last = now // nothing waits: the rules are as of now
+		last = now // no change is pending: the rules are current
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -12,23 +12,24 @@ import (
 	"time"
 )
 
-// HealthPorts serves the health check node ports: load balancers ask there
+// HealthPorts serves the health check node ports, at which load balancers check
 // whether this node has endpoints of a Service with externalTrafficPolicy Local.
 type HealthPorts interface {
-	// Set replaces which ports are served and what they answer.
+	// Set replaces the served ports and their responses.
 	Set(map[int32]HealthAnswer)
 }
 
-// HealthAnswer is what one health check node port says.
+// HealthAnswer is the response of one health check node port.
 type HealthAnswer struct {
 	Namespace, Service string
 	LocalEndpoints     int
 }
 
-// HealthServers is HealthPorts on this machine's addresses.
+// HealthServers implements HealthPorts on this machine's addresses. Set Log and
+// Healthy before the first call of Set.
 type HealthServers struct {
 	Log     *slog.Logger
-	Healthy func() bool // the proxy itself keeps up
+	Healthy func() bool // whether the proxy itself is healthy
 
 	mu      sync.Mutex
 	servers map[int32]*healthServer
@@ -64,10 +65,11 @@ func (h *HealthServers) Set(want map[int32]HealthAnswer) {
 	}
 }
 
+// start serves a port. It logs a failure and returns nil. h.mu is held.
 func (h *HealthServers) start(port int32) *healthServer {
 	l, err := net.Listen("tcp", ":"+strconv.Itoa(int(port)))
 	if err != nil {
-		h.Log.Error("a health check node port cannot be served", "port", port, "error", err)
+		h.Log.Error("serve health check node port failed", "port", port, "error", err)
 		return nil
 	}
 	s := &healthServer{}
@@ -77,7 +79,7 @@ func (h *HealthServers) start(port int32) *healthServer {
 	}
 	go func() {
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			h.Log.Error("a health check node port is no longer served", "port", port, "error", err)
+			h.Log.Error("health check node port closed", "port", port, "error", err)
 		}
 	}()
 	if h.servers == nil {
@@ -110,7 +112,7 @@ func (h *HealthServers) serve(w http.ResponseWriter, s *healthServer) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// Run closes every server when ctx ends.
+// Run blocks until ctx ends and then closes all servers.
 func (h *HealthServers) Run(ctx context.Context) error {
 	<-ctx.Done()
 	h.Set(nil)

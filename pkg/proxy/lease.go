@@ -11,23 +11,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client"
 )
 
-// The Lease by which kubelets learn that a terminating pod is out of rotation
-// here, so that they may end it.
+// The Lease in which a proxy reports the revision of its rules. Kubelets stop a
+// terminating pod's containers when it is out of rotation on all nodes.
 const (
-	leaseNamespace    = metav1.NamespaceSystem
-	leaseDuration     = 40 * time.Second
-	leaseRenewal      = 10 * time.Second
-	leaseWrite        = 5 * time.Second // one write's bound
-	leaseGoodbye      = time.Second     // that of the last
-	labelComponent    = "podium.dev/component"
-	annotationApplied = "podium.dev/endpoints-applied"
+	leaseNamespace      = metav1.NamespaceSystem
+	leaseDuration       = 40 * time.Second
+	leaseRenewal        = 10 * time.Second
+	leaseWrite          = 5 * time.Second // the timeout of a write
+	leaseReleaseTimeout = time.Second     // the timeout of the last write
+	labelComponent      = "podium.dev/component"
+	annotationApplied   = "podium.dev/endpoints-applied"
 )
 
-// lease says in the cluster up to which EndpointSlice revision this node's
-// rules are. It is renewed in time, and at once when somebody waits for it.
+// lease reports up to which EndpointSlice revision this node's rules are. It is
+// renewed periodically, and at once if a kubelet may wait for it.
 type lease struct {
 	leases client.Resource[*coordinationv1.Lease]
 	node   string
@@ -35,10 +36,10 @@ type lease struct {
 
 	mu       sync.Mutex
 	revision uint64
-	ready    bool // rules were applied at least once
+	ready    bool // rules have been applied at least once
 	wake     chan struct{}
 
-	last *coordinationv1.Lease // as the server has it; run's own
+	last *coordinationv1.Lease // the version on the server; only run uses it
 }
 
 func newLease(c *client.Client, node string, log *slog.Logger) *lease {
@@ -48,8 +49,9 @@ func newLease(c *client.Client, node string, log *slog.Logger) *lease {
 	}
 }
 
-// applied notes that the rules reflect all slices up to the revision. urgent:
-// an endpoint began to terminate, its kubelet waits.
+// applied records that the rules reflect all slices up to the revision. urgent means
+// that an endpoint is terminating and its kubelet may wait; then the Lease is written
+// at once.
 func (l *lease) applied(revision uint64, urgent bool) {
 	l.mu.Lock()
 	first := !l.ready
@@ -64,12 +66,12 @@ func (l *lease) applied(revision uint64, urgent bool) {
 	}
 }
 
-// run writes until ctx ends, then takes the Lease away: nobody shall wait for
-// a proxy that was stopped.
+// run writes the Lease until ctx ends and then deletes it, so that kubelets do not
+// wait for a stopped proxy.
 func (l *lease) run(ctx context.Context, renew time.Duration) error {
 	t := time.NewTicker(renew)
 	defer t.Stop()
-	retry := firstRetry
+	retry := backoff.Backoff{Initial: firstRetry, Max: leaseRenewal}
 	for {
 		select {
 		case <-ctx.Done():
@@ -80,20 +82,21 @@ func (l *lease) run(ctx context.Context, renew time.Duration) error {
 		}
 		err := l.write(ctx)
 		if err == nil {
-			retry = firstRetry
+			retry.Reset()
 			continue
 		}
-		if !pause(ctx, retry) {
+		again := retry.Failing()
+		if retry.Wait(ctx) != nil {
 			continue // to the release
 		}
-		if retry > firstRetry { // once may be the API server's start
-			l.log.Warn("the Lease was not renewed; pods may wait before they end", "error", err)
+		if again { // a single failure may be the start of the API server
+			l.log.Warn("renew Lease failed; the termination of pods may be delayed", "error", err)
 		}
-		retry = min(2*retry, leaseRenewal)
 		l.applied(0, true)
 	}
 }
 
+// write creates or renews the Lease. It does nothing before rules have been applied.
 func (l *lease) write(ctx context.Context) error {
 	l.mu.Lock()
 	revision, ready := l.revision, l.ready
@@ -119,7 +122,7 @@ func (l *lease) write(ctx context.Context) error {
 	}
 	updated, err := l.leases.Update(ctx, l.fill(l.last.DeepCopy(), revision))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		l.last = nil // read it anew at the next try
+		l.last = nil // read it before the next update
 	}
 	if err == nil {
 		l.last = updated
@@ -141,13 +144,14 @@ func (l *lease) fill(lease *coordinationv1.Lease, revision uint64) *coordination
 	return lease
 }
 
+// release deletes the Lease if this process has written it.
 func (l *lease) release(ctx context.Context) {
 	if l.last == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaseGoodbye)
+	ctx, cancel := context.WithTimeout(ctx, leaseReleaseTimeout)
 	defer cancel()
 	if err := l.leases.Delete(ctx, l.name(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		l.log.Warn("the Lease was not removed; pods on other nodes may wait before they end", "error", err)
+		l.log.Warn("delete Lease failed; the termination of pods on other nodes may be delayed", "error", err)
 	}
 }

@@ -5,7 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"podium/pkg/proxy/rules"
+	"podium/pkg/netrules"
+	"podium/pkg/prom"
 )
 
 type metrics struct {
@@ -18,56 +19,33 @@ type metrics struct {
 	conntrackDeleted, repairs                   prometheus.Counter
 }
 
-// newMetrics declares the series, under upstream's names.
+// newMetrics registers the metrics, with upstream's names.
 func newMetrics(r *prometheus.Registry, p *pending) *metrics {
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubeproxy_" + name, Help: help, Buckets: buckets})
-		r.MustRegister(h)
-		return h
-	}
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "kubeproxy_" + name, Help: help})
-		r.MustRegister(c)
-		return c
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubeproxy_" + name, Help: help})
-		r.MustRegister(g)
-		return g
-	}
-	byTable := func(name, help string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubeproxy_" + name, Help: help}, []string{"table"})
-		r.MustRegister(g)
-		return g
-	}
-	waiting := func(name, help string, f func() int) {
-		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubeproxy_" + name, Help: help},
-			func() float64 { return float64(f()) }))
-	}
-	waiting("sync_proxy_rules_service_changes_pending", "Service changes that wait for a sync.",
-		func() int { n, _ := p.counts(); return n })
-	waiting("sync_proxy_rules_endpoint_changes_pending", "EndpointSlice changes that wait for a sync.",
-		func() int { _, n := p.counts(); return n })
+	f := prom.For(r)
+	f.GaugeFunc("kubeproxy_sync_proxy_rules_service_changes_pending", "Service changes that wait for a sync.",
+		func() float64 { n, _ := p.counts(); return float64(n) })
+	f.GaugeFunc("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "EndpointSlice changes that wait for a sync.",
+		func() float64 { _, n := p.counts(); return float64(n) })
 	seconds := prometheus.ExponentialBuckets(0.001, 2, 15)
 	return &metrics{
-		syncDuration:     histogram("sync_proxy_rules_duration_seconds", "Time of a sync.", seconds),
-		fullDuration:     histogram("sync_full_proxy_rules_duration_seconds", "Time of a sync that wrote everything.", seconds),
-		partialDuration:  histogram("sync_partial_proxy_rules_duration_seconds", "Time of a sync that wrote changes only.", seconds),
-		programming:      histogram("network_programming_duration_seconds", "Time from the change of a pod or Service to its rules.", prometheus.ExponentialBuckets(0.01, 2, 15)),
-		lastSync:         gauge("sync_proxy_rules_last_timestamp_seconds", "When rules were last written."),
-		lastQueued:       gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When the last sync was asked for."),
-		serviceChanges:   counter("sync_proxy_rules_service_changes_total", "Service changes applied."),
-		endpointChanges:  counter("sync_proxy_rules_endpoint_changes_total", "EndpointSlice changes applied."),
-		rulesTotal:       byTable("sync_proxy_rules_iptables_total", "Rules of ours in the kernel."),
-		rulesLast:        byTable("sync_proxy_rules_iptables_last", "Rules written by the last sync."),
-		failures:         counter("sync_proxy_rules_iptables_restore_failures_total", "Batches that iptables-restore refused."),
-		partialFailures:  counter("sync_proxy_rules_iptables_partial_restore_failures_total", "Batches of changes that iptables-restore refused."),
-		conntrackDeleted: counter("conntrack_reconciler_deleted_entries_total", "Tracked flows that led nowhere and were ended."),
-		repairs:          counter("rules_repaired_total", "Times our rules were changed by others and restored."),
+		syncDuration:     f.Histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Time of a sync.", seconds),
+		fullDuration:     f.Histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "Time of a sync that wrote everything.", seconds),
+		partialDuration:  f.Histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "Time of a sync that wrote changes only.", seconds),
+		programming:      f.Histogram("kubeproxy_network_programming_duration_seconds", "Time from the change of a pod or Service to its rules.", prometheus.ExponentialBuckets(0.01, 2, 15)),
+		lastSync:         f.Gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When rules were last written."),
+		lastQueued:       f.Gauge("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When the last sync was requested."),
+		serviceChanges:   f.Counter("kubeproxy_sync_proxy_rules_service_changes_total", "Service changes applied."),
+		endpointChanges:  f.Counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", "EndpointSlice changes applied."),
+		rulesTotal:       f.GaugeVec("kubeproxy_sync_proxy_rules_iptables_total", "Rules of kube-proxy in the kernel.", "table"),
+		rulesLast:        f.GaugeVec("kubeproxy_sync_proxy_rules_iptables_last", "Rules written by the last sync.", "table"),
+		failures:         f.Counter("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Batches that iptables-restore refused."),
+		partialFailures:  f.Counter("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", "Batches of changes that iptables-restore refused."),
+		conntrackDeleted: f.Counter("kubeproxy_conntrack_reconciler_deleted_entries_total", "Tracked flows that led nowhere and were ended."),
+		repairs:          f.Counter("kubeproxy_rules_repaired_total", "Times rules were restored after another program had changed them."),
 	}
 }
 
-func (m *metrics) synced(began time.Time, todo batch, written rules.Batch, full bool, set *rules.Set) {
+func (m *metrics) synced(began time.Time, todo batch, written netrules.Batch, full bool, set *netrules.Set) {
 	now := time.Now()
 	took := now.Sub(began).Seconds()
 	m.syncDuration.Observe(took)
@@ -85,7 +63,7 @@ func (m *metrics) synced(began time.Time, todo batch, written rules.Batch, full 
 	for _, t := range todo.triggers {
 		m.programming.Observe(now.Sub(t).Seconds())
 	}
-	for _, table := range rules.Tables() {
+	for _, table := range netrules.Tables() {
 		m.rulesTotal.WithLabelValues(table).Set(float64(set.Count(table)))
 		m.rulesLast.WithLabelValues(table).Set(float64(written.Count(table)))
 	}

@@ -18,8 +18,8 @@ type name struct{ namespace, name string }
 
 func (n name) String() string { return n.namespace + "/" + n.name }
 
-// pending collects what changed since the last sync. Informers write it, the
-// sync takes it.
+// pending collects the changes since the last sync. The informers add changes and the
+// sync takes them. It is safe for concurrent use.
 type pending struct {
 	mu       sync.Mutex
 	services map[name]struct{}
@@ -27,14 +27,14 @@ type pending struct {
 	wake     chan struct{}
 }
 
-// batch is what one sync has to deal with beside the Services' names.
+// batch is the work of one sync.
 type batch struct {
 	services        []name
-	everything      bool        // the rules of all Services must be planned anew
-	slices          uint64      // the newest revision of an EndpointSlice seen so far
-	terminating     bool        // kubelets may wait for word of it
-	queued          time.Time   // when the first change came; zero: none came
-	triggers        []time.Time // when the pods behind the changes changed
+	everything      bool        // re-plan the rules of all Services
+	slices          uint64      // the newest revision of an EndpointSlice
+	terminating     bool        // kubelets may wait for the Lease
+	queued          time.Time   // when the first change came; zero: there is none
+	triggers        []time.Time // when the objects behind the changes changed
 	serviceChanges  int
 	endpointChanges int
 }
@@ -43,7 +43,7 @@ func newPending() *pending {
 	return &pending{services: map[name]struct{}{}, wake: make(chan struct{}, 1)}
 }
 
-// note records one change; it runs under the lock.
+// note records one change and wakes the sync. It calls change with p.mu held.
 func (p *pending) note(change func(*batch)) {
 	p.mu.Lock()
 	change(&p.batch)
@@ -88,10 +88,10 @@ func (p *pending) slice(old, new *discoveryv1.EndpointSlice) {
 	})
 }
 
-// awaited says that a kubelet may wait for word of this change of a slice: an
-// endpoint is terminating, not only now for the first time, since the kubelet
-// may have looked late and wait for this very revision; or one that was not
-// terminating has left.
+// awaited reports whether a kubelet may wait for this change of a slice: an endpoint is
+// terminating, even if it was before, since the kubelet may have read the slice late
+// and wait for exactly this revision; or an endpoint that was not terminating was
+// removed.
 func awaited(old, new *discoveryv1.EndpointSlice) bool {
 	stays := map[types.UID]bool{}
 	if new != nil {
@@ -117,10 +117,10 @@ func awaited(old, new *discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// all asks for everything to be planned anew.
+// all makes the next sync re-plan all Services.
 func (p *pending) all() { p.note(func(b *batch) { b.everything = true }) }
 
-// take hands out what is pending and starts anew, remembering the revision.
+// take returns the pending work and resets it, except for the revision.
 func (p *pending) take() batch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +131,7 @@ func (p *pending) take() batch {
 	return b
 }
 
-// giveBack returns what a failed sync could not apply.
+// giveBack adds the work of a failed sync again.
 func (p *pending) giveBack(b batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,14 +147,14 @@ func (p *pending) giveBack(b batch) {
 	}
 }
 
-// oldest is when the oldest change came that is not applied yet; zero: none.
+// oldest returns when the oldest pending change came; zero: none is pending.
 func (p *pending) oldest() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.batch.queued
 }
 
-// counts are the changes that wait.
+// counts returns the numbers of pending changes.
 func (p *pending) counts() (services, endpoints int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// sliceWith makes a slice of serving pods and of one that terminates, if it has a name.
+// sliceWith returns a slice of serving pods and, if terminating is set, a terminating one.
 func sliceWith(terminating types.UID, serving ...types.UID) *discoveryv1.EndpointSlice {
 	yes, s := true, &discoveryv1.EndpointSlice{}
 	if terminating != "" {

@@ -14,12 +14,12 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/informer"
+	"podium/pkg/netrules"
 	"podium/pkg/proxy/iptables"
-	"podium/pkg/proxy/rules"
 	"podium/pkg/proxy/services"
 )
 
-// Proxy keeps one node's kernel to what Services and EndpointSlices say.
+// Proxy applies the rules for Services and EndpointSlices to one node's kernel.
 type Proxy struct {
 	cfg      Config
 	times    Times
@@ -32,14 +32,14 @@ type Proxy struct {
 	pending  *pending
 
 	podMu       sync.Mutex
-	podRules    rules.Fragment // of the pod network; any goroutine may change them
-	announced   []netip.Addr   // addresses of load balancers that nodes announce; likewise
-	reannounced bool           // they have changed since the last sync
+	podRules    netrules.Fragment // of the pod network; any goroutine may change them
+	announced   []netip.Addr      // announced load-balancer addresses; likewise
+	reannounced bool              // announced has changed since the last sync
 
-	// The sync's own; no other goroutine touches these.
+	// Only the goroutine of the sync uses these.
 	features iptables.Features
 	planner  iptables.Planner
-	set      *rules.Set
+	set      *netrules.Set
 	applier  *iptables.Applier
 	served   map[name]served
 	lastFull time.Time
@@ -47,7 +47,7 @@ type Proxy struct {
 
 const byService = "service"
 
-// New builds a proxy; Run starts it.
+// New returns a Proxy; Run starts it. It returns an error if cfg.Rules is invalid.
 func New(cfg Config) (*Proxy, error) {
 	if err := cfg.Rules.Validate(); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func New(cfg Config) (*Proxy, error) {
 			Log: cfg.Log, FieldSelector: "metadata.name=" + cfg.Node,
 		}),
 		pending: newPending(),
-		set:     rules.NewSet(),
+		set:     netrules.NewSet(),
 		served:  map[name]served{},
 	}
 	p.metrics = newMetrics(cfg.Registry, p.pending)
@@ -80,24 +80,24 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// SetPodRules has the pod network's rules applied with the next sync. Safe for
+// SetPodRules sets the pod network's rules for the next sync. It is safe for
 // concurrent use.
-func (p *Proxy) SetPodRules(f rules.Fragment) {
+func (p *Proxy) SetPodRules(f netrules.Fragment) {
 	p.podMu.Lock()
 	p.podRules = f
 	p.podMu.Unlock()
 	p.pending.note(func(*batch) {})
 }
 
-// Run works until ctx ends. The rules stay in the kernel: the traffic of a
-// node must not depend on this process.
+// Run applies rules until ctx ends or a part fails. The rules stay in the kernel,
+// because traffic must not depend on this process.
 func (p *Proxy) Run(ctx context.Context) error {
 	features, err := p.cfg.Kernel.Features(ctx)
 	if err != nil {
 		return err
 	}
 	for _, missing := range features.Missing() {
-		p.cfg.Log.Warn("the kernel is limited", "why", missing)
+		p.cfg.Log.Warn("kernel lacks features", "why", missing)
 	}
 	p.features = features
 	g, ctx := errgroup.WithContext(ctx)
@@ -114,7 +114,7 @@ func (p *Proxy) currentNode() (*corev1.Node, bool) {
 	return n, ok
 }
 
-// place is what rules depend on of this node.
+// place holds the fields of this node that rules depend on.
 type place struct {
 	zone      string
 	podCIDR   netip.Prefix

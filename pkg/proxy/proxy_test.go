@@ -25,7 +25,7 @@ import (
 	"podium/pkg/proxy/iptables"
 )
 
-// world is a proxy in a bubble, with all it touches.
+// world is a proxy in a bubble with its dependencies.
 type world struct {
 	*testing.T
 	api    *api
@@ -144,13 +144,13 @@ func TestRulesFollowTheCluster(t *testing.T) {
 		time.Sleep(time.Second)
 		w.expect("-j MARK --or-mark 0x4000", true)
 		w.api.put(service("web", "10.96.0.7"))
-		w.expect("default/web has no endpoints", true) // at once: no time passes in Wait
+		w.expect("default/web has no endpoints", true) // at once: Wait does not advance the time
 		time.Sleep(time.Second)
 		w.api.put(slice("web", ready("10.244.0.1")))
 		w.expect("--to-destination 10.244.0.1:8080", true)
 		w.expect("has no endpoints", false)
 
-		w.api.put(slice("web", ready("10.244.0.2"))) // within the same 50 ms: it waits for the rest of the burst
+		w.api.put(slice("web", ready("10.244.0.2"))) // within 50 ms: it waits for the rest of the burst
 		w.expect("10.244.0.2:8080", false)
 		time.Sleep(60 * time.Millisecond)
 		w.expect("10.244.0.2:8080", true)
@@ -192,7 +192,7 @@ func TestStrangersRulesAreMendedWithinSeconds(t *testing.T) {
 	})
 }
 
-func TestAFailedWriteIsRepeatedAndHealthSaysSo(t *testing.T) {
+func TestFailedWriteIsRetriedAndUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, newAPI(), iptables.NewFake())
 		defer w.stop()
@@ -242,8 +242,8 @@ func TestATakeOverChangesNothingThatIsRight(t *testing.T) {
 	})
 }
 
-// The kubelet ends a pod only when every proxy has said that its rules know of it.
-func TestTheLeaseTellsHowFarTheRulesAre(t *testing.T) {
+// The kubelet stops a pod only after every proxy has reported that its rules reflect it.
+func TestLeaseReportsAppliedRevision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, newAPI(), iptables.NewFake())
 		time.Sleep(time.Second)
@@ -257,7 +257,7 @@ func TestTheLeaseTellsHowFarTheRulesAre(t *testing.T) {
 
 		w.api.put(slice("web", leaving("10.244.0.1"), ready("10.244.0.2")))
 		revision := w.api.get("endpointslices/default/web-1").GetResourceVersion()
-		synctest.Wait() // no time passes: somebody waits for this
+		synctest.Wait() // no time passes: the write is urgent
 		if got := w.lease().Annotations["podium.dev/endpoints-applied"]; got != revision {
 			t.Errorf("acknowledged %s, want %s at once", got, revision)
 		}
@@ -265,7 +265,7 @@ func TestTheLeaseTellsHowFarTheRulesAre(t *testing.T) {
 
 		time.Sleep(11 * time.Second)
 		if !w.lease().Spec.RenewTime.After(first.Spec.RenewTime.Time) {
-			t.Error("the lease was not renewed")
+			t.Error("renew lease failed")
 		}
 
 		w.kernel.FailWith(func() error { return errors.New("no memory") })
@@ -342,15 +342,15 @@ func TestAnAnnouncedAddressIsForServicesOnly(t *testing.T) {
 		time.Sleep(time.Second)
 		w.proxy.SetAnnounced([]netip.Addr{netip.MustParseAddr("172.18.1.2"), netip.MustParseAddr("2001:db8::1")})
 		w.expect("-d 172.18.1.2/32 ! -p icmp", true)
-		w.expect("2001:db8::1", false) // not this proxy's family
+		w.expect("2001:db8::1", false) // the other address family
 		time.Sleep(time.Second)
 		w.proxy.SetAnnounced(nil)
 		w.expect("172.18.1.2", false)
 	})
 }
 
-// A Service takes no address as an external IP that is the node's, a pod's or
-// another Service's, whichever of the two comes first (CVE-2020-8554).
+// A Service cannot take the address of the node, of a pod or of another Service as an
+// external IP, whichever of the two exists first (CVE-2020-8554).
 func TestExternalIPsCaptureNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, newAPI(), iptables.NewFake())

@@ -7,26 +7,26 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"podium/pkg/announce"
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/daemon"
+	"podium/pkg/l2announce"
 	"podium/pkg/podnetwork"
 	"podium/pkg/proxy/services"
 )
 
-// Daemon is all that kube-proxy runs.
+// Daemon holds the parts that kube-proxy runs.
 type Daemon struct {
 	Config
-	PodNetwork     *podnetwork.Config // nil: the pod network is somebody else's
-	Announce       *announce.Config   // nil: this node announces no load balancer's address
+	PodNetwork     *podnetwork.Config // nil: another program provides the pod network
+	Announce       *l2announce.Config // nil: this node announces no load-balancer addresses
 	HealthzAddress string             // empty: not served
 	MetricsAddress string             // empty: not served
-	Kubeconfig     string             // where to write the cluster's servers down; empty: the client's are all
-	// Sysctl sets a kernel parameter given by its path below /proc/sys.
+	Kubeconfig     string             // is updated with the cluster's API servers; empty: only the client's servers are used
+	// Sysctl sets a sysctl given by its path below /proc/sys.
 	Sysctl func(path, value string) error
 }
 
-// Run works until ctx ends or something fails, and leaves rules and pod
+// Run runs kube-proxy until ctx ends or a part fails. It leaves the rules and the pod
 // network in place.
 func Run(ctx context.Context, d Daemon) error {
 	if d.PodNetwork != nil {
@@ -38,7 +38,7 @@ func Run(ctx context.Context, d Daemon) error {
 	}
 	if d.Rules.LocalhostNodePorts && d.Rules.Family() == services.IPv4 {
 		if err := d.Sysctl("net/ipv4/conf/all/route_localnet", "1"); err != nil {
-			d.Log.Warn("node ports will not answer on 127.0.0.1", "error", err)
+			d.Log.Warn("enable node ports on 127.0.0.1 failed", "error", err)
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -85,8 +85,8 @@ func Run(ctx context.Context, d Daemon) error {
 	return g.Wait()
 }
 
-// alive is for the service manager: a proxy that cannot write its rules for
-// long is started again.
+// alive is the liveness check for the service manager, which restarts a proxy that
+// cannot write its rules for long.
 func (p *Proxy) alive() error {
 	if !p.Healthy() {
 		return errors.New("the rules do not keep up with the cluster")

@@ -25,7 +25,7 @@ import (
 
 const (
 	manyServices = 2000
-	manyBehind   = 10 // each
+	manyBehind   = 10 // endpoints of each
 )
 
 func bigService(i int) *corev1.Service {
@@ -51,8 +51,8 @@ func bigSlice(i int) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// inOwnNetwork runs f on a thread that is, with the programs it starts, in a
-// fresh network namespace; the thread ends with f.
+// inOwnNetwork runs f on a thread in a new network namespace, which programs that f
+// starts inherit. The thread ends with f.
 func inOwnNetwork(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -68,7 +68,7 @@ func inOwnNetwork(f func() error) error {
 	return <-done
 }
 
-// recorder is a Kernel that remembers the batches.
+// recorder is a Kernel that records the batches.
 type recorder struct {
 	iptables.Kernel
 	batches [][]byte
@@ -101,7 +101,7 @@ func newBigProxy(ctx context.Context, api *client.Client) (*Proxy, *recorder, er
 	return p, kernel, p.waitSynced(ctx)
 }
 
-// syncTimes are how long each part of a round took.
+// syncTimes are the durations of the parts of a round.
 type syncTimes struct{ bare, full, change time.Duration }
 
 func timed(total *time.Duration, f func() error) error {
@@ -111,8 +111,8 @@ func timed(total *time.Duration, f func() error) error {
 	return err
 }
 
-// round measures once, with tables that are empty at first. number is the
-// round's, so that each changes endpoints to something new.
+// round measures once, starting with empty tables. number makes the changes of each
+// round different.
 func (t *syncTimes) round(ctx context.Context, api *client.Client, number int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -138,7 +138,7 @@ func (t *syncTimes) round(ctx context.Context, api *client.Client, number int) e
 	})
 }
 
-// changes takes the mean of several, for one alone is short.
+// changes returns the mean duration of several changes, because one is short.
 func (t *syncTimes) changes(ctx context.Context, p *Proxy, slices client.Resource[*discoveryv1.EndpointSlice], number int) error {
 	const several = 5
 	var all time.Duration
@@ -157,9 +157,9 @@ func (t *syncTimes) changes(ctx context.Context, p *Proxy, slices client.Resourc
 	return nil
 }
 
-// BenchmarkSync compares, in one run and on this kernel, for 2,000 Services
-// with 20,000 endpoints: a bare iptables-restore of the rules; a full sync,
-// from objects to rules in the kernel; a sync after one endpoint's change.
+// BenchmarkSync compares, on this kernel, for 2,000 Services with 20,000 endpoints: an
+// iptables-restore of the rules alone; a full sync from objects to rules in the kernel;
+// and a sync after a change of one endpoint.
 //
 //	go test ./pkg/proxy -run '^$' -bench Sync -benchtime 1x
 func BenchmarkSync(b *testing.B) {
@@ -186,7 +186,7 @@ func BenchmarkSync(b *testing.B) {
 		}
 	}
 	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 / float64(rounds) }
-	b.ReportMetric(0, "ns/op") // the sum of all parts says nothing
+	b.ReportMetric(0, "ns/op") // the sum of the parts has no meaning
 	b.ReportMetric(milliseconds(t.bare), "bare-ms")
 	b.ReportMetric(milliseconds(t.full), "full-ms")
 	b.ReportMetric(milliseconds(t.change), "change-ms")

@@ -10,28 +10,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"podium/pkg/backoff"
+	"podium/pkg/netrules"
 	"podium/pkg/proxy/conntrack"
 	"podium/pkg/proxy/iptables"
-	"podium/pkg/proxy/rules"
 	"podium/pkg/proxy/services"
 )
 
-// served is what a sync remembers of a Service.
+// served is the state of a Service between syncs.
 type served struct {
 	model    services.Service
-	was      []services.Port // of before, whose flows were not yet looked at
+	was      []services.Port // earlier ports whose flows have not been checked yet
 	fresh    bool            // it had no rules before
-	reported types.UID       // the Service whose limits were told
+	reported types.UID       // the UID of the Service whose limitations were reported
 }
 
-// A failed sync is tried again after this long, doubling up to the maximum.
+// The back-off of a failed sync.
 const (
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// loop writes the first change of a burst at once and the rest together, and
-// looks after the kernel between the changes.
+// loop writes the first change of a burst at once and the rest together. Between
+// changes it checks the kernel's rules.
 func (p *Proxy) loop(ctx context.Context) error {
 	if err := p.waitSynced(ctx); err != nil {
 		return nil // ctx has ended
@@ -40,7 +41,7 @@ func (p *Proxy) loop(ctx context.Context) error {
 	watch := time.NewTicker(p.times.Watch)
 	defer watch.Stop()
 	guard := guard{times: p.times}
-	retry := firstRetry
+	retry := backoff.Backoff{Initial: firstRetry, Max: lastRetry}
 	for {
 		select {
 		case <-ctx.Done():
@@ -56,35 +57,20 @@ func (p *Proxy) loop(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			p.cfg.Log.Error("the rules were not written; trying again", "error", err, "in", retry)
-			wait, retry = retry, min(2*retry, lastRetry)
+			wait = retry.Next()
+			p.cfg.Log.Error("write rules failed, retrying", "error", err, "in", wait)
 			p.pending.note(func(*batch) {})
 		} else {
-			retry = firstRetry
+			retry.Reset()
 		}
-		if !pause(ctx, wait-time.Since(began)) {
+		if backoff.Sleep(ctx, wait-time.Since(began)) != nil {
 			return nil
 		}
 	}
 }
 
-// pause waits and says whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
-
-// sync brings everything pending into the kernel: model, plan, one
-// iptables-restore, then what depends on the rules being there.
+// sync applies all pending changes: it builds the model, plans the rules, runs one
+// iptables-restore, and then does what depends on the rules.
 func (p *Proxy) sync(ctx context.Context) error {
 	began := time.Now()
 	todo := p.pending.take()
@@ -117,11 +103,11 @@ func (p *Proxy) sync(ctx context.Context) error {
 	return nil
 }
 
-// podNetwork is the contributor of the pod network's rules.
+// podNetwork is the contributor name of the pod network's rules.
 const podNetwork = iptables.Last + "pods"
 
-// replanAll takes up the node's present place and returns every Service, those
-// that are gone included.
+// replanAll rebuilds the planner for the current node and returns the names of all
+// Services, including removed ones.
 func (p *Proxy) replanAll() []name {
 	node, _ := p.currentNode()
 	o := p.cfg.Rules
@@ -155,7 +141,7 @@ func (p *Proxy) self() services.Node {
 	}
 }
 
-// plan makes the rules of one Service anew, from what the informers hold now.
+// plan plans the rules of one Service from the informers' current objects.
 func (p *Proxy) plan(n name, node services.Node) {
 	svc, _ := p.services.Get(n.namespace, n.name)
 	model := services.Build(svc, p.slices.By(byService, n.String()), node)
@@ -175,10 +161,10 @@ func (p *Proxy) plan(n name, node services.Node) {
 	p.served[n] = s
 }
 
-// report tells about a Service what this node cannot do for it.
+// report records events about what this node cannot provide for a Service.
 func (p *Proxy) report(svc *corev1.Service, model services.Service) {
 	warn := func(reason, text string) {
-		p.cfg.Log.Warn("a Service is not fully served", "service", svc.Namespace+"/"+svc.Name, "why", text)
+		p.cfg.Log.Warn("Service is not fully supported", "service", svc.Namespace+"/"+svc.Name, "why", text)
 		p.cfg.Events.Event(svc, corev1.EventTypeWarning, reason, text+" (node "+p.cfg.Node+")")
 	}
 	for _, note := range model.Notes {
@@ -195,9 +181,9 @@ func (p *Proxy) report(svc *corev1.Service, model services.Service) {
 	}
 }
 
-// applied does what must wait for the rules: dead flows, health checks,
-// metrics, and the word to those who wait for us.
-func (p *Proxy) applied(ctx context.Context, todo batch, written rules.Batch, began time.Time, full bool) {
+// applied does what must wait until the rules are written: delete stale flows, update
+// health checks and metrics, and report the revision in the Lease.
+func (p *Proxy) applied(ctx context.Context, todo batch, written netrules.Batch, began time.Time, full bool) {
 	p.endStaleFlows(todo.services)
 	if p.cfg.Health != nil {
 		p.cfg.Health.Set(p.healthPorts())
@@ -214,7 +200,7 @@ func (p *Proxy) applied(ctx context.Context, todo batch, written rules.Batch, be
 		"removed", len(written.Delete), "full", full, "took", time.Since(began))
 }
 
-// healthPorts says for each health check node port how many endpoints stand behind it here.
+// healthPorts returns the responses of all health check node ports.
 func (p *Proxy) healthPorts() map[int32]HealthAnswer {
 	out := map[int32]HealthAnswer{}
 	for n, s := range p.served {
@@ -225,15 +211,14 @@ func (p *Proxy) healthPorts() map[int32]HealthAnswer {
 	return out
 }
 
-// answers says whether any of the ports had an endpoint.
+// answers reports whether any of the ports had a usable endpoint.
 func answers(ports []services.Port) bool {
 	return slices.ContainsFunc(ports, func(p services.Port) bool { return p.Any })
 }
 
-// endStaleFlows removes tracked flows that lead to what the changed Services
-// do not have: UDP to endpoints that are gone, and all that went nowhere while
-// a Service had no rules. Other TCP needs no look, so an ordinary change of
-// endpoints does not cost one.
+// endStaleFlows deletes the tracked flows that changed Services no longer serve: UDP
+// flows to removed endpoints, and all flows from a time without rules. It does not
+// check other TCP flows, so an ordinary change of endpoints does not read the table.
 func (p *Proxy) endStaleFlows(changed []name) {
 	var fronts conntrack.Frontends
 	for _, n := range changed {
@@ -245,7 +230,7 @@ func (p *Proxy) endStaleFlows(changed []name) {
 		}
 		for _, gone := range s.was {
 			if gone.Protocol == "udp" {
-				gone.Cluster, gone.Local = nil, nil // where it is still served, the present endpoints are added above
+				gone.Cluster, gone.Local = nil, nil // if it is still served, its endpoints were added above
 				addFrontends(&fronts, &gone)
 			}
 		}
@@ -255,8 +240,8 @@ func (p *Proxy) endStaleFlows(changed []name) {
 	p.endFlows(&fronts)
 }
 
-// endLostFlows removes the tracked flows that began while somebody had taken
-// our rules away.
+// endLostFlows deletes the tracked flows that began while another program had removed
+// our rules.
 func (p *Proxy) endLostFlows() {
 	var fronts conntrack.Frontends
 	for _, s := range p.served {
@@ -273,7 +258,7 @@ func (p *Proxy) endFlows(fronts *conntrack.Frontends) {
 	}
 	n, err := p.cfg.Conntrack.Delete(fronts.Stale)
 	if err != nil {
-		p.cfg.Log.Warn("stale flows were not ended: clients may wait for an answer that cannot come", "error", err)
+		p.cfg.Log.Warn("delete stale connection tracking entries failed; clients may wait for responses that cannot arrive", "error", err)
 	}
 	p.metrics.conntrackDeleted.Add(float64(n))
 }

@@ -1,4 +1,4 @@
-// Package roles is the arithmetic of RBAC rules: which are covered by others,
-// which are missing, how a role or a binding becomes what somebody wants it to
-// be without taking anything away. The apiserver and the CLI share it.
+// Package roles compares and reconciles RBAC rules: which rules cover others, which are
+// missing, and how to bring a role or a binding to its desired state without removing
+// anything. The API server and the CLI share it.
 package roles

@@ -9,21 +9,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AutoUpdate is the annotation that keeps a role or a binding from being
-// reconciled, when its value is "false".
+// AutoUpdate is an annotation of a role or a binding. The value "false" excludes the object
+// from reconciliation.
 const AutoUpdate = "rbac.authorization.kubernetes.io/autoupdate"
 
-// Options say what a reconciliation may take away.
+// Options set what a reconciliation may remove.
 type Options struct {
 	RemoveExtraRules    bool
 	RemoveExtraSubjects bool
 }
 
-// Protected says whether an object is not to be reconciled.
+// Protected reports whether an object is excluded from reconciliation.
 func Protected(m metav1.Object) bool { return m.GetAnnotations()[AutoUpdate] == "false" }
 
-// ClusterRole makes have what want says and tells whether it had to. What is
-// aggregated has rules of its own, which stay.
+// ClusterRole adds to have what it lacks of want, and removes extra rules if o allows it.
+// It reports whether it changed have. It does not change the rules of an aggregated role.
 func ClusterRole(have, want *rbacv1.ClusterRole, o Options) (changed bool) {
 	changed = Metadata(&have.ObjectMeta, &want.ObjectMeta)
 	if want.AggregationRule == nil {
@@ -42,7 +42,7 @@ func ClusterRole(have, want *rbacv1.ClusterRole, o Options) (changed bool) {
 	return changed
 }
 
-// Role is the same for a role.
+// Role is ClusterRole for a Role.
 func Role(have, want *rbacv1.Role, o Options) (changed bool) {
 	changed = Metadata(&have.ObjectMeta, &want.ObjectMeta)
 	return rules(&have.Rules, want.Rules, o) || changed
@@ -58,7 +58,8 @@ func rules(have *[]rbacv1.PolicyRule, want []rbacv1.PolicyRule, o Options) (chan
 	return len(missing) > 0
 }
 
-// Subjects makes a binding's subjects what is wanted and tells whether it had to.
+// Subjects adds the missing subjects of want to have, and removes extra ones if o allows
+// it. It reports whether it changed have.
 func Subjects(have *[]rbacv1.Subject, want []rbacv1.Subject, o Options) (changed bool) {
 	for _, s := range want {
 		if !slices.Contains(*have, s) {
@@ -73,8 +74,8 @@ func Subjects(have *[]rbacv1.Subject, want []rbacv1.Subject, o Options) (changed
 	return changed
 }
 
-// Metadata adds the labels and annotations that have lacks; what it has it
-// keeps.
+// Metadata adds the labels and annotations that have lacks; existing ones are kept. It
+// reports whether it changed have.
 func Metadata(have, want *metav1.ObjectMeta) (changed bool) {
 	fill := func(have *map[string]string, want map[string]string) {
 		for _, k := range slices.Sorted(maps.Keys(want)) {

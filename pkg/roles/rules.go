@@ -10,8 +10,8 @@ import (
 
 const anything = "*"
 
-// Missing are the parts of wanted that no single rule of have covers, each
-// broken down to one verb of one resource or URL.
+// Missing returns the parts of wanted that no single rule of have covers, each reduced to
+// one verb of one resource or URL.
 func Missing(have, wanted []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	for i := range wanted {
@@ -24,7 +24,7 @@ func Missing(have, wanted []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return out
 }
 
-// parts breaks a rule down.
+// parts splits a rule into rules of one verb and one resource or URL.
 func parts(r *rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	for _, group := range r.APIGroups {
@@ -49,7 +49,7 @@ func parts(r *rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return out
 }
 
-// covers says whether a rule allows all that a part does.
+// covers reports whether a rule allows everything that part allows.
 func covers(r, part *rbacv1.PolicyRule) bool {
 	if !has(r.Verbs, part.Verbs[0]) {
 		return false
@@ -80,7 +80,7 @@ func coversURL(pattern, url string) bool {
 	return pattern == url || open && strings.HasPrefix(url, strings.TrimRight(prefix, anything))
 }
 
-// Compact joins rules about the same resource, that differ in their verbs.
+// Compact merges rules that differ only in their verbs.
 func Compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var out []rbacv1.PolicyRule
 	for _, r := range rules {
@@ -102,7 +102,7 @@ func Compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return out
 }
 
-// Text is a rule in a line, as messages show it.
+// Text returns a rule in one line, for messages.
 func Text(r *rbacv1.PolicyRule) string {
 	var out []string
 	add := func(name string, values []string) {

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver"
+	"podium/pkg/apiserver/admission/plugins"
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
@@ -29,7 +30,7 @@ import (
 	"podium/pkg/storage/memory"
 )
 
-// pipes is a network of one server: connections without sockets.
+// pipes is an in-process network with one server.
 type pipes struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -62,14 +63,14 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// realWorld is a world on the real apiserver, over HTTP, on the memory store.
+// realWorld starts the real API server on the memory store and returns a client.
 func realWorld(t testing.TB) *client.Client {
 	s, store, network := scheme.New(), memory.New(), newPipes()
 	cidr := netip.MustParsePrefix("10.96.0.0/16")
 	server, err := apiserver.New(apiserver.Config{
 		Scheme: s, Store: store, Log: slog.New(slog.DiscardHandler), Listener: network, ServiceCIDR: cidr,
-		Kinds: registry.Kinds(s, registry.Config{Store: store, ServiceCIDR: cidr, NodePorts: registry.PortRange{First: 30000, Last: 32767}, Now: time.Now,
-			Disabled: registry.PluginSet{registry.TaintNodesByCondition}}), // nobody here would take the taint away
+		Kinds:     registry.Kinds(s, registry.Config{Store: store, ServiceCIDR: cidr, NodePorts: registry.PortRange{First: 30000, Last: 32767}, Now: time.Now}),
+		Admission: plugins.Config{Disable: []string{"TaintNodesByCondition"}}, // no node lifecycle controller runs here to remove the taint
 		Authenticator: authn.Func(func(*http.Request) (*request.User, error) {
 			return &request.User{Name: "test", Groups: []string{"system:masters", "system:authenticated"}}, nil
 		}),
@@ -161,6 +162,7 @@ func TestOnTheRealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		const why = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {k: v}." +
+			" preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling." +
 			" a: Insufficient cpu; b: node(s) had untolerated taint {k: v}."
 		if p2.Spec.NodeName != "" || condition(p2) != "False Unschedulable "+why {
 			t.Errorf("p2 is on %q: %q", p2.Spec.NodeName, condition(p2))
@@ -198,8 +200,8 @@ func condition(p *corev1.Pod) string {
 	return "none"
 }
 
-// BenchmarkThroughCluster schedules 1,000 pods on 100 nodes through the real
-// apiserver: created, watched, bound, seen bound.
+// BenchmarkThroughCluster schedules 1,000 pods on 100 nodes through the real API server:
+// created, watched, bound, observed as bound.
 func BenchmarkThroughCluster(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
@@ -239,4 +241,56 @@ func BenchmarkThroughCluster(b *testing.B) {
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(1000*b.N)/b.Elapsed().Seconds(), "pods/s")
+}
+
+// TestGatedPodWaits creates a pod with a scheduling gate and anti-affinity to pods of its own
+// revision: it is bound once the gate is removed, beside a pod of another revision.
+func TestGatedPodWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := realWorld(t)
+		pods := client.For[*corev1.Pod](c).In("default")
+		stop := run(t, scheduler.Config{Client: c})
+		a := node("a", "4", "4Gi")
+		a.Labels = map[string]string{corev1.LabelHostname: "a"}
+		addNode(t, c, a)
+		create := func(name, revision string, gates ...corev1.PodSchedulingGate) *corev1.Pod {
+			t.Helper()
+			p := realPod(name, "1")
+			p.Labels, p.Spec.SchedulingGates = map[string]string{"app": "x", "revision": revision}, gates
+			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}, MatchLabelKeys: []string{"revision"}}}}}
+			if _, err := pods.Create(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+			p, err := pods.Get(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		if p := create("p1", "1"); p.Spec.NodeName != "a" {
+			t.Errorf("p1: %q", condition(p))
+		}
+		if p := create("p2", "1"); p.Spec.NodeName != "" || !strings.Contains(condition(p), "node(s) didn't match pod anti-affinity rules") {
+			t.Errorf("p2 is on %q: %q", p.Spec.NodeName, condition(p))
+		}
+		gated := create("p3", "2", corev1.PodSchedulingGate{Name: "example.com/wait"})
+		if gated.Spec.NodeName != "" || condition(gated) != "False SchedulingGated Scheduling is blocked due to non-empty scheduling gates" {
+			t.Errorf("p3 is on %q: %q", gated.Spec.NodeName, condition(gated))
+		}
+		err := pods.Post(t.Context(), "p3", "binding", &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p3"}, Target: corev1.ObjectReference{Name: "a"}}, nil)
+		if err == nil || !strings.Contains(err.Error(), "has non-empty .spec.schedulingGates") {
+			t.Errorf("binding of a gated pod: %v", err)
+		}
+		gated.Spec.SchedulingGates = nil
+		if _, err := pods.Update(t.Context(), gated); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if p, err := pods.Get(t.Context(), "p3"); err != nil || p.Spec.NodeName != "a" {
+			t.Errorf("p3 without its gate is on %q: %q (%v)", p.Spec.NodeName, condition(p), err)
+		}
+		stop()
+	})
 }

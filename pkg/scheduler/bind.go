@@ -10,18 +10,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/scheduler/framework"
 	"podium/pkg/scheduler/queue"
+	"podium/pkg/scheduler/snapshot"
 )
 
-// binding is a pod on its way to a node. From Assume on it is counted there;
-// it stays so until the watch shows the pod bound, or until it is sure that
-// the pod was not bound.
+// binding is a pod that is being bound to a node. The snapshot counts the pod on the node
+// until the watch delivers the bound pod, or until it is certain that the pod was not bound.
 type binding struct {
 	attempt *queue.Attempt
+	pod     *snapshot.Pod
 	began   time.Time
 	node    string
-	undo    func() // under the scheduler's lock
+	undo    framework.Undo // with the scheduler's lock held
 }
 
 const (
@@ -30,28 +32,63 @@ const (
 	lastResolve  = 5 * time.Second
 )
 
+// startBinding starts the binding cycle in the background. It does not block. A binding that
+// a Permit plugin delays does not count against Config.Binds.
+func (s *scheduler) startBinding(ctx context.Context, b *binding) {
+	if !s.of(b.attempt.Pod).algorithm.Waits(b.pod) {
+		s.writes.do(func() { s.permitted(ctx, b) })
+		return
+	}
+	s.permits.Go(func() {
+		if err := s.of(b.attempt.Pod).algorithm.Permit(ctx, b.pod, b.node); err != nil {
+			s.rollBack(ctx, b, err)
+			return
+		}
+		s.writes.do(func() { s.bind(ctx, b) })
+	})
+}
+
+// permitted binds a pod for which no Permit plugin blocks.
+func (s *scheduler) permitted(ctx context.Context, b *binding) {
+	if err := s.of(b.attempt.Pod).algorithm.Permit(ctx, b.pod, b.node); err != nil {
+		s.rollBack(ctx, b, err)
+		return
+	}
+	s.bind(ctx, b)
+}
+
 func (s *scheduler) bind(ctx context.Context, b *binding) {
-	pod := b.attempt.Pod
-	err := s.post(ctx, b)
+	err := s.of(b.attempt.Pod).algorithm.PreBind(ctx, b.pod, b.node)
+	if err != nil {
+		s.rollBack(ctx, b, err)
+		return
+	}
+	err = s.post(ctx, b)
 	if err != nil && !definite(err) {
 		err = s.resolve(ctx, b, err)
 	}
-	switch {
-	case ctx.Err() != nil:
-		return // the next leader reads what became of it
-	case err == nil:
-		s.bound(b)
-	default:
-		s.mu.Lock()
-		b.undo()
-		s.mu.Unlock()
-		if apierrors.IsNotFound(err) {
-			s.queue.Remove(pod.UID)
-			return
-		}
-		s.queue.Wake(framework.PodGone) // what was kept for it is free
-		s.failed(ctx, b.attempt, b.began, fmt.Errorf("binding rejected: %w", err))
+	if err != nil {
+		s.rollBack(ctx, b, fmt.Errorf("binding rejected: %w", err))
+		return
 	}
+	s.bound(b)
+	s.of(b.attempt.Pod).algorithm.PostBind(ctx, b.pod, b.node)
+}
+
+// rollBack ends an attempt whose pod was not bound.
+func (s *scheduler) rollBack(ctx context.Context, b *binding, err error) {
+	if ctx.Err() != nil {
+		return // the next leader reads the outcome from the API
+	}
+	s.mu.Lock()
+	b.undo.Run()
+	s.mu.Unlock()
+	if apierrors.IsNotFound(err) {
+		s.queue.Remove(b.pod.UID)
+		return
+	}
+	s.queue.Wake(framework.PodGone) // its reserved resources are free
+	s.failed(ctx, b.attempt, b.began, err)
 }
 
 func (s *scheduler) post(ctx context.Context, b *binding) error {
@@ -64,8 +101,8 @@ func (s *scheduler) post(ctx context.Context, b *binding) error {
 	}, nil)
 }
 
-// definite says whether the server has judged the request. If not, the pod may
-// be bound or not.
+// definite reports whether the server has decided on the request. Otherwise the pod may or
+// may not be bound.
 func definite(err error) bool {
 	var status *apierrors.StatusError
 	return errors.As(err, &status) && status.ErrStatus.Code < 500
@@ -76,17 +113,14 @@ var (
 	errElsewhere   = errors.New("the pod is on another node")
 )
 
-// resolve asks what became of a binding whose answer was lost, until there is
-// an answer. Until then the node's room stays taken.
+// resolve reads the pod until it knows the outcome of a binding whose response was lost. Until
+// then the pod stays counted on the node.
 func (s *scheduler) resolve(ctx context.Context, b *binding, cause error) error {
 	pod := b.attempt.Pod
-	for wait := firstResolve; ; wait = min(2*wait, lastResolve) {
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return ctx.Err()
-		case <-t.C:
+	retry := backoff.Backoff{Initial: firstResolve, Max: lastResolve}
+	for {
+		if err := retry.Wait(ctx); err != nil {
+			return err
 		}
 		now, err := s.api.In(pod.Namespace).Get(ctx, pod.Name)
 		switch {
@@ -108,7 +142,7 @@ func (s *scheduler) resolve(ctx context.Context, b *binding, cause error) error 
 func (s *scheduler) bound(b *binding) {
 	pod := b.attempt.Pod
 	s.metrics.scheduled(b.attempt, b.began)
-	// The attempt began before the kubelet saw the pod: this event comes before the kubelet's.
-	s.events.Action(pod, b.began, corev1.EventTypeNormal, "Scheduled", "Binding",
+	// The start time of the attempt sorts it before the kubelet's events.
+	s.of(pod).events.Action(pod, b.began, corev1.EventTypeNormal, "Scheduled", "Binding",
 		fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, b.node))
 }

@@ -1,7 +1,9 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,36 +11,38 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/daemon"
+	"podium/pkg/scheduler/plugins"
 )
 
-// options are the flags, and what a config file may say besides.
+// options are the flags, which are bound to cfg, and what only the config file can
+// set, as upstream.
 type options struct {
 	daemon.Worker `json:"-"`
 	cfg           Config
 
-	// Only in the config file, as upstream's.
 	PodInitialBackoffSeconds int64 `json:"podInitialBackoffSeconds"`
 	PodMaxBackoffSeconds     int64 `json:"podMaxBackoffSeconds"`
+
+	Profiles []plugins.Profile `json:"profiles"`
 }
 
-// NewCommand is the daemon's command line.
+// NewCommand returns the command of kube-scheduler.
 func NewCommand() *cobra.Command {
 	o := &options{PodInitialBackoffSeconds: 1, PodMaxBackoffSeconds: 10}
-	o.cfg = Config{
-		SchedulerName: corev1.DefaultSchedulerName, Election: daemon.DefaultElection(leaseName), Binds: 32, Seed: uint64(time.Now().UnixNano()),
-	}
-	cmd := o.Command("kube-scheduler", "Finds a node for each pod that has none", o, o.run)
+	o.cfg = Config{Election: daemon.DefaultElection(leaseName), Seed: uint64(time.Now().UnixNano())}
+	o.cfg.SchedulerName, o.cfg.Binds = corev1.DefaultSchedulerName, defaultBinds
+	cmd := o.Command("kube-scheduler", "Assign pods to nodes", o, o.run)
 	o.addFlags(cmd)
 	return cmd
 }
 
 func (o *options) addFlags(cmd *cobra.Command) {
-	fs := cmd.Flags()
+	fs, c := cmd.Flags(), &o.cfg
 	fs.SortFlags = false
 	o.AddFlags(fs, 10259)
-	o.cfg.Election.AddFlags(fs)
-	fs.StringVar(&o.cfg.SchedulerName, "scheduler-name", o.cfg.SchedulerName, "schedule the pods that name this scheduler")
-	fs.IntVar(&o.cfg.Binds, "parallel-binds", o.cfg.Binds, "how many pods are bound at a time")
+	c.Election.AddFlags(fs)
+	fs.StringVar(&c.SchedulerName, "scheduler-name", c.SchedulerName, "schedule the pods whose spec.schedulerName is this name")
+	fs.IntVar(&c.Binds, "parallel-binds", c.Binds, "maximum number of pods bound at a time")
 }
 
 func (o *options) validate() error {
@@ -49,20 +53,42 @@ func (o *options) validate() error {
 		return fmt.Errorf("podInitialBackoffSeconds %d and podMaxBackoffSeconds %d: the first must be at least 1 and not above the second",
 			o.PodInitialBackoffSeconds, o.PodMaxBackoffSeconds)
 	}
-	return nil
+	return o.validateProfiles()
+}
+
+// validateProfiles also sets their default names.
+func (o *options) validateProfiles() error {
+	var errs []error
+	seen := map[string]bool{}
+	for i := range o.Profiles {
+		p := &o.Profiles[i]
+		p.SchedulerName = cmp.Or(p.SchedulerName, corev1.DefaultSchedulerName)
+		if seen[p.SchedulerName] {
+			errs = append(errs, fmt.Errorf("profiles[%d]: there is another profile with schedulerName %s", i, p.SchedulerName))
+		}
+		seen[p.SchedulerName] = true
+		if _, err := p.Build(); err != nil {
+			errs = append(errs, fmt.Errorf("profiles[%d]: %w", i, err))
+		}
+	}
+	if name := o.cfg.SchedulerName; len(o.Profiles) > 0 && name != corev1.DefaultSchedulerName && !seen[name] {
+		errs = append(errs, fmt.Errorf("--scheduler-name is %s, but no profile has this schedulerName", name))
+	}
+	return errors.Join(errs...)
 }
 
 func (o *options) run(cmd *cobra.Command) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	cfg := o.cfg
-	cfg.Queue.InitialBackoff = time.Duration(o.PodInitialBackoffSeconds) * time.Second
-	cfg.Queue.MaxBackoff = time.Duration(o.PodMaxBackoffSeconds) * time.Second
+	o.cfg.Queue.InitialBackoff = time.Duration(o.PodInitialBackoffSeconds) * time.Second
+	o.cfg.Queue.MaxBackoff = time.Duration(o.PodMaxBackoffSeconds) * time.Second
 	tools, err := o.Tools(cmd.Name(), o.Logger(cmd.ErrOrStderr()))
 	if err != nil {
 		return err
 	}
+	cfg := o.cfg
+	cfg.Profiles = o.Profiles
 	cfg.Client, cfg.Registry, cfg.Health, cfg.Log = tools.Client, tools.Registry, tools.Health, tools.Log
 	return o.Run(cmd.Context(), tools, func(ctx context.Context) error { return Run(ctx, cfg) })
 }

@@ -8,25 +8,31 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/daemon"
+	"podium/pkg/scheduler/framework"
+	"podium/pkg/scheduler/plugins"
 	"podium/pkg/scheduler/queue"
 )
 
-// leaseName is that of the Lease for which replicas compete.
+// leaseName is the name of the Lease of the leader election.
 const leaseName = "kube-scheduler"
 
-// Config is what the daemon needs. The zero value of a field is its default.
+const defaultBinds = 32
+
+// Config configures Run. The zero value of a field is its default.
 type Config struct {
 	Client   *client.Client
 	Log      *slog.Logger
-	Registry prometheus.Registerer // nil: no metrics are shown
-	Health   *daemon.Health        // nil: no readiness is shown
+	Registry prometheus.Registerer // nil: metrics are not exported
+	Health   *daemon.Health        // nil: readiness is not reported
 
-	SchedulerName   string // pods that name it are ours; default default-scheduler
-	daemon.Election        // its lease's default is kube-scheduler
+	SchedulerName   string // the spec.schedulerName to schedule without Profiles; default default-scheduler
+	daemon.Election        // the lease's default name is kube-scheduler
 
-	Queue queue.Config
-	Binds int    // how many pods are bound at a time; default 32
-	Seed  uint64 // for the choice among equals; 0: nodes go by name
+	Queue    queue.Config
+	Profiles []plugins.Profile    // default: one of SchedulerName
+	Plugins  []framework.Weighted // run after those of each profile
+	Binds    int                  // number of pods bound at a time; default 32
+	Seed     uint64               // of the choice among nodes of equal score; 0: the first by name
 }
 
 func (c *Config) setDefaults() {
@@ -36,10 +42,13 @@ func (c *Config) setDefaults() {
 	if c.SchedulerName == "" {
 		c.SchedulerName = corev1.DefaultSchedulerName
 	}
+	if len(c.Profiles) == 0 {
+		c.Profiles = []plugins.Profile{{SchedulerName: c.SchedulerName}}
+	}
 	if c.LeaseName == "" {
 		c.LeaseName = leaseName
 	}
 	if c.Binds == 0 {
-		c.Binds = 32
+		c.Binds = defaultBinds
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
@@ -25,7 +26,7 @@ import (
 	"podium/pkg/scheduler"
 )
 
-// world is an API and a scheduler on it, in a bubble.
+// world is an API and a scheduler in a bubble.
 type world struct {
 	t     *testing.T
 	api   *clienttest.Server
@@ -40,7 +41,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// start runs a scheduler until the function it returns is called.
+// start starts a scheduler; stop ends it and waits for it.
 func (w *world) start(cfg scheduler.Config) (stop func()) {
 	cfg.Client = w.api.Client(w.t)
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -77,7 +78,7 @@ func (w *world) get(name string) *corev1.Pod {
 	return p
 }
 
-// where is each pod's node.
+// where returns each pod's node.
 func (w *world) where() string {
 	list, err := w.pods.List(w.t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -156,7 +157,7 @@ func TestPodsFindNodes(t *testing.T) {
 	})
 }
 
-func TestAPodThatFitsNowhereSaysWhyAndIsWoken(t *testing.T) {
+func TestUnschedulablePodIsReportedAndRequeued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.node(node("a", "1", "4Gi"))
@@ -165,7 +166,7 @@ func TestAPodThatFitsNowhereSaysWhyAndIsWoken(t *testing.T) {
 		settle()
 		w.create(pod("second", "1"))
 		settle()
-		const why = "0/1 nodes are available: 1 Insufficient cpu. a: Insufficient cpu."
+		const why = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod. a: Insufficient cpu."
 		conditions := w.get("second").Status.Conditions
 		if len(conditions) != 1 || conditions[0].Type != corev1.PodScheduled || conditions[0].Status != corev1.ConditionFalse ||
 			conditions[0].Reason != "Unschedulable" || conditions[0].Message != why {
@@ -174,7 +175,7 @@ func TestAPodThatFitsNowhereSaysWhyAndIsWoken(t *testing.T) {
 		if got := w.events(); len(got) != 2 || got[1] != "second Warning FailedScheduling x1: "+why {
 			t.Errorf("%q", got)
 		}
-		// A change that cannot help costs nothing.
+		// An irrelevant change does not cause an attempt.
 		before := len(w.api.Writes())
 		n, err := w.nodes.Get(t.Context(), "a")
 		if err != nil {
@@ -220,8 +221,8 @@ func TestNoNodesYet(t *testing.T) {
 	})
 }
 
-// TestLostAnswers breaks bindings in every way; no pod may be lost, none bound
-// twice, and no node given more than it has.
+// TestLostAnswers makes bindings fail in every way; no pod may be lost or bound twice, and no
+// node overcommitted.
 func TestLostAnswers(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -292,7 +293,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// prepareNode and preparePod retry: the faults hit the test's own requests too.
+// prepareNode and preparePod retry, because the faults affect the test's own requests, too.
 func (w *world) prepareNode(name string) {
 	w.t.Helper()
 	for range 10 {
@@ -313,8 +314,8 @@ func (w *world) preparePod(name string) {
 	w.t.Fatal("no pod")
 }
 
-// TestAStaleConditionDoesNotReachABoundPod delays the report of a failure until
-// the pod has been bound: it must not say then that it is unschedulable.
+// TestAStaleConditionDoesNotReachABoundPod delays the report of a failure until the pod has
+// been bound: the pod must not get the condition then.
 func TestAStaleConditionDoesNotReachABoundPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -337,7 +338,7 @@ func TestAStaleConditionDoesNotReachABoundPod(t *testing.T) {
 	})
 }
 
-// TestOneOfManyLeads kills leaders while pods come: each is bound once.
+// TestOneOfManyLeads kills leaders while pods are created: each pod is bound once.
 func TestOneOfManyLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -373,8 +374,8 @@ func TestOneOfManyLeads(t *testing.T) {
 	})
 }
 
-// TestALongAbsenceOfTheServer costs the leader its lease; it must lead again
-// when the server is back, without anybody starting it anew.
+// TestALongAbsenceOfTheServer makes the leader lose its lease; it must lead again when the
+// server is back, without a restart.
 func TestALongAbsenceOfTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -415,7 +416,7 @@ func TestADeletedPodFreesItsRoomWhileItIsBound(t *testing.T) {
 		settle()
 		w.create(pod("p1", "1"))
 		time.Sleep(time.Second)
-		w.create(pod("p2", "1")) // waits for p1's room
+		w.create(pod("p2", "1")) // waits for p1's resources
 		time.Sleep(time.Second)
 		if err := w.pods.Delete(t.Context(), "p1", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -423,6 +424,54 @@ func TestADeletedPodFreesItsRoomWhileItIsBound(t *testing.T) {
 		settle()
 		if got := w.where(); got != "p2:a" {
 			t.Error(got)
+		}
+		stop()
+	})
+}
+
+// A pod that is being resized counts with the larger of what it has and what it asks
+// for, until the node says that it cannot have that.
+func TestAResizedPodCountsWithTheLargerRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.node(node("a", "4", "4Gi"))
+		stop := w.start(scheduler.Config{})
+		settle()
+		w.create(pod("p1", "3"))
+		settle()
+		change := func(spec, has string, conditions ...corev1.PodCondition) {
+			p := w.get("p1")
+			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(spec)
+			requests := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(has)}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, AllocatedResources: requests, Resources: &corev1.ResourceRequirements{Requests: requests}}}
+			p.Status.Conditions = conditions
+			p.Generation++
+			if _, err := w.pods.Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			settle()
+		}
+		change("1", "3") // the node has not shrunk it yet
+		w.create(pod("p2", "2"))
+		settle()
+		if got := w.where(); got != "p1:a p2:" {
+			t.Errorf("before the resize: %s", got)
+		}
+		change("1", "1")
+		settle()
+		if got := w.where(); got != "p1:a p2:a" {
+			t.Errorf("after the resize: %s", got)
+		}
+		change("2", "1") // deferred: counted
+		w.create(pod("p3", "1"))
+		settle()
+		if got := w.where(); got != "p1:a p2:a p3:" {
+			t.Errorf("while a larger size is wanted: %s", got)
+		}
+		change("2", "1", corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible})
+		settle()
+		if got := w.where(); got != "p1:a p2:a p3:a" {
+			t.Errorf("when that is infeasible: %s", got)
 		}
 		stop()
 	})
@@ -449,7 +498,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// series prints counters and gauges: name, label values, value.
+// series formats counters and gauges: name, label values, value.
 func series(t *testing.T, r *prometheus.Registry, names ...string) []string {
 	families, err := r.Gather()
 	if err != nil {

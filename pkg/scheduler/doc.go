@@ -1,5 +1,5 @@
-// Package scheduler finds a node for each pod that has none. It is a library
-// first: Schedule is a pure function of a snapshot and a pod. The daemon around
-// it keeps the snapshot up to date by watches, takes pods off the queue one at
-// a time, assumes that each is where it was sent, and binds many at once.
+// Package scheduler assigns a node to each pod that has none. Schedule is a pure function of a
+// snapshot and a pod. The daemon around it updates the snapshot from watches, takes one pod at
+// a time from the queue, assumes that the pod is on the chosen node, and binds several pods
+// concurrently.
 package scheduler

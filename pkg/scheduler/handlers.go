@@ -1,43 +1,94 @@
 package scheduler
 
 import (
+	"maps"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"podium/pkg/scheduler/framework"
-
 	"podium/pkg/scheme"
 )
 
 // unfinished selects the pods that use, or will use, a node.
 const unfinished = "status.phase!=Succeeded,status.phase!=Failed"
 
-// strip drops what the scheduler never reads: it is most of an object.
+// strip drops the fields that no plugin reads: most of an object.
 func strip(obj scheme.Object) {
 	obj.SetManagedFields(nil)
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		stripPod(o)
+	case *appsv1.ReplicaSet:
+		o.Spec.Template = corev1.PodTemplateSpec{}
+	case *appsv1.StatefulSet:
+		o.Spec.Template = corev1.PodTemplateSpec{}
+	case *corev1.ReplicationController:
+		o.Spec.Template = nil
 	}
+}
+
+func stripPod(pod *corev1.Pod) {
 	pod.Annotations = nil
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			c := &containers[i]
-			*c = corev1.Container{Name: c.Name, Resources: c.Resources, Ports: c.Ports, RestartPolicy: c.RestartPolicy}
+			*c = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, Ports: c.Ports, RestartPolicy: c.RestartPolicy}
 		}
 	}
-	pod.Spec.Volumes = nil
-	pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses = nil, nil
+	pod.Spec.Volumes = claimed(pod.Spec.Volumes)
+	resized := resizing(pod)
+	s := &pod.Status
+	s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses = resourcesOnly(s.ContainerStatuses, resized), resourcesOnly(s.InitContainerStatuses, resized), nil
+}
+
+// resizing reports whether a container of the pod has other requests than its spec, or
+// is to get others. Then the pod counts with the larger ones.
+func resizing(pod *corev1.Pod) bool {
+	specs := map[string]corev1.ResourceList{}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			specs[list[i].Name] = list[i].Resources.Requests
+		}
+	}
+	differs := func(s corev1.ContainerStatus) bool {
+		wants := specs[s.Name]
+		return s.Resources != nil && (!equality.Semantic.DeepEqual(s.Resources.Requests, wants) || !equality.Semantic.DeepEqual(s.AllocatedResources, wants))
+	}
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, differs) || slices.ContainsFunc(pod.Status.InitContainerStatuses, differs)
+}
+
+// resourcesOnly returns the statuses without all but names and resources; nil unless
+// keep is set.
+func resourcesOnly(list []corev1.ContainerStatus, keep bool) []corev1.ContainerStatus {
+	if !keep {
+		return nil
+	}
+	var out []corev1.ContainerStatus
+	for _, s := range list {
+		out = append(out, corev1.ContainerStatus{Name: s.Name, Resources: s.Resources, AllocatedResources: s.AllocatedResources})
+	}
+	return out
+}
+
+// claimed returns the volumes that are claims.
+func claimed(volumes []corev1.Volume) (out []corev1.Volume) {
+	for _, v := range volumes {
+		if v.PersistentVolumeClaim != nil {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 func finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// onPod brings the snapshot and the queue up to date. A pod is on a node, in
-// the queue, or neither.
+// onPod updates the snapshot and the queue. A pod is on a node, in the queue, or in neither.
 func (s *scheduler) onPod(old, new *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,28 +98,48 @@ func (s *scheduler) onPod(old, new *corev1.Pod) {
 	case finished(new):
 		s.gone(new)
 	case new.Spec.NodeName != "":
+		s.dropNomination(new.UID)
 		s.snap.Assign(new)
 		s.queue.Remove(new.UID)
-		if old != nil && old.Spec.NodeName != "" && old.Generation != new.Generation {
-			s.queue.Wake(framework.PodGone) // it may have become smaller
+		if e := podEvent(old, new); e != 0 {
+			s.queue.Wake(e)
 		}
 	case s.ours(new):
+		s.nominated(old, new)
 		s.queue.Add(new, old != nil && specChanged(old, new))
 	default:
 		s.queue.Remove(new.UID)
+		s.dropNomination(new.UID)
 	}
 }
 
 func (s *scheduler) gone(p *corev1.Pod) {
 	s.queue.Remove(p.UID)
+	s.dropNomination(p.UID)
 	if s.snap.Remove(p.UID) {
 		s.queue.Wake(framework.PodGone)
 	}
 }
 
-// ours are the pods that we should find a node for.
+// podEvent returns the changes of a pod on a node that plugins depend on.
+func podEvent(old, new *corev1.Pod) framework.Event {
+	if old == nil || old.Spec.NodeName == "" {
+		return framework.PodAdded
+	}
+	var e framework.Event
+	if old.Generation != new.Generation || !equality.Semantic.DeepEqual(old.Status.ContainerStatuses, new.Status.ContainerStatuses) ||
+		resourcehelper.IsPodResizeInfeasible(old) != resourcehelper.IsPodResizeInfeasible(new) {
+		e |= framework.PodGone // its requests may be lower
+	}
+	if !maps.Equal(old.Labels, new.Labels) || (old.DeletionTimestamp == nil) != (new.DeletionTimestamp == nil) {
+		e |= framework.PodLabels
+	}
+	return e
+}
+
+// ours reports whether this scheduler is responsible for the pod.
 func (s *scheduler) ours(p *corev1.Pod) bool {
-	return p.Spec.SchedulerName == s.cfg.SchedulerName && p.DeletionTimestamp == nil && len(p.Spec.SchedulingGates) == 0
+	return s.of(p) != nil && p.DeletionTimestamp == nil && len(p.Spec.SchedulingGates) == 0
 }
 
 func specChanged(old, new *corev1.Pod) bool {
@@ -80,17 +151,20 @@ func (s *scheduler) onNode(old, new *corev1.Node) {
 	defer s.mu.Unlock()
 	if new == nil {
 		s.snap.RemoveNode(old.Name)
+		s.queue.Wake(framework.NodeGone)
 		return
 	}
 	e := nodeEvent(old, new)
-	if e == 0 {
+	if e == 0 && equality.Semantic.DeepEqual(old.Status.Images, new.Status.Images) {
 		return // a heartbeat
 	}
 	s.snap.SetNode(new)
-	s.queue.Wake(e)
+	if e != 0 {
+		s.queue.Wake(e)
+	}
 }
 
-// nodeEvent says what is new on a node, of what plugins look at.
+// nodeEvent returns the changes of a node that filters depend on.
 func nodeEvent(old, new *corev1.Node) framework.Event {
 	if old == nil {
 		return framework.NodeAdded

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
+	"podium/pkg/prom"
 	"podium/pkg/scheduler/queue"
 )
 
@@ -14,11 +16,9 @@ const (
 	resultScheduled     = "scheduled"
 	resultUnschedulable = "unschedulable"
 	resultError         = "error"
-
-	profile = "default-scheduler"
 )
 
-// metrics have upstream's names.
+// metrics are the scheduler's metrics, with upstream's names.
 type metrics struct {
 	registry  prometheus.Registerer
 	attempts  *prometheus.CounterVec
@@ -28,6 +28,9 @@ type metrics struct {
 	sli       *prometheus.HistogramVec
 	incoming  *prometheus.CounterVec
 	leader    *prometheus.GaugeVec
+
+	preemptions prometheus.Counter
+	victims     prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -35,39 +38,33 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		r = prometheus.NewRegistry()
 	}
 	seconds := prometheus.ExponentialBuckets(0.001, 2, 15)
-	m := &metrics{
-		registry: r,
-		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "scheduler_schedule_attempts_total", Help: "Attempts to schedule a pod, by result."}, []string{"profile", "result"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "scheduler_scheduling_attempt_duration_seconds", Help: "Time of an attempt: finding a node and binding.", Buckets: seconds}, []string{"profile", "result"}),
-		algorithm: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "scheduler_scheduling_algorithm_duration_seconds", Help: "Time of finding a node.", Buckets: prometheus.ExponentialBuckets(0.00001, 2, 18)}),
-		tries: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "scheduler_pod_scheduling_attempts", Help: "Attempts it took to schedule a pod.", Buckets: prometheus.ExponentialBuckets(1, 2, 5)}),
-		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "scheduler_pod_scheduling_sli_duration_seconds", Help: "Time from a pod's coming into the queue until it was bound.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 20)}, []string{"attempts"}),
-		incoming: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "scheduler_queue_incoming_pods_total", Help: "Pods that came into a queue, by what brought them."}, []string{"queue", "event"}),
-		leader: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "leader_election_master_status", Help: "1 if this replica leads."}, []string{"name"}),
+	f := prom.For(r)
+	return &metrics{
+		registry:  r,
+		attempts:  f.CounterVec("scheduler_schedule_attempts_total", "Attempts to schedule a pod, by result.", "profile", "result"),
+		duration:  f.HistogramVec("scheduler_scheduling_attempt_duration_seconds", "Time of an attempt: finding a node and binding.", seconds, "profile", "result"),
+		algorithm: f.Histogram("scheduler_scheduling_algorithm_duration_seconds", "Time of finding a node.", prometheus.ExponentialBuckets(0.00001, 2, 18)),
+		tries:     f.Histogram("scheduler_pod_scheduling_attempts", "Number of attempts to schedule a pod.", prometheus.ExponentialBuckets(1, 2, 5)),
+		sli:       f.HistogramVec("scheduler_pod_scheduling_sli_duration_seconds", "Time from entering the queue until the pod was bound.", prometheus.ExponentialBuckets(0.01, 2, 20), "attempts"),
+		incoming:  f.CounterVec("scheduler_queue_incoming_pods_total", "Pods added to a queue, by the event that added them.", "queue", "event"),
+		leader:    f.GaugeVec("leader_election_master_status", "1 if this replica leads.", "name"),
+
+		preemptions: f.Counter("scheduler_preemption_attempts_total", "Attempts to preempt pods."),
+		victims:     f.Histogram("scheduler_preemption_victims", "Number of pods evicted for a pod.", prometheus.ExponentialBuckets(1, 2, 7)),
 	}
-	r.MustRegister(m.attempts, m.duration, m.algorithm, m.tries, m.sli, m.incoming, m.leader)
-	return m
 }
 
-// watch shows how many pods wait in the queue that current returns, if any.
+// watch exports the number of pods in the queue that current returns; 0 if it returns nil.
 func (m *metrics) watch(current func() *queue.Queue) {
 	gauge := func(name string, pick func(a, b, u int) int) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "scheduler_pending_pods", Help: "Pods that wait for a node.", ConstLabels: prometheus.Labels{"queue": name},
-		}, func() float64 {
+		labelled := prometheus.WrapRegistererWith(prometheus.Labels{"queue": name}, m.registry)
+		prom.For(labelled).GaugeFunc("scheduler_pending_pods", "Pending pods, by queue.", func() float64 {
 			q := current()
 			if q == nil {
 				return 0
 			}
 			return float64(pick(q.Counts()))
-		}))
+		})
 	}
 	gauge(queue.Active, func(a, _, _ int) int { return a })
 	gauge(queue.Backoff, func(_, b, _ int) int { return b })
@@ -76,16 +73,16 @@ func (m *metrics) watch(current func() *queue.Queue) {
 
 func (m *metrics) moved(to, why string) { m.incoming.WithLabelValues(to, why).Inc() }
 
-func (m *metrics) attempt(result string, began time.Time) {
-	m.attempts.WithLabelValues(profile, result).Inc()
-	m.duration.WithLabelValues(profile, result).Observe(time.Since(began).Seconds())
+func (m *metrics) attempt(pod *corev1.Pod, result string, began time.Time) {
+	m.attempts.WithLabelValues(pod.Spec.SchedulerName, result).Inc()
+	m.duration.WithLabelValues(pod.Spec.SchedulerName, result).Observe(time.Since(began).Seconds())
 }
 
-// maxAttemptsLabel keeps the series few, as upstream does.
+// maxAttemptsLabel limits the number of series, as upstream does.
 const maxAttemptsLabel = 15
 
 func (m *metrics) scheduled(a *queue.Attempt, began time.Time) {
-	m.attempt(resultScheduled, began)
+	m.attempt(a.Pod, resultScheduled, began)
 	m.tries.Observe(float64(a.Number))
 	label := strconv.Itoa(a.Number)
 	if a.Number > maxAttemptsLabel {

@@ -2,8 +2,8 @@ package scheduler
 
 import "sync"
 
-// pool runs functions, at most max at a time, in the order in which they come.
-// do never blocks.
+// pool runs functions in the order of the calls of do, at most max concurrently. do never
+// blocks.
 type pool struct {
 	max int
 
@@ -45,5 +45,5 @@ func (p *pool) next() func() {
 	return f
 }
 
-// wait blocks until all is done. do must not be called any more.
+// wait blocks until all functions have returned. do must not be called after it.
 func (p *pool) wait() { p.wg.Wait() }

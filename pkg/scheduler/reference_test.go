@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The reference: the same rules, written as plainly as they are documented,
-// from the API objects alone and with no regard to speed.
+// The reference implements the same rules as literally as they are documented, on API objects
+// only and without regard to speed.
 
 type cluster struct {
 	nodes []*corev1.Node
 	pods  []*corev1.Pod // on nodes
 }
 
-// obviousReasons is why a node cannot run a pod: those of the first rule that is broken.
+// obviousReasons returns the reasons of the first rule that rejects the node.
 func (c *cluster) obviousReasons(pod *corev1.Pod, node *corev1.Node) []string {
 	for _, rule := range []func(*corev1.Pod, *corev1.Node) []string{
 		cordoned, tainted, notSelected, c.portsTaken, c.tooLittle,
@@ -162,8 +162,8 @@ func isSidecar(c corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == "Always"
 }
 
-// obviousRequest is the most of one resource that a pod can need at any moment:
-// while each init container runs, beside the sidecars before it, and in the end.
+// obviousRequest returns the maximum of one resource that a pod needs at any time: while each
+// init container runs, beside the sidecars before it, and afterwards.
 func obviousRequest(p *corev1.Pod, name corev1.ResourceName, missing string) float64 {
 	of := func(c corev1.Container) float64 {
 		q, ok := c.Resources.Requests[name]
@@ -213,7 +213,7 @@ func (c *cluster) tooLittle(pod *corev1.Pod, node *corev1.Node) []string {
 	return reasons
 }
 
-// obviousScores is the total score of each node that can run the pod.
+// obviousScores returns the total score of each feasible node.
 func (c *cluster) obviousScores(pod *corev1.Pod) map[string]int64 {
 	var feasible []*corev1.Node
 	for _, n := range c.nodes {
@@ -283,7 +283,7 @@ func (c *cluster) obviousBalance(pod *corev1.Pod, node *corev1.Node) int64 {
 	return int64((1-deviation)*100 + 1e-9)
 }
 
-// obviousMessage is the sentence for a pod that fits nowhere.
+// obviousMessage returns the error message for a pod that fits on no node.
 func (c *cluster) obviousMessage(pod *corev1.Pod) string {
 	counts := map[string]int{}
 	for _, n := range c.nodes {

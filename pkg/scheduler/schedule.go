@@ -10,17 +10,16 @@ import (
 	"podium/pkg/scheduler/snapshot"
 )
 
-// Schedule says where the pod should go in the cluster that snap shows. It
-// changes nothing: count a placed pod with snap.Assume before asking about the
-// next one. Without a place the error is framework.ErrNoNodes, or a
-// *framework.FitError with the reasons of every node.
+// Schedule chooses a node for the pod in the cluster state snap. It changes nothing: call
+// snap.Assume for a placed pod before scheduling the next one. If no node fits, the error is
+// framework.ErrNoNodes, or a *framework.FitError with the reasons of each node.
 func Schedule(snap *snapshot.Snapshot, pod *corev1.Pod) (framework.Placement, error) {
 	return NewAlgorithm(nil).Schedule(snap, snapshot.NewPod(pod))
 }
 
-// NewAlgorithm is Schedule for many pods: what one pod's shape taught it serves
-// the next. Among nodes that suit equally well rnd chooses, or with nil the
-// first by name.
+// NewAlgorithm returns a scheduler with the default profile, which caches answers for pods of
+// one shape. rnd chooses among nodes of equal score; with a nil rnd the first by name is
+// chosen.
 func NewAlgorithm(rnd *rand.Rand) *framework.Scheduler {
-	return framework.New(plugins.Filters(), plugins.Scorers(), rnd)
+	return framework.New(plugins.Default(), rnd)
 }

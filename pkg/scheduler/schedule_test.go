@@ -129,8 +129,8 @@ func randomPod(r *rand.Rand, name string) *corev1.Pod {
 	return p
 }
 
-// TestFastIsObvious plays random histories of a cluster and asks after each
-// step both the scheduler, which remembers, and the reference, which does not.
+// TestFastIsObvious applies random changes to a cluster and compares, after each one, the
+// scheduler, which caches, with the reference, which does not.
 func TestFastIsObvious(t *testing.T) {
 	asked, placed := 0, 0
 	for seed := range uint64(150) {
@@ -179,7 +179,7 @@ func (c *cluster) setNode(snap *snapshot.Snapshot, n *corev1.Node) {
 	c.nodes = append(c.nodes, n)
 }
 
-// check compares both answers, and places the pod when there is a place.
+// check compares both answers, and places the pod if a node fits.
 func (c *cluster) check(t *testing.T, seed uint64, algorithm *framework.Scheduler, snap *snapshot.Snapshot, pod *corev1.Pod) bool {
 	t.Helper()
 	sp := snapshot.NewPod(pod)
@@ -210,7 +210,7 @@ func (c *cluster) check(t *testing.T, seed uint64, algorithm *framework.Schedule
 		t.Errorf("seed %d, %s: %+v; the scores are %v", seed, pod.Name, place, scores)
 	}
 	undo := snap.Assume(sp, place.Node)
-	if seed%3 == 0 { // a binding that fails leaves no trace
+	if seed%3 == 0 { // a failed binding has no effect
 		undo()
 		return true
 	}
@@ -315,7 +315,7 @@ func benchmarkCluster(nodes int) *snapshot.Snapshot {
 	return snap
 }
 
-// BenchmarkSchedule places 1,000 pods a turn, of one shape or each of its own.
+// BenchmarkSchedule places 1,000 pods per iteration, of one shape or of distinct shapes.
 func BenchmarkSchedule(b *testing.B) {
 	for _, nodes := range []int{100, 5000} {
 		for _, shapes := range []int{1, 1000} {

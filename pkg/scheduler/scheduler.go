@@ -3,24 +3,30 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
 	"podium/pkg/client/events"
 	"podium/pkg/client/informer"
 	"podium/pkg/scheduler/framework"
+	"podium/pkg/scheduler/plugins/volumebinding"
+	"podium/pkg/scheduler/plugins/volumerestrictions"
 	"podium/pkg/scheduler/queue"
 	"podium/pkg/scheduler/snapshot"
 )
 
-// Run schedules pods until ctx ends; then it returns nil. With LeaderElect it
-// does so while it is its turn, and waits for the next one otherwise.
+// Run schedules pods until ctx ends; then it returns nil. With LeaderElect it does so only
+// while it holds the lease.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.setDefaults()
 	d := &daemonState{metrics: newMetrics(cfg.Registry)}
@@ -29,7 +35,10 @@ func Run(ctx context.Context, cfg Config) error {
 		cfg.Health.Add("sched-handler-sync", d.ready)
 	}
 	lead := func(ctx context.Context) error {
-		s := newScheduler(cfg, d.metrics)
+		s, err := newScheduler(cfg, d.metrics)
+		if err != nil {
+			return err
+		}
 		d.running.Store(s)
 		defer d.running.Store(nil)
 		return s.run(ctx)
@@ -37,18 +46,24 @@ func Run(ctx context.Context, cfg Config) error {
 	return cfg.Lead(ctx, cfg.Client, cfg.Log, d.metrics.leading(cfg.LeaseName), lead)
 }
 
-// daemonState is what outlives a leadership.
+// daemonState is the state that survives a loss of leadership.
 type daemonState struct {
 	metrics *metrics
 	running atomic.Pointer[scheduler] // nil while another replica leads
 }
 
-var errNotSynced = errors.New("the first list of pods and nodes is not there yet")
+var errNotSynced = errors.New("the informers have not synced")
 
-// ready holds for a replica that waits for its turn, too.
+// ready returns the readiness error. A replica that does not lead is ready.
 func (d *daemonState) ready() error {
-	if s := d.running.Load(); s != nil && !(s.pods.Synced() && s.nodes.Synced()) {
-		return errNotSynced
+	s := d.running.Load()
+	if s == nil {
+		return nil
+	}
+	for _, i := range append(s.others, s.nodes, s.pods) {
+		if !i.Synced() {
+			return errNotSynced
+		}
 	}
 	return nil
 }
@@ -60,38 +75,66 @@ func (d *daemonState) queue() *queue.Queue {
 	return nil
 }
 
-// scheduler is one leadership: it begins with fresh lists, so that it sees what
-// the leader before it did, and its goroutines end with it.
+// scheduler is the state of one leadership. It starts with new lists, so that it sees the
+// changes of the previous leader; its goroutines end with it.
 type scheduler struct {
 	cfg     Config
 	metrics *metrics
 	api     client.Resource[*corev1.Pod]
 	pods    *informer.Informer[*corev1.Pod]
 	nodes   *informer.Informer[*corev1.Node]
-	events  *events.Recorder
+	others  []source // informers of what plugins read besides
 	queue   *queue.Queue
-	writes  pool
+	writes  pool           // bindings, evictions and status patches
+	permits sync.WaitGroup // bindings that a Permit plugin may delay
 
-	mu        sync.Mutex // guards what follows; taken before the queue's own
-	snap      *snapshot.Snapshot
-	algorithm *framework.Scheduler
+	profiles map[string]*profile // by spec.schedulerName
+
+	mu   sync.Mutex // guards snap and the profiles' algorithms; locked before the queue's own lock
+	snap *snapshot.Snapshot
 }
 
-func newScheduler(cfg Config, m *metrics) *scheduler {
+// profile schedules the pods of one spec.schedulerName.
+type profile struct {
+	name      string
+	algorithm *framework.Scheduler
+	events    *events.Recorder
+}
+
+// of returns the profile of a pod in the queue.
+func (s *scheduler) of(pod *corev1.Pod) *profile { return s.profiles[pod.Spec.SchedulerName] }
+
+func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 	cfg.Queue.Moved = m.moved
-	s := &scheduler{
-		cfg: cfg, metrics: m,
-		api:    client.For[*corev1.Pod](cfg.Client),
-		events: events.New(cfg.Client, cfg.SchedulerName, "", cfg.Log),
-		queue:  queue.New(cfg.Queue),
-		writes: pool{max: cfg.Binds},
-		snap:   snapshot.New(),
-	}
 	var rnd *rand.Rand
 	if cfg.Seed != 0 {
 		rnd = rand.New(rand.NewPCG(cfg.Seed, 0))
 	}
-	s.algorithm = NewAlgorithm(rnd)
+	s := &scheduler{
+		cfg: cfg, metrics: m,
+		api:    client.For[*corev1.Pod](cfg.Client),
+		queue:  queue.New(cfg.Queue),
+		writes: pool{max: cfg.Binds},
+		snap:   snapshot.New(),
+
+		profiles: map[string]*profile{},
+	}
+	bindings := volumebinding.New(newBinder(cfg.Client), func(name string) *corev1.Node {
+		n, _ := s.nodes.Get("", name)
+		return n
+	})
+	volumes := []framework.Weighted{{Plugin: volumerestrictions.New(bindings.Claim)}, {Plugin: bindings}}
+	for _, p := range cfg.Profiles {
+		list, err := p.Build()
+		if err != nil {
+			return nil, fmt.Errorf("profile %s: %w", p.SchedulerName, err)
+		}
+		s.profiles[p.SchedulerName] = &profile{
+			name:      p.SchedulerName,
+			algorithm: framework.New(slices.Concat(list, volumes, cfg.Plugins), rnd),
+			events:    events.New(cfg.Client, p.SchedulerName, "", cfg.Log),
+		}
+	}
 	s.pods = informer.New(s.api, informer.Options{
 		FieldSelector: unfinished, Log: cfg.Log.With("informer", "pods"), Transform: strip,
 	})
@@ -100,20 +143,39 @@ func newScheduler(cfg Config, m *metrics) *scheduler {
 		Log: cfg.Log.With("informer", "nodes"), Transform: strip,
 	})
 	s.nodes.OnChange(s.onNode)
-	return s
+	s.others = []source{
+		watched(s, "poddisruptionbudgets", s.onBudget),
+		watched(s, "namespaces", s.onNamespace),
+		watched(s, "services", s.onService),
+		watched(s, "replicasets", onOwner(s, func(o *appsv1.ReplicaSet) *metav1.LabelSelector { return o.Spec.Selector })),
+		watched(s, "statefulsets", onOwner(s, func(o *appsv1.StatefulSet) *metav1.LabelSelector { return o.Spec.Selector })),
+		watched(s, "replicationcontrollers", onOwner(s, func(o *corev1.ReplicationController) *metav1.LabelSelector {
+			return &metav1.LabelSelector{MatchLabels: o.Spec.Selector}
+		})),
+		watched(s, "persistentvolumeclaims", storage(s, bindings.OnClaim)),
+		watched(s, "persistentvolumes", storage(s, bindings.OnVolume)),
+		watched(s, "storageclasses", storage(s, bindings.OnClass)),
+	}
+	return s, nil
 }
 
 func (s *scheduler) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.nodes.Run(ctx) })
 	g.Go(func() error { return s.pods.Run(ctx) })
-	g.Go(func() error { return s.events.Run(ctx) })
+	for _, o := range s.others {
+		g.Go(func() error { return o.Run(ctx) })
+	}
+	for _, p := range s.profiles {
+		g.Go(func() error { return p.events.Run(ctx) })
+	}
 	g.Go(func() error {
 		defer s.writes.wait()
-		if s.nodes.WaitSynced(ctx) != nil || s.pods.WaitSynced(ctx) != nil {
-			return nil // asked to end before it began
+		defer s.permits.Wait()
+		if !s.waitSynced(ctx) {
+			return nil // ctx ended
 		}
-		s.cfg.Log.Info("scheduling", "nodes", len(s.nodes.List()), "pods", len(s.pods.List()))
+		s.cfg.Log.Info("scheduler started", "nodes", len(s.nodes.List()), "pods", len(s.pods.List()))
 		for {
 			a := s.queue.Pop(ctx)
 			if a == nil {
@@ -125,23 +187,53 @@ func (s *scheduler) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// attempt tries to find a node for one pod. It does not wait for the API: what
-// has to be written is written behind its back.
+// waitSynced blocks until all informers have synced. It returns false if ctx ended before.
+func (s *scheduler) waitSynced(ctx context.Context) bool {
+	for _, i := range append(s.others, s.nodes, s.pods) {
+		if i.WaitSynced(ctx) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// attempt runs the scheduling cycle for one pod. It does not wait for the API: the binding
+// cycle and status patches run in the background.
 func (s *scheduler) attempt(ctx context.Context, a *queue.Attempt) {
-	began := time.Now()
-	pod := snapshot.NewPod(a.Pod)
+	b := &binding{attempt: a, pod: snapshot.NewPod(a.Pod), began: time.Now()}
+	nomination, err := s.cycle(ctx, b)
+	s.metrics.algorithm.Observe(time.Since(b.began).Seconds())
+	switch {
+	case b.node == "":
+		s.unschedulable(ctx, a, b.began, nomination, err)
+	case err != nil:
+		s.failed(ctx, a, b.began, err)
+	default:
+		s.cfg.Log.Debug("node chosen", "pod", a.Pod.Namespace+"/"+a.Pod.Name, "node", b.node)
+		s.startBinding(ctx, b)
+	}
+}
+
+// cycle chooses the binding's node and reserves it. If no node fits, b.node is "", and the
+// PostFilter plugins may nominate one.
+func (s *scheduler) cycle(ctx context.Context, b *binding) (nomination framework.Nomination, err error) {
 	s.mu.Lock()
-	place, err := s.algorithm.Schedule(s.snap, pod)
-	var undo func()
-	if err == nil {
-		undo = s.snap.Assume(pod, place.Node)
-	}
-	s.mu.Unlock()
-	s.metrics.algorithm.Observe(time.Since(began).Seconds())
+	defer s.mu.Unlock()
+	place, err := s.of(b.pod.Pod).algorithm.Schedule(s.snap, b.pod)
 	if err != nil {
-		s.unschedulable(ctx, a, began, err)
-		return
+		var fit *framework.FitError
+		if errors.As(err, &fit) {
+			nomination = s.of(b.pod.Pod).algorithm.PostFilter(s.snap, b.pod, fit)
+			s.preempt(ctx, b.pod, nomination)
+		}
+		return nomination, err
 	}
-	s.cfg.Log.Debug("place found", "pod", a.Pod.Namespace+"/"+a.Pod.Name, "node", place.Node, "score", place.Score, "feasible", place.Feasible)
-	s.writes.do(func() { s.bind(ctx, &binding{attempt: a, began: began, node: place.Node, undo: undo}) })
+	b.node = place.Node
+	s.unnominate(b)
+	b.undo.Push(s.snap.Assume(b.pod, b.node))
+	if err := s.of(b.pod.Pod).algorithm.Reserve(b.pod, b.node, &b.undo); err != nil {
+		b.undo.Run()
+		return nomination, err
+	}
+	return nomination, nil
 }

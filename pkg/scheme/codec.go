@@ -12,18 +12,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The media types an object can be read from and written as.
+// The supported media types.
 const (
 	JSON     = "application/json"
 	YAML     = "application/yaml"
 	Protobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// protoMagic opens every protobuf body: "k8s" and the encoding style.
+// protoMagic is the prefix of every protobuf body: "k8s" and the encoding style.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
 var protoMagic = []byte{'k', '8', 's', 0}
 
-// ErrMediaType says that a body's media type is none of the three above.
+// ErrMediaType is returned for a media type that is not supported.
 type ErrMediaType struct{ MediaType string }
 
 func (e *ErrMediaType) Error() string {
@@ -46,16 +46,15 @@ func newCodecs(s *runtime.Scheme) codecs {
 	}
 }
 
-// Decode reads one object of a registered Go type. fallback names the kind of a
-// body that does not say; it may be nil. The object comes back without type
-// metadata (its Go type says it), beside the kind the body named. Unknown
-// fields are dropped.
+// Decode decodes one object of a registered Go type. fallback is the kind of a body
+// that does not name one; it may be nil. Decode returns the object without type
+// metadata, and the kind that the body names. It drops unknown fields.
 func (s *Scheme) Decode(data []byte, mediaType string, fallback *schema.GroupVersionKind) (runtime.Object, *schema.GroupVersionKind, error) {
 	return s.decode(data, mediaType, fallback, false)
 }
 
-// DecodeStrict is Decode, but unknown and duplicate fields give an error for
-// which runtime.IsStrictDecodingError holds; the object is returned all the same.
+// DecodeStrict decodes as Decode does. For unknown and duplicate fields, it returns
+// an error for which runtime.IsStrictDecodingError holds, together with the object.
 func (s *Scheme) DecodeStrict(data []byte, mediaType string, fallback *schema.GroupVersionKind) (runtime.Object, *schema.GroupVersionKind, error) {
 	return s.decode(data, mediaType, fallback, true)
 }
@@ -90,8 +89,8 @@ func (c *codecs) codec(mediaType string, strict bool) (runtime.Serializer, error
 	return nil, &ErrMediaType{mediaType}
 }
 
-// Encode writes an object of a registered Go type, with its kind and API
-// version, whatever its own type metadata say. It does not touch the object.
+// Encode encodes an object of a registered Go type with its registered kind and API
+// version. The type metadata of obj must be empty. Encode does not modify obj.
 func (s *Scheme) Encode(obj runtime.Object, mediaType string) ([]byte, error) {
 	gvk, err := s.GVKOf(obj)
 	if err != nil {
@@ -120,8 +119,8 @@ func (s *Scheme) Encode(obj runtime.Object, mediaType string) ([]byte, error) {
 	return nil, &ErrMediaType{mediaType}
 }
 
-// BareJSON is an object's JSON as it stands in a list: without kind and API version.
-// The object's own type metadata must be empty.
+// BareJSON encodes an object as in the items of a list: without kind and API
+// version. The type metadata of the object must be empty.
 func BareJSON(obj runtime.Object) ([]byte, error) {
 	data, err := json.Marshal(obj)
 	if err != nil {
@@ -130,7 +129,8 @@ func BareJSON(obj runtime.Object) ([]byte, error) {
 	return data, nil
 }
 
-// TypedJSON puts kind and API version in front of a bare JSON object.
+// TypedJSON returns a copy of a bare JSON object with kind and API version
+// prepended.
 func TypedJSON(gvk schema.GroupVersionKind, bare []byte) []byte {
 	apiVersion := gvk.GroupVersion().String()
 	out := make([]byte, 0, len(bare)+len(gvk.Kind)+len(apiVersion)+len(`{"kind":"","apiVersion":"",`))
@@ -145,8 +145,8 @@ func TypedJSON(gvk schema.GroupVersionKind, bare []byte) []byte {
 	return append(out, bare[1:]...)
 }
 
-// BareProto is an object's protobuf message as it stands in a list: without
-// the envelope that names its kind.
+// BareProto encodes an object as a protobuf message without the envelope that names
+// its kind, as in the items of a list.
 func BareProto(obj runtime.Object) ([]byte, error) {
 	m, ok := obj.(interface{ Marshal() ([]byte, error) })
 	if !ok {
@@ -159,7 +159,8 @@ func BareProto(obj runtime.Object) ([]byte, error) {
 	return data, nil
 }
 
-// TypedProto wraps a bare message in the envelope that names its kind.
+// TypedProto wraps a bare message in the envelope that names its kind. It copies
+// raw.
 func TypedProto(gvk schema.GroupVersionKind, raw []byte) ([]byte, error) {
 	apiVersion, kind := gvk.ToAPIVersionAndKind()
 	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: raw}

@@ -1,4 +1,3 @@
-// Package scheme says which kinds exist and how they cross the wire: the
-// table of kinds the API serves, and the JSON, YAML and protobuf codecs. It is
-// the lowest floor: it knows no server and no client.
+// Package scheme defines the kinds that the API serves, and their JSON, YAML and
+// protobuf encodings. Servers and clients use it; it depends on neither.
 package scheme

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// OpenProto splits a protobuf body into the kind it names and the bare
-// message, which is a part of data, not a copy.
+// OpenProto splits a protobuf body into the kind that it names and the bare
+// message, which shares memory with data.
 func OpenProto(data []byte) (gvk schema.GroupVersionKind, bare []byte, err error) {
 	rest, ok := bytes.CutPrefix(data, protoMagic)
 	if !ok {
@@ -43,8 +43,8 @@ func OpenProto(data []byte) (gvk schema.GroupVersionKind, bare []byte, err error
 	return gvk, bare, err
 }
 
-// eachField calls f with every field of a message that has only
-// length-delimited ones.
+// eachField calls f with every field of a message. It returns an error for fields
+// that are not length-delimited.
 func eachField(msg []byte, f func(number uint64, content []byte) error) error {
 	for len(msg) > 0 {
 		key, w := binary.Uvarint(msg)

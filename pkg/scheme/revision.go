@@ -6,16 +6,16 @@ import (
 	"fmt"
 )
 
-// Field numbers that all API types share: an object's metadata comes first in
-// its message, and metadata's resourceVersion is its sixth field.
+// Field tags that all API types share: the object metadata is field 1 of its
+// message, and resourceVersion is field 6 of the metadata.
 const (
 	tagMetadata        = 1<<3 | 2
 	tagResourceVersion = 6<<3 | 2
 )
 
-// WithRevision is a bare protobuf message with another resourceVersion in its
-// metadata. Nothing is decoded: a stored value becomes what the client sees,
-// and the other way round with an empty one. bare is left alone.
+// WithRevision returns a copy of a bare protobuf message with another
+// resourceVersion in its metadata, without decoding the message. It converts
+// between stored values, whose resourceVersion is "", and what clients receive.
 func WithRevision(bare []byte, resourceVersion string) ([]byte, error) {
 	meta, rest, err := cutField(bare, tagMetadata)
 	if err != nil {
@@ -40,8 +40,8 @@ func WithRevision(bare []byte, resourceVersion string) ([]byte, error) {
 	return append(out, rest...), nil
 }
 
-// cutField splits a message that begins with the length-delimited field tag
-// into that field's content and what follows.
+// cutField splits a message that begins with the length-delimited field tag into
+// the content of that field and the rest.
 func cutField(msg []byte, tag byte) (content, rest []byte, err error) {
 	if len(msg) == 0 || msg[0] != tag {
 		return nil, nil, fmt.Errorf("protobuf message does not begin with field %d", tag>>3)
@@ -55,8 +55,8 @@ func cutField(msg []byte, tag byte) (content, rest []byte, err error) {
 
 var errTruncated = errors.New("protobuf message is truncated")
 
-// findField is where the length-delimited field tag stands in a message, or
-// where it belongs if it is absent.
+// findField returns the position of the length-delimited field tag in a message, or
+// where to insert it if it is absent.
 func findField(msg []byte, tag byte) (from, to int, err error) {
 	for pos := 0; pos < len(msg); {
 		start := pos
@@ -98,7 +98,8 @@ func findField(msg []byte, tag byte) (from, to int, err error) {
 	return len(msg), len(msg), nil
 }
 
-// ProtoMetadata is the metadata of a bare protobuf message, itself a message.
+// ProtoMetadata returns the metadata of a bare protobuf message, itself a message.
+// It shares memory with bare.
 func ProtoMetadata(bare []byte) ([]byte, error) {
 	meta, _, err := cutField(bare, tagMetadata)
 	return meta, err

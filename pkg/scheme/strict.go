@@ -13,9 +13,9 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// DecodeFile reads a configuration file of upstream's, one document of YAML or
-// JSON that must say it is a gvk, into a pointer to its Go type. Unknown and
-// duplicate fields are errors; all come at once, and none quotes a value.
+// DecodeFile decodes a Kubernetes configuration file, one YAML or JSON document of
+// kind gvk, into a pointer to its Go type. Unknown and duplicate fields are errors.
+// It returns all errors at once; they do not contain values of the file.
 func DecodeFile(data []byte, gvk schema.GroupVersionKind, into any) error {
 	doc, err := onlyDocument(data)
 	if err != nil {
@@ -33,13 +33,14 @@ func DecodeFile(data []byte, gvk schema.GroupVersionKind, into any) error {
 		return fmt.Errorf("this is no %s: %w", gvk.Kind, err)
 	}
 	if want := gvk.GroupVersion().String(); head.APIVersion != want || head.Kind != gvk.Kind {
-		return fmt.Errorf("the file must say apiVersion: %s and kind: %s", want, gvk.Kind)
+		return fmt.Errorf("the file must have apiVersion: %s and kind: %s", want, gvk.Kind)
 	}
 	problems, err := kjson.UnmarshalStrict(text, into)
 	return errors.Join(append(problems, err)...)
 }
 
-// onlyDocument is the one document of a file that is not empty.
+// onlyDocument returns the only document of a file, or an error if the file has no
+// document or several.
 func onlyDocument(data []byte) ([]byte, error) {
 	var only []byte
 	for r := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {

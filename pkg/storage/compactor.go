@@ -9,22 +9,24 @@ import (
 	"time"
 )
 
-// Compactor makes a store forget its past: every Interval, what is older than
-// one Interval (and younger than two it keeps). Several processes may run one
-// on the same Key of the same store: a round is done by whoever moves the
-// record first.
+// Compactor compacts a store periodically: every Interval, it discards the history
+// older than one Interval, so that the store keeps the history of one to two
+// intervals. Several processes may run a Compactor with the same Key on the same
+// store: the process that updates the record first does the round.
 //
-// The record's value is the store's revision when it was written. Who finds the
-// record as it was a whole interval ago replaces it by the present revision
-// and, if that was not a conflict, compacts to the revision the old one named.
+// The value of the record is the revision of the store at the time of its last
+// update. A process that finds the record unchanged after a whole interval replaces
+// it by the present revision and, unless that was a conflict, compacts to the
+// revision in the old record.
 type Compactor struct {
 	Store    Store
-	Key      string        // of the record; under the prefix that is watched, so that the watch advances with it
-	Interval time.Duration // 0: 5 minutes
+	Key      string        // of the record; under the watched prefix, so that the watch advances with it
+	Interval time.Duration // default 5 minutes
 	Log      *slog.Logger
 }
 
-// Run compacts until ctx ends.
+// Run compacts until ctx ends and returns the error of ctx. It logs other errors
+// and tries again after the next interval.
 func (c *Compactor) Run(ctx context.Context) error {
 	interval := c.Interval
 	if interval == 0 {
@@ -46,8 +48,8 @@ func (c *Compactor) Run(ctx context.Context) error {
 	}
 }
 
-// round looks at the record; last is the revision at which it stood a round
-// ago, the answer that at which it stands now.
+// round does one round. last is the revision of the record in the previous round
+// (0: none); the result is its present revision.
 func (c *Compactor) round(ctx context.Context, last int64) (int64, error) {
 	now, err := c.Store.Revision(ctx)
 	if err != nil {
@@ -65,7 +67,7 @@ func (c *Compactor) round(ctx context.Context, last int64) (int64, error) {
 	case err != nil:
 		return last, err
 	case record.Revision != last:
-		return record.Revision, nil // someone else's round, or our first
+		return record.Revision, nil // another process did this round, or it is the first one here
 	}
 	made, err := c.Store.Update(ctx, c.Key, value, record.Revision)
 	if conflict := (*ConflictError)(nil); errors.As(err, &conflict) {

@@ -13,8 +13,8 @@ import (
 	"podium/pkg/storage/memory"
 )
 
-// Three apiservers on one store: what is younger than one interval stays, what
-// is older than two goes, and there is one compaction an interval.
+// With three Compactors on one store, history younger than one interval is kept,
+// history older than two is compacted, and there is one compaction per interval.
 func TestCompactorsShareAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &counting{Store: memory.New()}

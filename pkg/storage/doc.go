@@ -1,4 +1,4 @@
-// Package storage is the contract between the apiserver and what keeps its
-// objects: keys, values and revisions. Two packages fulfil it, etcd and memory,
-// with the same observable semantics; storagetest proves it on both.
+// Package storage defines the contract between the API server and the store of its
+// objects: keys, values and revisions. Two packages implement it with the same
+// observable semantics, etcd and memory; package storagetest tests both.
 package storage

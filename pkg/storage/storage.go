@@ -7,10 +7,11 @@ import (
 	"fmt"
 )
 
-// Store is a multi-version map from key to value. Every successful write makes
-// one new revision, counted over the whole store. All methods may be called
-// concurrently; all reads see every write that was acknowledged before them.
-// Values are shared, on the way in and on the way out: nobody modifies them.
+// Store is a multi-version map from key to value. Every successful write creates
+// one new revision, counted over the whole store. All methods are safe for
+// concurrent use; all reads include every write that was acknowledged before them.
+// Values are shared with the store: callers must not modify them, neither those
+// they pass nor those they receive.
 type Store interface {
 	// Get returns the present value of key, or ErrNotFound.
 	Get(ctx context.Context, key string) (KV, error)
@@ -18,32 +19,31 @@ type Store interface {
 	// List returns the values under a prefix, in the order of their keys.
 	List(ctx context.Context, prefix string, opts ListOptions) (Page, error)
 
-	// Create stores a value under a key that must not exist (else ErrExists)
-	// and returns the revision this made. A value of MaxValue bytes or more
-	// is refused with ErrTooLarge, an empty one with an error (CheckValue);
-	// so does Update.
+	// Create stores a value under a new key and returns the revision of the write.
+	// It returns ErrExists if the key exists, ErrTooLarge for a value of MaxValue
+	// bytes or more, and an error for an empty value (CheckValue).
 	Create(ctx context.Context, key string, value []byte) (int64, error)
 
-	// Update replaces the value that was written at the revision expect and
-	// returns the new revision; if another write came first it returns a
-	// *ConflictError that carries the present state.
+	// Update replaces the value that was written at the revision expect and returns
+	// the new revision. If another write came first, it returns a *ConflictError
+	// with the present state. It limits values as Create does.
 	Update(ctx context.Context, key string, value []byte, expect int64) (int64, error)
 
-	// Delete removes the value that was written at the revision expect and
-	// returns the revision of the deletion; conflicts as Update.
+	// Delete removes the value that was written at the revision expect and returns
+	// the revision of the deletion. Conflicts are those of Update.
 	Delete(ctx context.Context, key string, expect int64) (int64, error)
 
-	// Watch reports, in order, every write under a prefix with a revision
-	// greater than after; after must not be below the compacted revision
-	// (else ErrCompacted, at once or from the Watch). The watch runs until
-	// Stop; ctx only bounds its beginning.
+	// Watch reports, in order, every write under a prefix with a revision greater
+	// than after. If after is below the compacted revision, it returns
+	// ErrCompacted, at once or from Next. The watch runs until Stop; ctx bounds
+	// only its beginning.
 	Watch(ctx context.Context, prefix string, after int64) (Watch, error)
 
-	// Revision is the store's latest revision: not below that of any write
-	// acknowledged before the call.
+	// Revision returns the latest revision of the store, which is not below that of
+	// any write acknowledged before the call.
 	Revision(ctx context.Context) (int64, error)
 
-	// Compact forgets what was overwritten or deleted before rev.
+	// Compact discards values that were overwritten or deleted before rev.
 	Compact(ctx context.Context, rev int64) error
 }
 
@@ -53,67 +53,69 @@ type KV struct {
 	Value    []byte
 	Revision int64 // of the write that made this value
 
-	// Stale says that the value is kept in a form that is to be replaced (under
-	// an old key): writing the same value again is not in vain.
+	// Stale reports that the value is encrypted with an old key, so that writing
+	// the same value again is useful: it is then encrypted with the present key.
 	Stale bool
 }
 
-// ListOptions narrows a List. The zero value means everything, now.
+// ListOptions restricts a List. The zero value lists everything at the newest
+// revision.
 type ListOptions struct {
-	Revision int64  // read as of this revision; 0 is now
-	After    string // only keys greater than this one
-	Limit    int    // at most so many; 0 is all
+	Revision int64  // read as of this revision; 0: the newest
+	After    string // only keys greater than this one; "": all
+	Limit    int    // maximum number of values; 0: no limit
 }
 
-// Page is the answer to a List.
+// Page is the result of a List.
 type Page struct {
 	KVs       []KV
-	Revision  int64 // the revision the page shows
-	More      bool  // there are keys behind the last one
-	Remaining int64 // how many, where the store knows; else -1
+	Revision  int64 // the revision that was read
+	More      bool  // more keys follow the last one
+	Remaining int64 // number of keys that follow; -1: unknown
 }
 
-// Event is one write seen by a Watch.
+// Event is one write reported by a Watch, or a mark.
 type Event struct {
 	KV // Revision is that of this write; Value is nil if the key was deleted
 }
 
-// Deleted says that the write removed the key.
+// Deleted reports whether the write removed the key.
 func (e *Event) Deleted() bool { return e.Value == nil }
 
-// IsMark says that this is no write but the watch's word that everything up to
-// Revision has been reported (see Watch.Mark).
+// IsMark reports whether the event is a mark instead of a write: the watch has
+// reported everything up to Revision (see Watch.Mark).
 func (e *Event) IsMark() bool { return e.Key == "" }
 
-// Watch is a running watch. Next blocks until there are events, in revision
-// order and never splitting one revision over two calls, and returns an error
-// when the watch has ended: ErrCompacted, the context's error, or what broke
-// it. Stop releases it; it may be called twice and while Next blocks.
+// Watch is a running watch. Next blocks until there are events and returns them in
+// revision order, never splitting one revision over two calls. It returns an error
+// when the watch has ended: ErrCompacted, the error of the context, or the cause.
+// Stop releases the watch; it may be called more than once and while Next blocks.
 //
-// Mark asks for a mark: an Event without a key that Next returns soon, once
-// everything up to its revision has been reported; that revision is not below
-// the store's at the time of the call. It is how one learns that the writes one
-// waits for were outside the watched prefix. The request may get lost: ask
-// again. Marks also come unasked. The error wraps errors.ErrUnsupported if the
-// store cannot do it.
+// Mark requests a mark, which etcd calls a progress notification: an Event without
+// a key that Next returns once everything up to its revision has been reported.
+// That revision is not below the revision of the store at the time of the call.
+// Marks show that the writes a caller waits for were outside the watched prefix.
+// The request may get lost, so callers repeat it; marks may also arrive without a
+// request. The error wraps errors.ErrUnsupported if the store does not support
+// marks.
 type Watch interface {
 	Next(ctx context.Context) ([]Event, error)
 	Mark(ctx context.Context) error
 	Stop()
 }
 
-// MaxValue is the size from which on a value is refused: etcd takes requests
-// of 1.5 MiB, and the key and the transaction around the value need room.
+// MaxValue is the size in bytes from which on a value is rejected: etcd accepts
+// requests of 1.5 MiB, which include the key and the transaction around the value.
 const MaxValue = 1400 << 10
 
-// What is encrypted begins with Sealed, and may be that much larger: by
-// nonces, padding and what a key management plugin adds.
+// An encrypted value begins with Sealed and may exceed MaxValue by maxOverhead
+// bytes, for nonces, padding and what a key management plugin adds.
 const (
 	Sealed      = "k8s:enc:"
 	maxOverhead = 64 << 10
 )
 
-// What can go wrong, asked for by errors.Is.
+// Errors of a Store; test for them with errors.Is.
 var (
 	ErrNotFound  = errors.New("not found")
 	ErrExists    = errors.New("already exists")
@@ -121,15 +123,15 @@ var (
 	ErrFuture    = errors.New("revision is in the future")
 	ErrTooLarge  = errors.New("value is too large")
 
-	// ErrUnreadable is a value that is there but cannot be decrypted, now or
-	// ever. It makes the whole call fail: left out, it would look deleted.
+	// ErrUnreadable is returned for a stored value that cannot be decrypted. The
+	// whole call fails, because a value left out of a result would look deleted.
 	ErrUnreadable = errors.New("value cannot be decrypted")
 )
 
-// ConflictError says that a value was not at the expected revision.
+// ConflictError is returned if a value is not at the expected revision.
 type ConflictError struct {
 	Key     string
-	Current *KV // nil if the key does not exist
+	Current *KV // the present state; nil: the key does not exist
 }
 
 func (e *ConflictError) Error() string {
@@ -139,8 +141,8 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("%s was changed at revision %d", e.Key, e.Current.Revision)
 }
 
-// CheckValue is the error of a value no store takes: too large, or nil, which
-// would read as a deletion.
+// CheckValue returns an error for a value that no store accepts: one that is too
+// large, or an empty one, which would read as a deletion.
 func CheckValue(key string, value []byte) error {
 	limit := MaxValue
 	if bytes.HasPrefix(value, []byte(Sealed)) {

@@ -1,3 +1,3 @@
-// Package version says which Kubernetes this is, and from which of our commits;
-// and which of two versions is the newer.
+// Package version holds the Kubernetes version and the build of this program, and compares
+// versions.
 package version

@@ -12,11 +12,11 @@ import (
 // Release is a version that can be compared with others.
 type Release struct {
 	Major, Minor, Patch uint
-	Commits             uint64 // that went into the build; 0: unknown
+	Commits             uint64 // number of commits in the build; 0: unknown
 }
 
-// Parse reads what daemons call themselves. A version of somebody else's
-// Kubernetes has no number of commits.
+// Parse parses the version of a daemon. A version of another Kubernetes distribution has no
+// number of commits.
 func Parse(text string) (Release, error) {
 	v, err := utilversion.ParseSemantic(text)
 	if err != nil {
@@ -29,10 +29,10 @@ func Parse(text string) (Release, error) {
 	return r, nil
 }
 
-// Compare is negative when r is older than other, and positive when it is newer.
+// Compare returns a negative number if r is older than other, positive if it is newer.
 func (r Release) Compare(other Release) int {
 	return cmp.Or(cmp.Compare(r.Major, other.Major), cmp.Compare(r.Minor, other.Minor), cmp.Compare(r.Patch, other.Patch), cmp.Compare(r.Commits, other.Commits))
 }
 
-// MinorsFrom is by how many minor versions r is newer than other.
+// MinorsFrom returns by how many minor versions r is newer than other.
 func (r Release) MinorsFrom(other Release) int { return int(r.Minor) - int(other.Minor) }

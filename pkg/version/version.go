@@ -2,52 +2,32 @@ package version
 
 import (
 	"runtime"
-	"runtime/debug"
 
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// The Kubernetes whose API and behaviour this is: the version of our types.
+// The Kubernetes version whose API and behaviour this is: that of the k8s.io modules.
 const (
 	Major      = "1"
 	Minor      = "36"
 	Kubernetes = "v" + Major + "." + Minor + ".6"
 )
 
-// build is which build this is, as .COMMITS.COMMIT: the linker sets it (make
-// build), and it is empty elsewhere.
-var build string
+// The linker sets what identifies the build (make build); otherwise it is empty.
+var (
+	build  string // .COMMITS.COMMIT, the commit in its short form
+	commit string // of the sources
+	date   string // of the commit, as RFC 3339: builds are reproducible
+	tree   string // clean, or dirty if files differ from the commit
+)
 
-// Podium is what every daemon and the CLI call themselves.
+// Podium is the version that all daemons and the CLI report.
 var Podium = Kubernetes + "+podium" + build
 
-// Info is what /version and `podium version` show: Podium, and what the Go tool
-// noted about this binary.
+// Info returns what /version and `podium version` show.
 func Info() version.Info {
-	build, _ := debug.ReadBuildInfo()
-	return infoOf(build)
-}
-
-// infoOf takes nil for a binary without notes.
-func infoOf(build *debug.BuildInfo) version.Info {
-	info := version.Info{
-		Major: Major, Minor: Minor, GitVersion: Podium, GitTreeState: "clean",
+	return version.Info{
+		Major: Major, Minor: Minor, GitVersion: Podium, GitCommit: commit, GitTreeState: tree, BuildDate: date,
 		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
-	if build == nil {
-		return info
-	}
-	for _, s := range build.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			info.GitCommit = s.Value
-		case "vcs.time":
-			info.BuildDate = s.Value
-		case "vcs.modified":
-			if s.Value == "true" {
-				info.GitTreeState = "dirty"
-			}
-		}
-	}
-	return info
 }

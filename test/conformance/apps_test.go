@@ -17,8 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// apps returns the rows of the area apps: Deployments and ReplicaSets.
+// apps returns the rows of the area apps.
 func apps() []testcase {
+	return slices.Concat(deployments(), replication(), statefulSets(), daemonSets(), budgets(), jobRows, workloadObjects())
+}
+
+// deployments returns the rows of Deployments and ReplicaSets.
+func deployments() []testcase {
 	return []testcase{
 		{id: "deployment-lifecycle", test: deploymentLifecycle},
 		{id: "deployment-proportional-scaling", test: proportionalScaling},

@@ -19,13 +19,18 @@ import (
 
 // machinery returns the rows of the area apimachinery.
 func machinery() []testcase {
-	return []testcase{
+	return append(collected(), []testcase{
+		{id: "list-chunking-expired-continue", test: expiredContinue, timeout: expiry},
+		{id: "aggregated-discovery-accept", test: aggregatedAccept},
+		{id: "aggregated-discovery-client", test: aggregatedClient},
+		{id: "discovery-group-version-resources", test: groupResources},
 		{id: "discovery-preferred-version", test: preferredVersions},
 		{id: "fieldvalidation-typed-unknown-duplicate", test: strictFields(`"spec":{"unknownField":"x","replicas":1,"replicas":2,%s}`, "metadata", `strict decoding error: unknown field "spec.unknownField", duplicate field "spec.replicas"`)},
 		{id: "fieldvalidation-typed-unknown-metadata", test: strictFields(`"spec":{"replicas":1,%s}`, `unknownMeta`, `strict decoding error: unknown field "metadata.unknownMeta"`)},
 		{id: "gc-deployment-background", test: deleteBackground},
 		{id: "gc-deployment-orphan", test: deleteOrphan},
 		{id: "gc-owner-cycle", test: ownerCycle},
+		{id: "list-chunking", test: listChunks},
 		{id: "namespace-delete-removes-pods", test: namespaceRemovesPods},
 		{id: "namespace-delete-removes-services", test: namespaceRemovesServices},
 		{id: "namespace-finalize", test: namespaceFinalize},
@@ -33,6 +38,19 @@ func machinery() []testcase {
 		{id: "namespace-patch", test: namespacePatch},
 		{id: "namespace-status", test: namespaceStatus},
 		{id: "namespace-update", test: namespaceUpdate},
+		{id: "quota-configmap-lifecycle", test: quotaConfigMap},
+		{id: "quota-lifecycle", test: quotaLifecycle},
+		{id: "quota-pod-lifecycle", test: quotaPod},
+		{id: "quota-rc-lifecycle", test: quotaController},
+		{id: "quota-replicaset-lifecycle", test: quotaReplicaSet},
+		{id: "quota-scope-besteffort", test: quotaScopes(corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, amounts{"pods": "5"}, func(*corev1.Pod) {}, withResources)},
+		{id: "quota-scope-terminating", test: quotaScopes(corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating,
+			amounts{"pods": "5", "requests.cpu": "1", "requests.memory": "500Mi", "limits.cpu": "2", "limits.memory": "1Gi"}, withDeadline, withResources)},
+		{id: "quota-secret-lifecycle", test: quotaSecret},
+		{id: "quota-service-lifecycle", test: quotaService},
+		{id: "quota-status-prompt", test: quotaPrompt},
+		{id: "quota-status-subresource", test: quotaStatus},
+		{id: "quota-update-delete", test: quotaUpdate},
 		{id: "server-version", test: serverVersion},
 		{id: "table-406-nonmetadata", test: noTable},
 		{id: "watch-add-update-delete", test: watchThree},
@@ -40,7 +58,7 @@ func machinery() []testcase {
 		{id: "watch-from-specific-rv", test: watchFrom},
 		{id: "watch-label-selector-transition", test: watchTransition},
 		{id: "watch-resume-from-last-rv", test: watchResume},
-	}
+	}...)
 }
 
 func preferredVersions(t *testing.T, ctx context.Context, _ string) {

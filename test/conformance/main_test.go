@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -80,11 +81,13 @@ type testcase struct {
 
 	nodes  int  // schedulable nodes that the row needs; 0 means one
 	serial bool // changes what other rows see, such as a node's taints
+
+	timeout time.Duration // 0: rowTimeout
 }
 
 // testcases returns the tests of all areas, those that wait longest first.
 func testcases() []testcase {
-	return slices.Concat(commonNode(), auth(), storage(), network(), apps(), machinery(), scheduling(), nodeRows())
+	return slices.Concat(commonNode(), auth(), storage(), network(), apps(), machinery(), customResources(), webhookRows(), extensionRows(), policyRows(), scheduling(), nodeRows(), kindRows(), commandLine())
 }
 
 func TestRows(t *testing.T) {
@@ -94,6 +97,9 @@ func TestRows(t *testing.T) {
 }
 
 func (tc testcase) run(t *testing.T) {
+	if tc.nodes < *leastNodes {
+		t.Skipf("needs fewer than %d nodes: another run has it", *leastNodes)
+	}
 	if tc.nodes > nodes {
 		t.Skipf("needs %d schedulable nodes, the cluster has %d", tc.nodes, nodes)
 	}
@@ -101,7 +107,7 @@ func (tc testcase) run(t *testing.T) {
 		t.Parallel()
 	}
 	defer func() { record(t, tc.id) }()
-	ctx, cancel := context.WithTimeout(t.Context(), rowTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tc.timeout, rowTimeout))
 	defer cancel()
 	tc.test(t, ctx, namespace(t, ctx, tc.id))
 }

@@ -7,5 +7,5 @@ const conformanceImage = "localhost/podium/conformance:v1"
 // commonNode returns the rows of the area common-node.
 func commonNode() []testcase {
 	return slices.Concat(probes(), environments(), configObjects(), containerCommands(), initContainers(), kubeletRows(), lifecycleHooks(),
-		podObjects(), securityRows(), subPathExpressions(), sysctls(), terminationMessages())
+		podObjects(), podSubresourceRows, securityRows(), subPathExpressions(), sysctls(), terminationMessages())
 }

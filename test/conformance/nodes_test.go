@@ -35,6 +35,11 @@ func nodeRows() []testcase {
 		})},
 		{id: "core-events-lifecycle", test: eventLifecycle},
 		{id: "core-events-deletecollection", test: eventDeleteCollection},
+		{id: "events-v1-deletecollection", test: newEventDeleteCollection},
+		{id: "events-v1-lifecycle", test: newEventLifecycle},
+		{id: "podtemplate-deletecollection", test: templateDeleteCollection},
+		{id: "podtemplate-lifecycle", test: templateLifecycle},
+		{id: "podtemplate-replace", test: templateReplace},
 		{id: "two-untainted-nodes", test: func(t *testing.T, _ context.Context, _ string) {
 			if nodes < 2 {
 				t.Errorf("%d nodes take any pod", nodes)

@@ -15,6 +15,7 @@ import (
 
 var (
 	resultsFile   = flag.String("results", "", "file that collects the results of several runs; the table counts all of them")
+	leastNodes    = flag.Int("least-nodes", 0, "run only the rows that need at least as many schedulable nodes")
 	updatePassing = flag.Bool("update-passing", false, "add the rows that pass to passing.txt")
 )
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,12 +15,16 @@ import (
 
 // scheduling returns the rows of the area scheduling.
 func scheduling() []testcase {
-	return []testcase{
+	return append([]testcase{
+		{id: "limitrange-defaults", test: limitRangeDefaults},
+		{id: "limitrange-list-patch-deletecollection", test: limitRangeCollection},
 		{id: "sched-nodeselector-match", test: selectorMatches, serial: true},
 		{id: "sched-nodeselector-nomatch", test: selectorWithoutMatch},
 		{id: "sched-hostport-conflict-wildcard", test: hostPortConflict, serial: true},
 		{id: "sched-resource-limits", test: resourceLimits, serial: true},
-	}
+		{id: "taint-evict-min-toleration-seconds", test: evictedInTurn, serial: true, nodes: 2},
+		{id: "taint-removal-cancels-eviction", test: taintRemoved, serial: true, nodes: 2},
+	}, preemptionRows...)
 }
 
 // unschedulable waits until the scheduler has said that no node fits.
@@ -111,4 +116,64 @@ func resourceLimits(t *testing.T, ctx context.Context, namespace string) {
 	}
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(largest*5/10, resource.DecimalSI)}
 	unschedulable(t, ctx, create(t, ctx, pod))
+}
+
+// tolerant runs a pod on node, or on any if it is empty, that tolerates the taint
+// of taint for some seconds.
+func tolerant(t *testing.T, ctx context.Context, namespace, name, node string, seconds int64) *corev1.Pod {
+	t.Helper()
+	pod := sleeper(namespace, name)
+	if node != "" {
+		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	}
+	pod.Spec.Tolerations = []corev1.Toleration{{Key: "e2e.example.com/evict", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds}}
+	return run(t, ctx, pod)
+}
+
+// taint gives a node a NoExecute taint until the returned function or the end of
+// the test removes it.
+func taint(t *testing.T, ctx context.Context, node string) (remove func()) {
+	t.Helper()
+	set := func(ctx context.Context, taints string) {
+		t.Helper()
+		_, err := admin.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`), metav1.PatchOptions{})
+		check(t, err)
+	}
+	set(ctx, `[{"key":"e2e.example.com/evict","value":"yes","effect":"NoExecute"}]`)
+	remove = func() { set(context.WithoutCancel(ctx), `null`) }
+	t.Cleanup(remove)
+	return remove
+}
+
+// evictedInTurn has two pods on one node, each evicted when its own time is over.
+func evictedInTurn(t *testing.T, ctx context.Context, namespace string) {
+	first := tolerant(t, ctx, namespace, "first", "", 5)
+	second := tolerant(t, ctx, namespace, "second", first.Spec.NodeName, 25)
+	begin := time.Now()
+	taint(t, ctx, first.Spec.NodeName)
+	gone(t, ctx, first)
+	if took := time.Since(begin); took < 4*time.Second || took > 20*time.Second {
+		t.Errorf("the first pod was evicted after %s, want about 5 s", took)
+	}
+	if pod, err := admin.CoreV1().Pods(namespace).Get(ctx, second.Name, metav1.GetOptions{}); err != nil || pod.DeletionTimestamp != nil {
+		t.Errorf("the second pod was evicted with the first: %v", err)
+	}
+	gone(t, ctx, second)
+	if took := time.Since(begin); took < 24*time.Second {
+		t.Errorf("the second pod was evicted after %s, want 25 s", took)
+	}
+}
+
+// taintRemoved removes the taint before the pod's time is over.
+func taintRemoved(t *testing.T, ctx context.Context, namespace string) {
+	pod := tolerant(t, ctx, namespace, "pod", "", 15)
+	remove := taint(t, ctx, pod.Spec.NodeName)
+	time.Sleep(5 * time.Second)
+	remove()
+	time.Sleep(20 * time.Second)
+	kept, err := admin.CoreV1().Pods(namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	check(t, err)
+	if kept.UID != pod.UID || kept.DeletionTimestamp != nil {
+		t.Errorf("the pod was evicted although the taint was removed in time")
+	}
 }

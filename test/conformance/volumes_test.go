@@ -399,6 +399,7 @@ func emptyDirs() []testcase {
 		{id: "emptydir-dirmode-default", test: emptyDirMode(corev1.StorageMediumDefault)},
 		{id: "emptydir-dirmode-tmpfs", test: emptyDirMode(corev1.StorageMediumMemory)},
 		{id: "emptydir-shared", test: emptyDirShared},
+		{id: "emptydir-wrapper-configmap-race", test: wrappedConfigMaps, serial: true},
 		{id: "emptydir-wrapper-no-conflict", test: volumesTogether},
 	}
 	for suffix, medium := range map[string]corev1.StorageMedium{"default": corev1.StorageMediumDefault, "tmpfs": corev1.StorageMediumMemory} {

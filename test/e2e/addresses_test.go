@@ -14,9 +14,8 @@ import (
 	"podium/pkg/client"
 )
 
-// Rolling updates in a range so small that new pods get the addresses of
-// deleted ones lose no request, and no new pod is silent because the node
-// remembers the one before.
+// Rolling updates in a range so small that new pods get the addresses of deleted ones lose no
+// request, and no new pod is unreachable because of a stale neighbour entry.
 func TestReusedAddresses(t *testing.T) {
 	s := newSpace(t)
 	s.apply(webOf(3) + "\n---\n" + box("client", "sleep 3600"))
@@ -52,9 +51,9 @@ func TestReusedAddresses(t *testing.T) {
 	}
 }
 
-// heard runs a pod without a readiness probe, which is not asked before the test
-// does: the node and another pod reach it before a stale neighbour entry could
-// have been replaced, which takes at least 8 s.
+// heard runs a pod without a readiness probe, which receives no traffic before the test sends
+// some: the node and another pod reach it before a stale neighbour entry could have been
+// replaced, which takes at least 8 s.
 func (s *space) heard(name string, from *corev1.Pod) {
 	s.Helper()
 	s.apply("apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: web, image: 'localhost/podium/web:v1'}]}\n")
@@ -72,8 +71,8 @@ func (s *space) heard(name string, from *corev1.Pod) {
 	s.goes(pod)
 }
 
-// reserve leaves so many addresses of a node's range to new pods, by notes of
-// the kind that the host-local plugin makes, until the test ends.
+// reserve leaves that many free addresses in a node's range until the test ends. It reserves
+// the others with files like those of the host-local plugin.
 func reserve(t *testing.T, node string, free int) {
 	t.Helper()
 	n, err := client.For[*corev1.Node](the.client(t)).Get(t.Context(), node)

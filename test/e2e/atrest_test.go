@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestNoPlainSecretInEtcd looks for a Secret in the files of the cluster's
-// etcd, whose keys are not told here: the cluster made them.
+// TestNoPlainSecretInEtcd searches for a Secret in the files of the cluster's etcd. The
+// cluster generated the encryption keys.
 func TestNoPlainSecretInEtcd(t *testing.T) {
 	const secret, public = "e2e-tell-nobody-zq81", "e2e-everybody-may-know-zq81"
 	the.podium(t, "create", "secret", "generic", "at-rest", "--from-literal=password="+secret)
@@ -48,8 +48,8 @@ func TestNoPlainSecretInEtcd(t *testing.T) {
 	}
 }
 
-// TestFilesWithSecretsAreClosed: of what the cluster keeps in its folder,
-// others may read nothing but certificates and public keys.
+// TestFilesWithSecretsAreClosed checks that other users can read nothing but certificates and
+// public keys in the cluster's folder.
 func TestFilesWithSecretsAreClosed(t *testing.T) {
 	for _, name := range []string{"pki", "kubeconfigs", "kubeconfig", "etcd", "logs", "pids", "kubelet"} {
 		err := filepath.WalkDir(filepath.Join(the.dir, name), func(path string, d fs.DirEntry, err error) error {
@@ -57,14 +57,14 @@ func TestFilesWithSecretsAreClosed(t *testing.T) {
 				return err
 			}
 			if name == "kubelet" && path != filepath.Join(the.dir, name) {
-				return fs.SkipDir // its folder is closed; in it, pods own files
+				return fs.SkipDir // the folder is closed; files in it belong to pods
 			}
 			info, err := d.Info()
 			if err != nil {
 				return err
 			}
 			public := slices.Contains([]string{".crt", ".crl", ".pub"}, filepath.Ext(path))
-			mayOpen := d.IsDir() && name != "etcd" // what is in it is closed
+			mayOpen := d.IsDir() && name != "etcd" // the files in it are closed
 			if name == "kubelet" {
 				mayOpen = info.Mode().Perm()&0o007 == 0
 			}
@@ -83,8 +83,8 @@ func TestFilesWithSecretsAreClosed(t *testing.T) {
 	}
 }
 
-// TestAuditLog looks for what this test does in the record that every cluster
-// keeps, and for what must not be there.
+// TestAuditLog searches the audit log for the requests of this test, and for what must not be
+// in it.
 func TestAuditLog(t *testing.T) {
 	const secret = "e2e-tell-no-log-zq82"
 	the.podium(t, "create", "secret", "generic", "audited", "--from-literal=password="+secret)

@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// An address that a load balancer was given is served on the node: for those
-// whom the Service lets in, and by the policy that it names. Where the node
-// has endpoints is told on the Service's health check port.
+// A load balancer's address is served on the node, for the clients in
+// loadBalancerSourceRanges and according to the traffic policy. The Service's health check
+// port reports whether the node has endpoints.
 func TestBalancerAddress(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)

@@ -19,10 +19,9 @@ import (
 	"podium/pkg/client"
 )
 
-// BenchmarkPodStart measures, in turn, what the runtime itself needs for a pod
-// (RunPodSandbox, CreateContainer, StartContainer called directly) and the
-// time from POST until a watch shows the pod Running; and prints the ratio of
-// the medians.
+// BenchmarkPodStart alternately measures what the runtime itself needs for a pod
+// (RunPodSandbox, CreateContainer, StartContainer called directly) and the time from POST
+// until a watch shows the pod Running; and prints the ratio of the medians.
 func BenchmarkPodStart(b *testing.B) {
 	runtime := the.runtime(b)
 	api := the.client(b)
@@ -37,7 +36,7 @@ func BenchmarkPodStart(b *testing.B) {
 	b.ReportMetric(float64(w)/float64(r), "pod/raw")
 }
 
-// BenchmarkIdleMemory prints what each daemon of an idle cluster holds.
+// BenchmarkIdleMemory prints the resident memory of each daemon of an idle cluster.
 func BenchmarkIdleMemory(b *testing.B) {
 	for b.Loop() {
 	}
@@ -50,7 +49,7 @@ func BenchmarkIdleMemory(b *testing.B) {
 	b.ReportMetric(total, "all-MiB")
 }
 
-// daemons are ours; the embedded etcd is in kube-apiserver.
+// daemons are Podium's; the embedded etcd is in kube-apiserver.
 var daemons = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"}
 
 func median(all []time.Duration) time.Duration {

@@ -15,8 +15,8 @@ import (
 	"podium/pkg/client"
 )
 
-// TestBenchmarkOfCIS: a cluster passes the checks of the CIS benchmark that
-// apply to it, also when etcd has written its first snapshot.
+// TestBenchmarkOfCIS: a cluster passes the applicable checks of the CIS benchmark, also after
+// etcd has written its first snapshot.
 func TestBenchmarkOfCIS(t *testing.T) {
 	snapshotted(t)
 	cmd := exec.Command("go", "run", "./hack/cis", "-dir", the.dir)
@@ -27,8 +27,7 @@ func TestBenchmarkOfCIS(t *testing.T) {
 	}
 }
 
-// snapshotted writes until etcd has written a snapshot, which it does every
-// 2,000 writes.
+// snapshotted writes until etcd has written a snapshot, which it does every 2,000 writes.
 func snapshotted(t *testing.T) {
 	t.Helper()
 	maps := client.For[*corev1.ConfigMap](the.client(t)).In("default")

@@ -16,9 +16,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
-// TestPodium drives the cluster with our own CLI: each command at least once.
+// TestPodium uses the cluster with the podium CLI: each command at least once.
 func TestPodium(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -38,7 +40,7 @@ func TestPodium(t *testing.T) {
 	} {
 		ok := t.Run(part.name, func(t *testing.T) { part.run(&cli{s.within(t), c.dir}) })
 		if !ok && part.name == "make" {
-			t.FailNow() // the others look at what it made
+			t.FailNow() // the other parts use what this one creates
 		}
 	}
 }
@@ -48,7 +50,7 @@ type cli struct {
 	dir string
 }
 
-// says runs podium and wants what it prints to match.
+// says runs podium and checks that its output matches.
 func (c *cli) says(pattern string, args ...string) {
 	c.Helper()
 	if got := c.podium(args...); !regexp.MustCompile(pattern).MatchString(got) {
@@ -56,7 +58,7 @@ func (c *cli) says(pattern string, args ...string) {
 	}
 }
 
-// fails runs podium, which must not succeed, and wants a text in what it says.
+// fails runs podium, which must fail with a text in its error.
 func (c *cli) fails(text string, args ...string) {
 	c.Helper()
 	if out, err := the.try(c.Context(), "", the.bin("podium"), append([]string{"-n", c.name}, args...)...); err == nil || !strings.Contains(err.Error(), text) {
@@ -76,7 +78,7 @@ func (c *cli) file(name, text string) string {
 	return path
 }
 
-// make creates objects by every way there is: files, folders, stdin, a URL, flags.
+// make creates objects in every possible way: files, folders, stdin, a URL, flags.
 func (c *cli) make() {
 	parts := strings.Split(webOf(2), "\n---\n")
 	c.file("app/deployment.yaml", parts[0])
@@ -129,6 +131,15 @@ func (c *cli) streams() {
 		c.Errorf("exec -it printed %q", got)
 	}
 	c.fails("7", "exec", "box", "--", "sh", "-c", "exit 7")
+	once := []string{"-i", "--rm", "--restart=Never", "--image=localhost/podium/busybox:v1", "--", "sh", "-c"}
+	if got := the.run(c.T, "ping\n", the.bin("podium"), append(append([]string{"-n", c.name, "run", "once"}, once...), "cat")...); got != "ping\n" {
+		c.Errorf("run -i cat of ping printed %q", got)
+	}
+	c.deleted("the pod of run --rm", func() error {
+		_, err := in[*corev1.Pod](c.space).Get(c.Context(), "once")
+		return err
+	})
+	c.fails("exit code 7", append(append([]string{"run", "failing"}, once...), "exit 7")...)
 
 	text := c.file("copied", strings.Repeat("all work and no play\n", 10000))
 	c.podium("cp", text, "box:/tmp/copied")
@@ -230,7 +241,7 @@ func (c *cli) learn() {
 	c.says(`(?m)^pods\b`, "__complete", "get", "po")
 }
 
-// watch follows what happens: get -w, logs -f and attach at once.
+// watch checks get -w, logs -f and attach at the same time.
 func (c *cli) watch() {
 	watch := c.background("get", "pod", "box", "-w")
 	logs := c.background("logs", "-f", "box")

@@ -24,7 +24,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// cluster is a local cluster made by `podium cluster create`.
+// cluster is a local cluster created by `podium cluster create`.
 type cluster struct {
 	root string // of the repository
 	dir  string // of the cluster
@@ -32,8 +32,8 @@ type cluster struct {
 
 func (c *cluster) bin(name string) string { return filepath.Join(c.root, "bin", name) }
 
-// create brings the cluster up, or back up: daemons that were killed start
-// again, those that run are left alone.
+// create creates the cluster, or repairs it: it restarts daemons that were killed and leaves
+// running ones alone.
 func (c *cluster) create(ctx context.Context) error {
 	return c.command(ctx, "create", "--images", filepath.Join(c.root, "_images"), "--node-name", "node-a", "--node-ip", nodeIP)
 }
@@ -51,7 +51,7 @@ func (c *cluster) command(ctx context.Context, verb string, flags ...string) err
 	return nil
 }
 
-// keepLogs copies the daemons' logs to where CI and people find them.
+// keepLogs copies the daemons' logs to a place for CI and developers.
 func (c *cluster) keepLogs() {
 	target := filepath.Join(os.TempDir(), "podium-e2e-logs")
 	os.RemoveAll(target)
@@ -60,13 +60,13 @@ func (c *cluster) keepLogs() {
 	}
 }
 
-// podium runs our CLI and returns what it prints.
+// podium runs podium and returns its output.
 func (c *cluster) podium(t *testing.T, args ...string) string {
 	t.Helper()
 	return c.run(t, "", c.bin("podium"), args...)
 }
 
-// run runs a program on this cluster; its failure is the test's.
+// run runs a program on this cluster. The test fails if the program fails.
 func (c *cluster) run(t *testing.T, stdin, program string, args ...string) string {
 	t.Helper()
 	out, err := c.try(t.Context(), stdin, program, args...)
@@ -91,7 +91,7 @@ func (c *cluster) try(ctx context.Context, stdin, program string, args ...string
 	return out.String(), nil
 }
 
-// client speaks to the cluster as its administrator.
+// client returns a client with the administrator's credentials.
 func (c *cluster) client(t testing.TB) *client.Client {
 	t.Helper()
 	api, err := c.connect()
@@ -115,7 +115,7 @@ func (c *cluster) connect() (*client.Client, error) {
 
 var socketLine = regexp.MustCompile(`(?m)^  address = "(.*)"$`)
 
-// socket is where the cluster's containerd listens.
+// socket returns the socket of the cluster's containerd.
 func (c *cluster) socket() string {
 	text, err := os.ReadFile(filepath.Join(c.dir, "containerd.toml"))
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *cluster) socket() string {
 	return socketLine.FindStringSubmatch(string(text))[1]
 }
 
-// runtime speaks to the cluster's containerd.
+// runtime returns a client of the cluster's containerd.
 func (c *cluster) runtime(t testing.TB) cri.RuntimeServiceClient {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+c.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -137,7 +137,7 @@ func (c *cluster) runtime(t testing.TB) cri.RuntimeServiceClient {
 
 var pidField = regexp.MustCompile(`"pid":(\d+)`)
 
-// pid is the process of a daemon.
+// pid returns the process id of a daemon.
 func (c *cluster) pid(t testing.TB, daemon string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(c.dir, "pids", daemon+".json"))
@@ -151,7 +151,7 @@ func (c *cluster) pid(t testing.TB, daemon string) int {
 	return pid
 }
 
-// containerPID is the process of a pod's first container.
+// containerPID returns the process id of a pod's first container.
 func (c *cluster) containerPID(t *testing.T, pod *corev1.Pod) int {
 	t.Helper()
 	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")

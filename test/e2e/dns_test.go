@@ -15,8 +15,7 @@ import (
 
 const dnsAddress = "10.96.0.10:53"
 
-// What pods see of the cluster's names, with the resolver that a program
-// brings, search paths included.
+// Cluster names as pods resolve them, with the resolver of a program, including search paths.
 func TestNamesFromAPod(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -76,7 +75,7 @@ spec: {clusterIP: None, selector: {app: box}, ports: [{name: none, port: 1}]}
 	}
 }
 
-// The records, asked for over UDP and TCP.
+// DNS records, over UDP and TCP.
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -116,7 +115,7 @@ spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
 	}
 }
 
-// records are the answer in short, or its code where it has none.
+// records returns the answer in short form, or the response code if there is none.
 func records(network, name string, kind uint16) (string, error) {
 	c := dns.Client{Net: network, Timeout: 2 * time.Second}
 	answer, _, err := c.Exchange((&dns.Msg{}).SetQuestion(name, kind), dnsAddress)
@@ -134,7 +133,7 @@ func records(network, name string, kind uint16) (string, error) {
 	return strings.Join(lines, "; "), nil
 }
 
-// A server that goes takes nobody's answers with it.
+// A server that is replaced loses no query.
 func TestNamesWhileServersAreReplaced(t *testing.T) {
 	api := the.client(t)
 	deployments := client.For[*appsv1.Deployment](api).In("kube-system")

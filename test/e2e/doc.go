@@ -1,4 +1,4 @@
-// Package e2e tests a whole cluster on a real containerd: the binaries of
-// bin/, real containers, real rules, driven by the real kubectl. The cluster
-// runs in a network namespace of its own, beside whatever runs on this machine.
+// Package e2e tests a whole cluster on a real containerd: the binaries in bin/, real
+// containers and packet filter rules, used with the real kubectl. The cluster runs in its own
+// network namespace, independent of other programs on this machine.
 package e2e

@@ -16,10 +16,10 @@ import (
 	"podium/pkg/client"
 )
 
-// TestKill kills each process of the cluster in turn by SIGKILL, then all at
-// once, while requests go to a Service from the node and from a pod. What runs
-// goes on running, no request is lost; `podium cluster create` starts again
-// what died, the cluster is as before, object by object, and does new work.
+// TestKill kills each process of the cluster in turn with SIGKILL, then all at once, while
+// requests go to a Service from the node and from a pod. Containers keep running and no request
+// is lost; `podium cluster create` restarts the dead processes, the cluster has the same
+// objects as before, and it does new work.
 func TestKill(t *testing.T) {
 	s := newSpace(t)
 	s.apply(webOf(3) + "\n---\n" + box("client", "sleep 3600"))
@@ -66,7 +66,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// What was begun when everything was killed is finished afterwards.
+// Work that was in progress when everything was killed is finished afterwards.
 func TestKillAllInTheMiddle(t *testing.T) {
 	s := newSpace(t)
 	s.apply(webOf(3) + "\n---\n" + box("client", "sleep 3600"))
@@ -76,7 +76,7 @@ func TestKillAllInTheMiddle(t *testing.T) {
 	all := startLoads(t, s.url("web"), visitor)
 	for round := range 3 {
 		s.patch("web", fmt.Sprintf(`{"spec":{"replicas":%d,"template":{"metadata":{"annotations":{"round":"%d"}}}}}`, 5-round, round))
-		all.more(t, 10+20*round) // so far it gets
+		all.more(t, 10+20*round) // how far the work gets
 		the.kill(t, append([]string{"containerd"}, daemons...)...)
 		if err := the.create(t.Context()); err != nil {
 			t.Fatal(err)
@@ -95,10 +95,10 @@ func one(names []string) (each [][]string) {
 	return each
 }
 
-// within is the space as a subtest sees it.
+// within returns the space for a subtest.
 func (s *space) within(t *testing.T) *space { return &space{T: t, api: s.api, name: s.name} }
 
-// kill ends processes of the cluster at once and returns when they are gone.
+// kill kills processes of the cluster and returns when they are gone.
 func (c *cluster) kill(t *testing.T, names ...string) {
 	t.Helper()
 	pids := map[string]int{}
@@ -118,14 +118,14 @@ func (c *cluster) kill(t *testing.T, names ...string) {
 	}
 }
 
-// container is what must not change of a container that goes on.
+// container is what must not change of a container that keeps running.
 type container struct {
 	Name, ID string
 	PID      int
 	Restarts int32
 }
 
-// containers are those of the space's pods, by pod.
+// containers returns the containers of the space's pods, by pod.
 func (s *space) containers() map[string]container {
 	s.Helper()
 	all := map[string]container{}
@@ -136,8 +136,8 @@ func (s *space) containers() map[string]container {
 	return all
 }
 
-// same says that the containers of before still run, as they are, and that the
-// runtime has no others of their pods.
+// same checks that the containers in before are still running unchanged, and that the runtime
+// has no others of their pods.
 func (s *space) same(before map[string]container) {
 	s.Helper()
 	now := s.containers()
@@ -155,8 +155,7 @@ func (s *space) same(before map[string]container) {
 	})
 }
 
-// objects are the uids of all objects of the cluster, by their paths. Events
-// are not among them: new ones are no surprise.
+// objects returns the UIDs of all objects of the cluster except events, by path.
 func (c *cluster) objects(t *testing.T) map[string]string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

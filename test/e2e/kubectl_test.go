@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// TestKubectl drives the cluster with the real kubectl, an old one and one at
-// the version of our types: each verb that people use, unchanged.
+// TestKubectl uses the cluster with the real kubectl, an old one and one of the version of the
+// k8s.io modules: each common command, unmodified.
 func TestKubectl(t *testing.T) {
 	for _, binary := range []string{"kubectl", "kubectl-debian"} {
 		t.Run(binary, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// kubectl is one version of it, in a namespace of its own.
+// kubectl is one version of kubectl, in a namespace of its own.
 type kubectl struct {
 	t         *testing.T
 	path      string
@@ -45,7 +45,7 @@ func (k *kubectl) feed(stdin string, args ...string) string {
 	return the.run(k.t, stdin, k.path, append([]string{"-n", k.namespace}, args...)...)
 }
 
-// says runs kubectl and wants a text in what it prints.
+// says runs kubectl and checks that its output contains a text.
 func (k *kubectl) says(want string, args ...string) {
 	k.t.Helper()
 	if got := k.run(args...); !strings.Contains(got, want) {
@@ -183,7 +183,7 @@ func (k *kubectl) streams() {
 	if _, err := the.try(k.t.Context(), "", k.path, "-n", k.namespace, "exec", "box", "--", "sh", "-c", "exit 7"); err == nil || !strings.Contains(err.Error(), "7") {
 		k.t.Errorf("exec of exit 7 gave %v", err)
 	}
-	// -t needs a terminal on our side too: script gives one.
+	// -t needs a terminal on this side, too: script provides one.
 	tty := fmt.Sprintf("%s -n %s exec -it box -- sh -c 'tty; stty size'", k.path, k.namespace)
 	if got := the.run(k.t, "", "script", "-qec", tty, "/dev/null"); !strings.Contains(got, "/dev/pts/") {
 		k.t.Errorf("exec -it printed %q", got)
@@ -255,7 +255,7 @@ func (k *kubectl) rollout() {
 	k.paused()
 }
 
-// revisions are those that rollout history shows, in its order.
+// revisions returns the revisions in the output of rollout history, in order.
 func (k *kubectl) revisions() (all []int) {
 	k.t.Helper()
 	out := k.run("rollout", "history", "deployment/web")
@@ -271,8 +271,8 @@ func (k *kubectl) revisions() (all []int) {
 	return all
 }
 
-// paused: while a rollout is paused, a change of the template is observed and
-// makes no pods; when it is resumed, it does.
+// While a rollout is paused, a change of the template is observed and creates no pods; when it
+// is resumed, it does.
 func (k *kubectl) paused() {
 	k.run("rollout", "pause", "deployment/web")
 	k.says("true", "get", "deployment", "web", "-o", "jsonpath={.spec.paused}")
@@ -325,7 +325,7 @@ func (k *kubectl) discovery() {
 	k.says("Kubernetes control plane", "cluster-info")
 }
 
-// access: what a user may do is what roles say, at once.
+// A user's permissions follow the roles at once.
 func (k *kubectl) access() {
 	k.run("create", "role", "reader", "--verb=get,list", "--resource=pods,deployments.apps")
 	k.run("create", "rolebinding", "readers", "--role=reader", "--user=joe")

@@ -18,14 +18,15 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// traces is what to look for when the cluster is gone.
+// traces is what identifies remains of the deleted cluster.
 type traces struct {
 	marks      []string // texts in the command lines, mounts and files of the cluster: its folders
-	containers []string // ids the runtime knew at the end
-	network    []string // interfaces, addresses, routes and rules before the cluster came
+	containers []string // ids in the runtime at the end
+	network    []string // interfaces, addresses, routes and rules before the cluster was created
 }
 
-// traces are those of a cluster that is about to go; network is what networkState said before it came.
+// traces returns the traces of a cluster that is about to be deleted; network is the
+// networkState before it was created.
 func (c *cluster) traces(ctx context.Context, network []string) (traces, error) {
 	t := traces{marks: []string{c.dir, filepath.Dir(c.socket())}, network: network}
 	conn, err := grpc.NewClient("unix://"+c.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -51,7 +52,7 @@ func (c *cluster) traces(ctx context.Context, network []string) (traces, error) 
 	return t, nil
 }
 
-// left says all that is left of the cluster on this machine.
+// left returns an error for everything that is left of the cluster on this machine.
 func (t traces) left() error {
 	var errs []error
 	found := func(format string, args ...any) { errs = append(errs, fmt.Errorf("left behind: "+format, args...)) }
@@ -61,14 +62,14 @@ func (t traces) left() error {
 	return errors.Join(errs...)
 }
 
-// ours says whether a text speaks of the cluster.
+// ours reports whether a text contains a mark of the cluster.
 func (t traces) ours(text string) bool {
 	return slices.ContainsFunc(t.marks, func(mark string) bool { return strings.Contains(text, mark) })
 }
 
 func (t traces) id() string { return filepath.Base(t.marks[1]) }
 
-// processes looks at the command lines and at the cgroups of all that live.
+// processes checks the command lines and the cgroups of all live processes.
 func (t traces) processes(found func(string, ...any)) error {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -86,8 +87,8 @@ func (t traces) processes(found func(string, ...any)) error {
 	return err
 }
 
-// alive says that a process is there and is not a zombie, whose collection is
-// the duty of a machine's first process.
+// alive reports whether a process exists and is not a zombie, which the machine's first process
+// must reap.
 func alive(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -117,7 +118,7 @@ func (t traces) cgroups(found func(string, ...any)) error {
 	})
 }
 
-// files looks for our folders, and for what containerd and CNI keep elsewhere.
+// files checks the cluster's folders, and the files that containerd and CNI keep elsewhere.
 func (t traces) files(found func(string, ...any)) error {
 	paths := t.marks
 	for _, id := range t.containers {
@@ -149,8 +150,8 @@ func (t traces) networkLeft(found func(string, ...any)) error {
 	return err
 }
 
-// networkState is a line for each interface, address, route, chain and rule of
-// this network namespace.
+// networkState returns a line for each interface, address, route, chain and rule of this
+// network namespace.
 func networkState() (lines []string, err error) {
 	for _, show := range []string{
 		"ip -o link show", "ip -o addr show", "ip -o route show table all", "ip -o rule show", "ip -o neigh show nud permanent",

@@ -21,19 +21,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// visitor makes requests from one place: the node, or a pod's network.
+// visitor sends requests from one place: the node, or a pod's network.
 type visitor struct {
 	name string
 	http *http.Client
 }
 
-// fromNode makes requests from the node. kept says whether connections are
-// used again.
+// fromNode returns a visitor on the node. kept enables keep-alive connections.
 func fromNode(t *testing.T, kept bool) *visitor {
 	return newVisitor(t, "node", kept, (&net.Dialer{}).DialContext)
 }
 
-// fromPod makes requests from the network namespace of a running pod.
+// fromPod returns a visitor in the network namespace of a running pod.
 func fromPod(t *testing.T, pod *corev1.Pod, kept bool) *visitor {
 	t.Helper()
 	netns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", the.containerPID(t, pod)))
@@ -57,8 +56,8 @@ func newVisitor(t *testing.T, name string, kept bool, dial dialFunc) *visitor {
 	return &visitor{name: name, http: &http.Client{Transport: transport, Timeout: 10 * time.Second}}
 }
 
-// dialIn connects from another network namespace: a socket belongs to the one
-// its thread was in when it was made.
+// dialIn connects from another network namespace: a socket belongs to the namespace in which
+// its thread created it.
 func dialIn(ctx context.Context, netns int, network, address string) (conn net.Conn, err error) {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")
@@ -97,8 +96,7 @@ func (v *visitor) do(method, url string) (string, error) {
 	return strings.TrimSpace(string(body)), err
 }
 
-// answers waits until each of so many different pods has answered, and returns
-// their names.
+// answers waits until that many different pods have answered, and returns their names.
 func (v *visitor) answers(t *testing.T, url string, pods int) []string {
 	t.Helper()
 	seen := map[string]bool{}
@@ -123,8 +121,7 @@ func (v *visitor) answers(t *testing.T, url string, pods int) []string {
 	return names
 }
 
-// load is requests that go on until they are stopped: two at a time, a hundred
-// a second.
+// load sends requests until it is stopped: two at a time, a hundred per second.
 type load struct {
 	*visitor
 	cancel context.CancelFunc
@@ -134,7 +131,7 @@ type load struct {
 	sent     int
 	slowest  time.Duration
 	failures []string
-	answered map[string]int // by the name of the pod
+	answered map[string]int // by pod name
 }
 
 func (v *visitor) load(url string) *load {
@@ -172,18 +169,18 @@ func (l *load) request(url string) {
 	l.answered[name]++
 }
 
-// count is how many requests have been answered so far.
+// count returns the number of requests answered so far.
 func (l *load) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.sent
 }
 
-// loads are several at once, on one address.
+// loads are several loads on one address.
 type loads []*load
 
-// startLoads puts load on a url from the node and from a pod, with connections
-// kept and with a new one for each request.
+// startLoads sends requests to a URL from the node and from a pod, with keep-alive connections
+// and with a new connection for each request.
 func startLoads(t *testing.T, url string, from *corev1.Pod) loads {
 	t.Helper()
 	var all loads
@@ -198,7 +195,7 @@ func startLoads(t *testing.T, url string, from *corev1.Pod) loads {
 	return all
 }
 
-// more waits until each of the loads has had so many more requests answered.
+// more waits until each of the loads has had n more requests answered.
 func (all loads) more(t *testing.T, n int) {
 	t.Helper()
 	for _, l := range all {
@@ -212,7 +209,7 @@ func (all loads) more(t *testing.T, n int) {
 	}
 }
 
-// lostNone ends the loads; not one request may have failed.
+// lostNone stops the loads and checks that no request failed.
 func (all loads) lostNone(t *testing.T) {
 	t.Helper()
 	for _, l := range all {
@@ -225,7 +222,7 @@ func (all loads) lostNone(t *testing.T) {
 	}
 }
 
-// trusting speaks TLS to servers that this authority vouches for.
+// trusting returns a visitor that uses TLS and trusts this CA.
 func (v *visitor) trusting(t *testing.T, authority string) *visitor {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -236,7 +233,7 @@ func (v *visitor) trusting(t *testing.T, authority string) *visitor {
 	return v
 }
 
-// ask gets a page with a bearer token.
+// ask requests a page with a bearer token.
 func (v *visitor) ask(t *testing.T, url, token string) (code int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// inside says, in the environment of the second process, that it runs in the
-// namespace that the first one made.
+// inside is the environment variable that tells the second process that it runs in the
+// namespace that the first one created.
 const inside = "PODIUM_E2E_INSIDE"
 
 const nodeIP = "10.99.0.1"
@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// outer runs this program again in a fresh network namespace. Only the network
-// is apart: cgroups and mounts are the machine's, and are cleaned up.
+// outer runs this program again in a new network namespace. Only the network is isolated:
+// cgroups and mounts are the machine's, and are cleaned up.
 func outer() int {
 	if os.Geteuid() != 0 {
 		fmt.Fprintln(os.Stderr, "e2e: containers need root; run as root")
@@ -47,8 +47,8 @@ func outer() int {
 	setup := [][]string{
 		{"ip", "netns", "add", name},
 		{"ip", "-n", name, "link", "set", "lo", "up"},
-		// The node's address, and a default route: without one the kernel
-		// refuses a Service's address before any rule can turn it.
+		// The node's address, and a default route: without one the kernel refuses a
+		// Service's address before any rule can translate it.
 		{"ip", "-n", name, "link", "add", "uplink", "type", "veth", "peer", "name", "nowhere"},
 		{"ip", "-n", name, "link", "set", "uplink", "addrgenmode", "none"},
 		{"ip", "-n", name, "link", "set", "nowhere", "addrgenmode", "none"},
@@ -81,7 +81,7 @@ func outer() int {
 // the is the cluster that all tests of this package share.
 var the *cluster
 
-// withCluster brings a cluster up, runs the tests, and takes it down.
+// withCluster creates a cluster, runs the tests, and deletes it.
 func withCluster(tests func() int) (code int, err error) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -123,7 +123,7 @@ func withCluster(tests func() int) (code int, err error) {
 	return code, nil
 }
 
-// end deletes the cluster and says what it has left behind.
+// end deletes the cluster and returns an error for everything that it has left behind.
 func (c *cluster) end(network []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

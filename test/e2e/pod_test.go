@@ -15,8 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A startup probe gates the others; a liveness probe that fails has the
-// container started again.
+// A startup probe gates the others; a failing liveness probe restarts the container.
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -77,7 +76,7 @@ spec:
 	s.said("never", "Killing", "Container box failed startup probe, will be restarted")
 }
 
-// Init containers run one after another, each to its end, before the others.
+// Init containers run one after another, each to completion, before the others.
 func TestInitContainers(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -117,8 +116,7 @@ spec:
 	}
 }
 
-// A deleted pod runs its preStop hook, then gets SIGTERM, then as long as its
-// grace period says.
+// A deleted pod runs its preStop hook, then gets SIGTERM, and is killed after its grace period.
 func TestGracefulTermination(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -143,10 +141,10 @@ spec:
 	pod("deaf", "3", "echo deaf TERM >> /diary/deaf")
 	for _, row := range []struct {
 		name     string
-		min, max time.Duration // its hook, or its grace period; and what would be another's grace period
+		min, max time.Duration // min is the time of its hook, or its grace period; max is a longer grace period
 	}{
 		{"polite", 300 * time.Millisecond, 60 * time.Second},
-		{"deaf", 2500 * time.Millisecond, 30 * time.Second}, // 30 s is what it would have by default
+		{"deaf", 2500 * time.Millisecond, 30 * time.Second}, // 30 s is the default grace period
 	} {
 		alive := s.ready(row.name)
 		begin := time.Now()
@@ -268,8 +266,8 @@ func TestEnvironmentAndVolumes(t *testing.T) {
 	}
 }
 
-// Limits are the kernel's: they stand in the container's cgroup, and who takes
-// more memory is killed and says so.
+// Limits are enforced by the kernel: they are in the container's cgroup, and a container that
+// exceeds its memory limit is killed and reports it.
 func TestResourceLimits(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -299,7 +297,7 @@ spec:
 	if diff := cmp.Diff(map[string]string{"memory": "33554432", "cpu": "20000"}, got); diff != "" {
 		t.Errorf("the container's cgroup (-want +got):\n%s", diff)
 	}
-	// The runtime may learn of the end before it learns of the reason.
+	// The runtime may report the exit before its reason.
 	s.pod("glutton", "is told to have been killed for its memory", func(pod *corev1.Pod) bool {
 		if !ended(pod) {
 			return false
@@ -343,8 +341,8 @@ spec:
 	s.said("root", "Failed", "container has runAsNonRoot and image will run as root")
 }
 
-// A pod's token is known to the API server at its Service address, and may
-// nothing that is others'.
+// A pod's token authenticates to the API server at its Service address, and gives no access to
+// other objects.
 func TestServiceAccountToken(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -375,7 +373,7 @@ func TestServiceAccountToken(t *testing.T) {
 	}
 }
 
-// With a namespace goes all that is in it, also what is slow to end.
+// The deletion of a namespace deletes everything in it, including pods that end slowly.
 func TestNamespaceDeletion(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -407,8 +405,8 @@ metadata: {name: held, finalizers: [podium.dev/test]}
 	the.podium(t, "wait", "--for=delete", "namespace/"+name, "--timeout=60s")
 }
 
-// cgroupValue reads a limit of a process from its cgroup: by the file's name
-// on version 1 of the hierarchy, or on version 2, the first word of it.
+// cgroupValue returns the first word of a limit of a process from its cgroup: from the file v1
+// or v2, depending on the cgroup version.
 func cgroupValue(t *testing.T, pid int, controller, v1, v2 string) string {
 	t.Helper()
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))

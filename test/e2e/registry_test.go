@@ -22,9 +22,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPrivateRegistry pulls from the distribution project's registry with a
-// password, by the Secrets that kubectl writes and by others, and shows that an
-// image that one namespace's pods have pulled is not another's.
+// TestPrivateRegistry pulls from the distribution project's registry with a password, using
+// Secrets as kubectl writes them and others, and checks that an image pulled by one namespace's
+// pods is not available to others.
 func TestPrivateRegistry(t *testing.T) {
 	r := startRegistry(t)
 	for _, tag := range []string{"v1", "v2", "v3"} {
@@ -48,7 +48,7 @@ func TestPrivateRegistry(t *testing.T) {
 	}
 }
 
-// pullsAreRefused: without a secret, with one that is not there, with the wrong password.
+// pullsAreRefused: without a secret, with a missing one, with the wrong password.
 func pullsAreRefused(s *space, r *registry) {
 	s.apply(r.pod("anonymous", "v1", "IfNotPresent"))
 	s.apply(r.pod("lost", "v1", "IfNotPresent", "absent"))
@@ -72,7 +72,7 @@ func bareHostPulls(s *space, r *registry) {
 	}
 }
 
-// cachedImagesArePrivate: the image is on the node, which is not enough.
+// cachedImagesArePrivate: that the image is on the node does not suffice.
 func cachedImagesArePrivate(s *space, r *registry) {
 	other := newSpace(s.T)
 	other.apply(r.pod("cached", "v1", "IfNotPresent"))
@@ -89,8 +89,8 @@ func cachedImagesArePrivate(s *space, r *registry) {
 	other.said("trusted", "Pulled", "already present on machine and can be accessed by the pod")
 }
 
-// accountSecretPulls: admission gives the account's secrets to its pods. The
-// secret's key has a scheme and a path.
+// accountSecretPulls: admission adds the account's secrets to its pods. The secret's key has a
+// scheme and a path.
 func accountSecretPulls(s *space, r *registry) {
 	other := newSpace(s.T)
 	other.secret("good", "https://"+r.host+"/v2/", r.password)
@@ -100,7 +100,7 @@ func accountSecretPulls(s *space, r *registry) {
 	other.said("p", "Pulled", "Successfully pulled image")
 }
 
-// restartKeepsRecords kills the kubelet as a pull begins.
+// restartKeepsRecords kills the kubelet during a pull.
 func restartKeepsRecords(s *space, r *registry) {
 	s.apply(r.pod("cut-off", "v3", "Always", "kubectl"))
 	s.said("cut-off", "Pulling", "")
@@ -118,8 +118,8 @@ func restartKeepsRecords(s *space, r *registry) {
 	s.ready("again")
 }
 
-// passwordIsNowhere looks for the password in the log and the records of the
-// kubelet, and in the events.
+// passwordIsNowhere searches for the password in the log and the records of the kubelet, and in
+// the events.
 func passwordIsNowhere(s *space, r *registry) {
 	files, err := filepath.Glob(filepath.Join(the.dir, "kubelet", "image_manager", "*", "*"))
 	if err != nil || len(files) == 0 {
@@ -142,7 +142,7 @@ func passwordIsNowhere(s *space, r *registry) {
 	}
 }
 
-// secret makes a pull secret with an entry for a server.
+// secret creates a pull secret with an entry for a server.
 func (s *space) secret(name, server, password string) {
 	s.Helper()
 	config, err := json.Marshal(map[string]any{"auths": map[string]any{server: map[string]string{"username": "puller", "password": password}}})
@@ -157,8 +157,7 @@ func (s *space) secret(name, server, password string) {
 	}
 }
 
-// registry is a registry of images on the node's loopback address, whose only
-// user is puller.
+// registry is an image registry on the node's loopback address, whose only user is puller.
 type registry struct{ host, password string }
 
 // startRegistry runs a registry until the test ends.
@@ -218,8 +217,8 @@ func (r *registry) push(t *testing.T, archive, tag string) {
 	if err := json.Unmarshal(files["manifest.json"], &index); err != nil {
 		t.Fatal(err)
 	}
-	// Another date makes another image: the kubelet must not take the preloaded
-	// one, which has the same layers, for an image that it has pulled.
+	// A different date makes a different image: the kubelet must not take the preloaded image,
+	// which has the same layers, for one that it has pulled.
 	config := bytes.ReplaceAll(files[index[0].Config], []byte("2000-01-01T"), []byte("2000-01-02T"))
 	const oci = "application/vnd.oci.image."
 	blob := func(mediaType string, data []byte) map[string]any {

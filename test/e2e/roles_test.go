@@ -17,14 +17,13 @@ import (
 	"podium/pkg/client"
 )
 
-// The API server tells which rules of which roles have allowed a request since
-// it started. This suite asks it all the time, since it forgets when a test
-// kills it. When the whole suite has run, each verb of each role of a daemon or
-// a controller must have been of use, or stand in spares with the reason why it
-// was not. Roles of people and of upstream's programs stand in otherRoles.
+// The API server reports which rules of which roles have allowed a request since it started.
+// This suite polls the report, which is lost when a test kills the API server. After the whole
+// suite, each verb of each role of a daemon or a controller must have been used, or be in
+// spares with a reason. Roles of users and of upstream's programs are in otherRoles.
 
-// spare is a right that a cluster needs, but not each run of this suite. Nothing
-// in it is a pattern.
+// spare is a permission that a cluster needs, but not every run of this suite. Its fields are
+// not patterns.
 type spare struct {
 	role     string // with the namespace before it, if it has one
 	resource string // with its group before it, if it has one: apps/deployments
@@ -43,10 +42,17 @@ const (
 	adoption   = "the object is adopted or released, and looked at before"
 	oneNode    = "the one node is never lost; see test/e2e/multinode"
 	noMirror   = "no test writes Endpoints by hand; see test/e2e/multinode"
+	noReplicas = "no test creates a ReplicationController; see test/conformance"
+	noVictim   = "no pod is preempted; see test/conformance"
+	noStateful = "no test creates a StatefulSet; see test/conformance"
+	noQuota    = "no test creates a ResourceQuota; see test/conformance"
+	noBudget   = "no test creates a PodDisruptionBudget; see test/conformance"
+	noDaemons  = "no test creates a DaemonSet; see test/conformance"
+	noJobs     = "no test creates a Job or a CronJob; see test/conformance"
 )
 
 var spares = []spare{
-	{"system:kube-scheduler", "pods", "get", lostAnswer},
+	{"system:kube-scheduler", "pods", "delete get", noVictim},
 	{"system:kube-scheduler", "events", "patch", repeated},
 	{"system:kube-scheduler", "authentication.k8s.io/tokenreviews", "create", noToken},
 	{"system:kube-scheduler", "authorization.k8s.io/subjectaccessreviews", "create", noToken},
@@ -73,6 +79,8 @@ var spares = []spare{
 	{"system:controller:service-controller", "services/status", "patch", noCloud},
 	{"system:controller:service-controller", "events", "create patch", noCloud},
 
+	{"system:controller:service-cidrs-controller", "networking.k8s.io/ipaddresses", "list", "no ServiceCIDR is deleted; see test/conformance"},
+
 	{"system:node-proxier", "events", "create patch", noEvent},
 	{"kube-system/system:node-proxier", "coordination.k8s.io/leases", "delete get", "kube-proxy stops in good order, or finds a Lease of its former process"},
 
@@ -80,6 +88,7 @@ var spares = []spare{
 	{"system:node", "nodes", "patch", "the node was registered before, with other labels"},
 	{"system:node", "events", "patch", repeated},
 	{"system:node", "pods", "get", lostAnswer},
+	{"system:node", "node.k8s.io/runtimeclasses", "get", "no pod names a RuntimeClass; see test/conformance"},
 	{"system:node", "pods/eviction", "create", "no worker is upgraded; see test/e2e/upgrade"},
 	{"system:node", "certificates.k8s.io/certificatesigningrequests", "list watch", "its request is signed before it begins to wait"},
 
@@ -88,12 +97,44 @@ var spares = []spare{
 	{"kube-public/system:controller:bootstrap-signer", "configmaps", "update", noJoin},
 	{"kube-system/system:controller:token-cleaner", "secrets", "delete", noJoin},
 
+	{"system:controller:daemon-set-controller", "apps/daemonsets", "get", noDaemons},
+	{"system:controller:daemon-set-controller", "apps/daemonsets/status", "update", noDaemons},
+	{"system:controller:daemon-set-controller", "apps/controllerrevisions", "create delete get patch", noDaemons},
+	{"system:controller:daemon-set-controller", "pods", "create delete patch", noDaemons},
+	{"system:controller:daemon-set-controller", "events", "create patch", noDaemons},
 	{"system:controller:deployment-controller", "apps/deployments", "get", adoption},
 	{"system:controller:deployment-controller", "apps/replicasets", "delete get patch", "the history is longer than its limit, a name is taken, or a ReplicaSet is adopted"},
 	{"system:controller:deployment-controller", "events", "patch", repeated},
 	{"system:controller:replicaset-controller", "apps/replicasets", "get", adoption},
 	{"system:controller:replicaset-controller", "pods", "patch", adoption},
 	{"system:controller:replicaset-controller", "events", "patch", repeated},
+	{"system:controller:replication-controller", "replicationcontrollers", "get", noReplicas},
+	{"system:controller:replication-controller", "replicationcontrollers/status", "update", noReplicas},
+	{"system:controller:replication-controller", "pods", "create delete patch", noReplicas},
+	{"system:controller:replication-controller", "events", "create patch", noReplicas},
+	{"system:controller:statefulset-controller", "apps/statefulsets", "get", noStateful},
+	{"system:controller:statefulset-controller", "apps/statefulsets/status", "update", noStateful},
+	{"system:controller:statefulset-controller", "apps/controllerrevisions", "create delete get patch", noStateful},
+	{"system:controller:statefulset-controller", "pods", "create delete patch", noStateful},
+	{"system:controller:statefulset-controller", "persistentvolumeclaims", "create update", noStateful},
+	{"system:controller:statefulset-controller", "events", "create patch", noStateful},
+	{"system:controller:job-controller", "batch/jobs", "get", noJobs},
+	{"system:controller:job-controller", "batch/jobs/status", "update", noJobs},
+	{"system:controller:job-controller", "pods", "create delete patch", noJobs},
+	{"system:controller:job-controller", "events", "create patch", noJobs},
+	{"system:controller:cronjob-controller", "batch/cronjobs/status", "update", noJobs},
+	{"system:controller:cronjob-controller", "batch/jobs", "create delete get", noJobs},
+	{"system:controller:cronjob-controller", "events", "create patch", noJobs},
+	{"system:controller:ttl-after-finished-controller", "batch/jobs", "delete get", noJobs},
+	{"system:controller:resourcequota-controller", "resourcequotas/status", "update", noQuota},
+	{"system:controller:resourcequota-controller", "*/*", "list watch", noQuota},
+	{"system:controller:persistent-volume-binder", "persistentvolumeclaims", "get", "a volume is seen before its claim"},
+	{"system:controller:persistent-volume-binder", "persistentvolumes", "update", "the scheduler or a provisioner reserves the volumes here; see pkg/controllers"},
+	{"system:controller:persistent-volume-binder", "events", "patch", repeated},
+	{"system:controller:disruption-controller", "*/*/scale", "get", noBudget},
+	{"system:controller:disruption-controller", "policy/poddisruptionbudgets/status", "update", noBudget},
+	{"system:controller:disruption-controller", "pods/status", "patch", noBudget},
+	{"system:controller:disruption-controller", "events", "create patch", noBudget},
 	{"system:controller:endpoint-controller", "endpoints", "delete", "a Service loses its selector"},
 	{"system:controller:endpoint-controller", "events", "create patch", noEvent},
 	{"system:controller:endpointslice-controller", "discovery.k8s.io/endpointslices", "delete get", "a slice is empty or one too many; " + lostAnswer},
@@ -114,7 +155,7 @@ var spares = []spare{
 	{"system:controller:tokens-controller", "secrets", "delete update", "no token is kept in a Secret; see test/conformance"},
 }
 
-// otherRoles are those of the system that no daemon of a cluster has.
+// otherRoles are system roles that no daemon of a cluster has.
 var otherRoles = map[string]string{
 	"system:aggregate-to-admin":               "a part of the role admin, for people",
 	"system:aggregate-to-edit":                "a part of the role edit, for people",
@@ -139,13 +180,13 @@ var otherRoles = map[string]string{
 	"system:certificates.k8s.io:legacy-unknown-approver":                   "programs that approve requests",
 }
 
-// checked reports whether a role is a daemon's or a controller's.
+// checked reports whether a role belongs to a daemon or a controller.
 func checked(role string) bool {
 	_, other := otherRoles[role]
 	return strings.HasPrefix(role, "system:") && !other
 }
 
-// roleLine is what the apiserver says of one line of a role.
+// roleLine is one line of a role in the API server's report.
 type roleLine struct {
 	Namespace, Role, Group, Resource, URL string
 	Names, Used, Unused                   []string
@@ -155,7 +196,7 @@ func (l *roleLine) key() string {
 	return strings.Join([]string{l.Namespace, l.Role, l.Group, l.Resource, l.URL, strings.Join(l.Names, ",")}, "|")
 }
 
-// roleWatch collects which rights were of use.
+// roleWatch collects the permissions that were used.
 type roleWatch struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -167,7 +208,7 @@ type roleWatch struct {
 
 const rolesEvery = time.Second
 
-// watchRoles looks until finish.
+// watchRoles polls the report until finish is called.
 func watchRoles(c *cluster) (*roleWatch, error) {
 	api, err := c.connect()
 	if err != nil {
@@ -179,7 +220,7 @@ func watchRoles(c *cluster) (*roleWatch, error) {
 		tick := time.NewTicker(rolesEvery)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			_ = w.look(ctx, api) // it may be dead just now
+			_ = w.look(ctx, api) // the API server may be down
 			select {
 			case <-ctx.Done():
 			case <-tick.C:
@@ -209,8 +250,8 @@ func (w *roleWatch) look(ctx context.Context, api *client.Client) error {
 	return nil
 }
 
-// finish returns which rights no daemon has used, which it lacked, and which
-// exemptions are of no role.
+// finish returns the permissions that no daemon has used, those that daemons lacked, and the
+// exemptions that match no role.
 func (w *roleWatch) finish(c *cluster) []string {
 	w.stop()
 	w.done.Wait()
@@ -219,14 +260,13 @@ func (w *roleWatch) finish(c *cluster) []string {
 	return append(unusedRights(w.last, w.used), c.refusals()...)
 }
 
-// unusedRights compares the lines of all roles with what has been of use: keys
-// of lines with a verb.
+// unusedRights compares the lines of all roles with the used keys, each a line with a verb.
 func unusedRights(lines []roleLine, used map[string]bool) []string {
 	var problems []string
 	if len(lines) == 0 {
 		problems = append(problems, "the API server never told which roles were of use")
 	}
-	present := map[string]bool{} // rights and roles that there are
+	present := map[string]bool{} // existing permissions and roles
 	for _, l := range lines {
 		present[l.Role] = true
 		for _, verb := range slices.Concat(l.Used, l.Unused) {
@@ -236,7 +276,7 @@ func unusedRights(lines []roleLine, used map[string]bool) []string {
 			continue
 		}
 		for _, verb := range l.Unused {
-			// An informer lists only where the server cannot stream a list.
+			// An informer lists only if the server cannot stream a list.
 			streamed := verb == "list" && used[l.key()+"|watch"]
 			if !used[l.key()+"|"+verb] && !streamed && !isSpare(l.right(verb)) {
 				problems = append(problems, "no request needed the right "+l.right(verb))
@@ -258,7 +298,7 @@ func unusedRights(lines []roleLine, used map[string]bool) []string {
 	return problems
 }
 
-// right names a verb of a role: kube-system/role: get apps/deployments.
+// right formats a verb of a role: kube-system/role: get apps/deployments.
 func (l *roleLine) right(verb string) string {
 	return path.Join(l.Namespace, l.Role) + ": " + verb + " " + strings.TrimPrefix(l.Group+"/"+l.Resource+l.URL, "/")
 }
@@ -273,8 +313,8 @@ func isSpare(right string) bool {
 
 var refusal = regexp.MustCompile(`User \\*"system:[^"]*\\*" cannot [^:]*`)
 
-// refusals are the rights that daemons lacked, by their logs. A kubelet that asked
-// on behalf of a pod that was just deleted lacked none.
+// refusals returns the permissions that daemons lacked, from their logs. It ignores kubelets'
+// requests on behalf of a pod that was just deleted.
 func (c *cluster) refusals() []string {
 	files, err := filepath.Glob(filepath.Join(c.dir, "logs", "*.log"))
 	if err != nil {
@@ -305,7 +345,7 @@ func (c *cluster) refusals() []string {
 	return out
 }
 
-// wholeSuite says whether all tests were asked for.
+// wholeSuite reports whether all tests were selected.
 func wholeSuite() bool {
 	return flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""
 }

@@ -9,9 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pods are told to end only after the proxies took them out of rotation: a
-// rolling update loses no request, though the program ends at once on SIGTERM
-// and has no preStop hook that sleeps.
+// Pods are terminated only after the proxies have removed them: a rolling update loses no
+// request, although the program exits at once on SIGTERM and has no preStop hook that sleeps.
 func TestRollingUpdateLosesNoRequest(t *testing.T) {
 	s := newSpace(t)
 	s.apply(webOf(3) + "\n---\n" + box("client", "sleep 3600"))
@@ -40,7 +39,7 @@ func TestRollingUpdateLosesNoRequest(t *testing.T) {
 	all.lostNone(t)
 }
 
-// The wait for the proxies ends with their word, long before its deadline.
+// The wait for the proxies ends with their confirmation, long before its deadline.
 func TestTerminationIsQuick(t *testing.T) {
 	s := newSpace(t)
 	s.apply(webOf(4))

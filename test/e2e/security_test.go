@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// hostNamespace is one of this machine's kernel namespaces, as the kubelet is in it.
+// hostNamespace returns a kernel namespace of this machine, in which the kubelet runs.
 func hostNamespace(t *testing.T, kind string) string {
 	t.Helper()
 	link, err := os.Readlink("/proc/self/ns/" + kind)
@@ -25,7 +25,7 @@ func hostNamespace(t *testing.T, kind string) string {
 	return link
 }
 
-// A field of a security context is what a process in the container finds.
+// A field of a security context has its effect on a process in the container.
 func TestSecurityContextInside(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -155,7 +155,7 @@ spec:
 	}
 }
 
-// ownCapabilities are those of this process, which a privileged container cannot exceed.
+// ownCapabilities returns those of this process, which limit a privileged container.
 func ownCapabilities(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/status")
@@ -172,7 +172,7 @@ func ownCapabilities(t *testing.T) string {
 	return string(m[1])
 }
 
-// What a node cannot give a pod, or must not, it says, and does not run it.
+// A node refuses to run a pod with an unsupported or forbidden field, and reports why.
 func TestSecurityContextRefused(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -204,8 +204,8 @@ func TestSecurityContextRefused(t *testing.T) {
 	}
 }
 
-// A namespace that asks for the restricted standard gets no other pods, and who
-// makes a workload there is told at once.
+// A namespace with the restricted standard accepts no other pods, and a workload's creator gets a
+// warning.
 func TestPodSecurityStandard(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -237,7 +237,7 @@ spec:
 	s.ready("safe")
 }
 
-// replicaSet is the name of a Deployment's only ReplicaSet.
+// replicaSet returns the name of a Deployment's only ReplicaSet.
 func (s *space) replicaSet(deployment string) string {
 	s.Helper()
 	name := ""

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A pod that is not ready gets no requests from the Service, and its program
-// goes on; when it is ready again it gets its share.
+// A pod that is not ready gets no requests from the Service, and keeps running; when it is ready
+// again it gets its share.
 func TestReadinessTakesPodOut(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -51,8 +51,8 @@ func TestReadinessTakesPodOut(t *testing.T) {
 	}
 }
 
-// The ways to a pod: by its address, a Service's address, a port of the node,
-// a host port; from the node and from another pod, itself included.
+// All paths to a pod: by its address, a Service's address, a node port, a host port; from the node
+// and from other pods, itself included.
 func TestWaysToAPod(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -131,7 +131,7 @@ spec:
 	})
 }
 
-// endpoints waits until a Service's slices hold exactly these pods.
+// endpoints waits until a Service's slices contain exactly these pods.
 func (s *space) endpoints(service string, pods []*corev1.Pod) {
 	s.Helper()
 	var want []string

@@ -20,7 +20,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// space is a namespace of a test's own, which goes with the test.
+// space is a test's own namespace, which is deleted with the test.
 type space struct {
 	*testing.T
 	api  *client.Client
@@ -29,8 +29,8 @@ type space struct {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// newSpace makes a namespace named after the test. When the test ends it must
-// go, with all that is in it; if the test failed, what is in it is shown first.
+// newSpace creates a namespace named after the test. When the test ends, the namespace must be
+// deletable with everything in it; if the test failed, its content is logged first.
 func newSpace(t *testing.T) *space {
 	t.Helper()
 	name := strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))
@@ -62,7 +62,7 @@ func newSpace(t *testing.T) *space {
 	return s
 }
 
-// show prints what a person wants to see of a failed test.
+// show prints the objects and logs that help to understand a failed test.
 func (s *space) show() {
 	for _, args := range [][]string{
 		{"get", "deployments,replicasets,pods,services,endpointslices", "-o", "wide"},
@@ -108,10 +108,10 @@ func (s *space) apply(manifests string) {
 	}
 }
 
-// in is a kind's objects in the space.
+// in returns the client of a kind in the space.
 func in[T scheme.Object](s *space) client.Resource[T] { return client.For[T](s.api).In(s.name) }
 
-// pods are those with a label, without those that are going.
+// pods returns the pods with a label, without terminating ones.
 func (s *space) pods(selector string) []*corev1.Pod {
 	s.Helper()
 	list, err := in[*corev1.Pod](s).List(s.Context(), metav1.ListOptions{LabelSelector: selector})
@@ -127,7 +127,7 @@ func (s *space) pods(selector string) []*corev1.Pod {
 	return all
 }
 
-// pod waits until a pod is as wanted and returns it.
+// pod waits until wanted returns true for a pod, and returns it.
 func (s *space) pod(name, what string, wanted func(*corev1.Pod) bool) *corev1.Pod {
 	s.Helper()
 	var pod *corev1.Pod
@@ -172,7 +172,7 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// waits says that a pod's first container waits for the reason.
+// waits returns a condition: the pod's first container waits with the reason.
 func waits(reason string) func(*corev1.Pod) bool {
 	return func(pod *corev1.Pod) bool {
 		all := pod.Status.ContainerStatuses
@@ -180,7 +180,7 @@ func waits(reason string) func(*corev1.Pod) bool {
 	}
 }
 
-// restarted says that a pod's first container runs for the n-th time after its first.
+// restarted returns a condition: the pod's first container runs after its n-th restart.
 func restarted(n int32) func(*corev1.Pod) bool {
 	return func(pod *corev1.Pod) bool {
 		all := pod.Status.ContainerStatuses
@@ -188,13 +188,13 @@ func restarted(n int32) func(*corev1.Pod) bool {
 	}
 }
 
-// scale asks for that many replicas.
+// scale sets the number of replicas of a Deployment.
 func (s *space) scale(name string, replicas int) {
 	s.Helper()
 	s.patch(name, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
-// patch changes a Deployment.
+// patch patches a Deployment.
 func (s *space) patch(name, patch string) {
 	s.Helper()
 	if _, err := in[*appsv1.Deployment](s).Patch(s.Context(), name, "application/strategic-merge-patch+json", []byte(patch)); err != nil {
@@ -202,8 +202,7 @@ func (s *space) patch(name, patch string) {
 	}
 }
 
-// rolledOut waits until a Deployment is what its spec says, and no pod is left
-// that should not be.
+// rolledOut waits until a Deployment's status matches its spec, and no surplus pod is left.
 func (s *space) rolledOut(name string) *appsv1.Deployment {
 	s.Helper()
 	var d *appsv1.Deployment
@@ -224,7 +223,7 @@ func (s *space) rolledOut(name string) *appsv1.Deployment {
 	return d
 }
 
-// said waits for an event of the reason, about the object, with the text in it.
+// said waits for an event with the reason, about the object, that contains the text.
 func (s *space) said(object, reason, text string) *corev1.Event {
 	s.Helper()
 	var found *corev1.Event
@@ -255,13 +254,13 @@ func (s *space) exec(pod, command string) string {
 	return strings.TrimSuffix(the.podium(s.T, "-n", s.name, "exec", pod, "--", "sh", "-c", command), "\n")
 }
 
-// podium runs our CLI in the space.
+// podium runs podium in the space.
 func (s *space) podium(args ...string) string {
 	s.Helper()
 	return the.podium(s.T, append([]string{"-n", s.name}, args...)...)
 }
 
-// service is a Service's address as clients use it.
+// service returns a Service.
 func (s *space) service(name string) *corev1.Service {
 	s.Helper()
 	svc, err := in[*corev1.Service](s).Get(s.Context(), name)
@@ -277,8 +276,8 @@ func (s *space) url(service string) string {
 	return fmt.Sprintf("http://%s:%d/", svc.Spec.ClusterIP, svc.Spec.Ports[0].Port)
 }
 
-// eventually waits until ok returns nil, at most for the given time: the world
-// outside this process gives nothing better to wait on.
+// eventually calls ok until it returns nil, at most for the given time: the programs outside of
+// this process offer nothing better to wait for.
 func eventually(t *testing.T, within time.Duration, what string, ok func() error) {
 	t.Helper()
 	deadline := time.Now().Add(within)
@@ -298,7 +297,7 @@ func eventually(t *testing.T, within time.Duration, what string, ok func() error
 
 var errNotYet = errors.New("not yet")
 
-// goes waits until a pod is no more; one of the same name may be there.
+// goes waits until a pod no longer exists; another pod of the same name may exist.
 func (s *space) goes(pod *corev1.Pod) {
 	s.Helper()
 	eventually(s.T, time.Minute, "pod "+pod.Name+" goes", func() error {

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestCrashLoopSaysSo(t *testing.T) {
+func TestCrashLoopIsReported(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	s.apply(box("crash", "echo the disk is on fire; exit 3"))
@@ -25,7 +25,7 @@ func TestCrashLoopSaysSo(t *testing.T) {
 	}
 }
 
-func TestUnschedulableSaysWhy(t *testing.T) {
+func TestUnschedulableIsReported(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	for _, row := range []struct{ name, spec, why string }{
@@ -43,7 +43,7 @@ spec: {containers: [{name: box, image: localhost/podium/busybox:v1, ` + row.spec
 	}
 }
 
-// A pod waits for what it needs, says for what, and starts when it appears.
+// A pod waits for missing objects, reports which ones, and starts when they appear.
 func TestMissingConfigMap(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)

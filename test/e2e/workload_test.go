@@ -12,8 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// webOf is a Deployment of the web image and its Service, with a patch of the
-// Deployment's spec in YAML's one-line form left to the caller.
+// webOf returns a Deployment of the web image and its Service.
 func webOf(replicas int) string {
 	return fmt.Sprintf(`
 apiVersion: apps/v1
@@ -38,7 +37,7 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: http}]}
 `, replicas)
 }
 
-// box is a pod of busybox that runs a shell command.
+// box returns a pod of busybox that runs a shell command.
 func box(name, command string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -74,8 +73,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// A container whose process is killed is started again, at once the first
-// time, then after 10 s, and 20 s at the third; meanwhile it says so.
+// A container whose process is killed is restarted: at once the first time, then after 10 s, then
+// after 20 s; meanwhile its status reports the back-off.
 func TestKilledContainerComesBack(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -134,8 +133,8 @@ func TestDeletedPodIsReplaced(t *testing.T) {
 	}
 }
 
-// An eviction is what kubectl drain asks for: the pod goes, and its Deployment
-// makes another, which waits while the node is cordoned.
+// An eviction, as kubectl drain requests it: the pod is deleted, and its Deployment creates another
+// one, which waits while the node is cordoned.
 func TestDrain(t *testing.T) {
 	s := newSpace(t)
 	s.apply(webOf(1))

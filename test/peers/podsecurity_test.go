@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,16 +15,17 @@ import (
 	"sigs.k8s.io/randfill"
 	"sigs.k8s.io/yaml"
 
+	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/admissiontest"
 	"podium/pkg/apiserver/admission/podsecurity"
 )
 
-// TestPodSecurityStandards holds our checks against upstream's: on each pod of
-// upstream's fixtures and on random ones both say the same, word for word, at
-// every level and version.
+// TestPodSecurityStandards compares the admission plugin with upstream's checks:
+// on each pod of upstream's fixtures and on random ones it refuses what they do
+// not allow, with the same text, at every level and version.
 func TestPodSecurityStandards(t *testing.T) {
 	theirs, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	check(t, err)
-	ours := podsecurity.NewEvaluator()
 	var levels []api.LevelVersion
 	for _, level := range []api.Level{api.LevelPrivileged, api.LevelBaseline, api.LevelRestricted} {
 		levels = append(levels, api.LevelVersion{Level: level, Version: api.LatestVersion()})
@@ -31,16 +33,27 @@ func TestPodSecurityStandards(t *testing.T) {
 			levels = append(levels, api.LevelVersion{Level: level, Version: api.MajorMinorVersion(1, minor)})
 		}
 	}
+	ours := map[api.LevelVersion]admission.Chain{}
+	for _, at := range levels {
+		ours[at] = admission.Chain{podsecurity.New(
+			admission.Host{Objects: admissiontest.Objects{"namespaces/ns": &corev1.Namespace{}}},
+			podsecurity.Config{Defaults: api.Policy{Enforce: at}},
+		)}
+	}
 	compare := func(t *testing.T, pod *corev1.Pod) {
 		t.Helper()
 		for _, at := range levels {
-			level, err := podsecurity.ParseLevel(string(at.Level))
-			check(t, err)
-			version, err := podsecurity.ParseVersion(at.Version.String())
-			check(t, err)
-			found := ours.Evaluate(podsecurity.Standard{Level: level, Version: version}, &pod.ObjectMeta, &pod.Spec)
-			want := policy.AggregateCheckResults(theirs.EvaluatePod(at, &pod.ObjectMeta, &pod.Spec))
-			if diff := cmp.Diff([]string{want.ForbiddenReason(), want.ForbiddenDetail()}, []string{found.Reasons(), found.String()}); diff != "" {
+			err := ours[at].Admit(t.Context(), &admission.Attributes{
+				Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: "ns", Name: "p", Object: pod,
+			}, nil)
+			got, want := "", ""
+			if err != nil {
+				got = err.Error()
+			}
+			if found := policy.AggregateCheckResults(theirs.EvaluatePod(at, &pod.ObjectMeta, &pod.Spec)); !found.Allowed {
+				want = fmt.Sprintf("pods \"p\" is forbidden: violates PodSecurity %q: %s", at.String(), found.ForbiddenDetail())
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
 				text, _ := yaml.Marshal(pod)
 				t.Fatalf("%s: upstream (-) and ours (+) differ:\n%s\non\n%s", at.String(), diff, text)
 			}

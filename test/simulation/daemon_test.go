@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// daemon is a process that is started again whenever it ends.
+// daemon is a process that is restarted whenever it ends.
 type daemon struct {
 	name string
 	run  func(ctx context.Context, l *life) error
@@ -16,7 +16,7 @@ type daemon struct {
 	life *life
 }
 
-// life is a daemon from its start to its end.
+// life is one run of a daemon from its start to its end.
 type life struct {
 	who  string
 	ctx  context.Context
@@ -24,7 +24,7 @@ type life struct {
 
 	mu     sync.Mutex
 	killed bool
-	last   []func() // what else ends with it, at once
+	last   []func() // functions called when it is killed
 }
 
 func (l *life) dead() bool {
@@ -33,7 +33,7 @@ func (l *life) dead() bool {
 	return l.killed
 }
 
-// die is kill -9: from here on nothing the daemon does has an effect.
+// die simulates kill -9: from here on nothing that the daemon does has an effect.
 func (l *life) die() {
 	l.mu.Lock()
 	last := l.last
@@ -45,17 +45,17 @@ func (l *life) die() {
 	}
 }
 
-// atDeath has f called when the life ends by force.
+// atDeath registers f to be called when the life is killed.
 func (l *life) atDeath(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = append(l.last, f)
 }
 
-// patience is how long a killed daemon may take to leave no goroutine behind.
+// patience is how long the goroutines of a killed daemon may take to end.
 const patience = 2 * time.Minute
 
-// keep runs a daemon until ctx ends.
+// keep runs a daemon, with restarts, until ctx ends.
 func (w *world) keep(ctx context.Context, d *daemon) {
 	for ctx.Err() == nil {
 		l := &life{who: d.name}
@@ -90,7 +90,7 @@ func (w *world) keep(ctx context.Context, d *daemon) {
 	}
 }
 
-// rest waits, but not longer than faults go on.
+// rest waits for d, but not after the faults have ended.
 func (w *world) rest(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -100,7 +100,7 @@ func (w *world) rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// crash kills a daemon; it comes back.
+// crash kills a daemon; keep restarts it.
 func (d *daemon) crash() {
 	d.mu.Lock()
 	l := d.life

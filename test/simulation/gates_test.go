@@ -15,9 +15,8 @@ import (
 
 var errDead = errors.New("the process is dead")
 
-// storeGate is the store as one life of an apiserver reaches it: what is dead
-// writes no more, and may die at any write. What it is told by watches may be
-// late, and so its cache stale.
+// storeGate is the store for one life of an API server: a killed server writes nothing more, and
+// can be killed at any write. Watch events may be delayed, which makes the server's cache stale.
 type storeGate struct {
 	storage.Store
 	w    *world
@@ -78,7 +77,7 @@ func (l *lateWatch) Next(ctx context.Context) ([]storage.Event, error) {
 	return events, err
 }
 
-// runtimeGate is the runtime as one life of a kubelet reaches it.
+// runtimeGate is the container runtime for one life of a kubelet.
 type runtimeGate struct {
 	cri.Runtime
 	w    *world

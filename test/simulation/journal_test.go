@@ -14,16 +14,15 @@ import (
 	"podium/pkg/scheme"
 )
 
-// journal sees every write there ever was, in order, and holds what must never
-// happen against it.
+// journal observes all writes in order, and checks that forbidden changes never happen.
 type journal struct {
 	w    *world
 	mu   sync.Mutex
 	pods map[string]*corev1.Pod // by key
-	last time.Time              // of a write that was no heartbeat
+	last time.Time              // of the last write that was not a heartbeat
 
 	counting bool
-	counts   map[string]int // of writes since count
+	counts   map[string]int // number of writes since count was called
 	writes   int
 }
 
@@ -63,7 +62,7 @@ const (
 	housework   = "/registry/podium/"
 )
 
-// heartbeat: written now and then for as long as the cluster lives.
+// heartbeat reports whether a key is written periodically for as long as the cluster runs.
 func heartbeat(key string) bool {
 	return strings.HasPrefix(key, nodeLeases) || strings.HasPrefix(key, leaderLease) || strings.HasPrefix(key, housework)
 }
@@ -83,7 +82,7 @@ func (j *journal) note(key string, value []byte) {
 	}
 }
 
-// pod compares a pod with what it was before.
+// pod compares a pod with its previous state.
 func (j *journal) pod(key string, value []byte) {
 	old := j.pods[key]
 	if value == nil {
@@ -116,21 +115,21 @@ func final(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// since is how long nothing but heartbeats has been written.
+// since returns the time since the last write other than a heartbeat.
 func (j *journal) since() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return time.Since(j.last)
 }
 
-// count begins to count writes.
+// count starts counting writes.
 func (j *journal) count() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.counting, j.counts = true, map[string]int{}
 }
 
-// restless says who was written more often in this time than heartbeats are.
+// restless returns the keys that were written more often in this time than heartbeats are.
 func (j *journal) restless(d time.Duration) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// network is the wires between clients and servers, which go by name.
+// network connects clients and servers, which have names.
 type network struct {
 	mu      sync.Mutex
 	servers map[string]*listener
@@ -18,7 +18,7 @@ type network struct {
 
 func newNetwork() *network { return &network{servers: map[string]*listener{}} }
 
-// listen puts a server in the place of that name.
+// listen replaces the server of that name.
 func (n *network) listen(name string) *listener {
 	l := &listener{accept: make(chan net.Conn), closed: make(chan struct{}), conns: map[net.Conn]bool{}}
 	n.mu.Lock()
@@ -59,7 +59,7 @@ func (n *network) transport() *http.Transport {
 	}
 }
 
-// listener is one server's end.
+// listener is a server's end of the network.
 type listener struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -82,7 +82,7 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
 func (l *listener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// keep notes a connection; it is false when the server is gone.
+// keep tracks a connection. It returns false if the server is dead.
 func (l *listener) keep(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +92,7 @@ func (l *listener) keep(c net.Conn) bool {
 	return !l.dead
 }
 
-// cut ends everything at once, as the death of the process would.
+// cut closes everything at once, as the death of the process would.
 func (l *listener) cut() {
 	l.Close()
 	l.mu.Lock()
@@ -104,7 +104,7 @@ func (l *listener) cut() {
 	clear(l.conns)
 }
 
-// serverConn tells the listener when it is closed.
+// serverConn removes itself from the listener when it is closed.
 type serverConn struct {
 	net.Conn
 	l *listener

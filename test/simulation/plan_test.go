@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// fault is what goes wrong with one call.
+// fault is a fault injected into one call.
 type fault int
 
 const (
 	none        fault = iota
-	lost              // it never arrives
-	unheard           // it is done, the answer never arrives
-	refused           // 429: come again
+	lost              // the request does not arrive
+	unheard           // the call succeeds, the response is lost
+	refused           // 429 with Retry-After
 	broken            // 500
-	conflict          // 409, though nobody else wrote
-	crashBefore       // the caller dies before it
-	crashAfter        // it is done, the caller is dead
+	conflict          // 409, although there was no other write
+	crashBefore       // the caller is killed before the call
+	crashAfter        // the call succeeds, the caller is killed
 )
 
 func (f fault) String() string {
 	return [...]string{"none", "lost", "unheard", "refused", "broken", "conflict", "crash before", "crash after"}[f]
 }
 
-// plan is what a seed does to a cluster. Seed 0 does nothing.
+// plan is the faults of a seed. Seed 0 has none.
 type plan struct {
 	seed  uint64
 	rates rates
-	trace func(string) // told of every fault as it happens; nil: nobody
+	trace func(string) // called for every fault as it happens; may be nil
 
 	mu     sync.Mutex
 	over   bool
@@ -41,17 +41,17 @@ type plan struct {
 	log    []string
 }
 
-// rates are out of ten thousand calls.
+// rates are per ten thousand calls.
 type rates struct {
-	request   map[fault]int // of daemons to the apiserver, that write
-	read      map[fault]int // and that do not
-	store     map[fault]int // of the apiserver to the store
+	request   map[fault]int // write requests of daemons to the API server
+	read      map[fault]int // read requests
+	store     map[fault]int // of the API server to the store
 	runtime   map[fault]int // of the kubelet to the runtime
-	cutWatch  int           // a watch's reads
+	cutWatch  int           // reads of a watch
 	lagWatch  int
 	maxLag    time.Duration
 	lateReply int
-	longDown  int // of outages, out of ten thousand
+	longDown  int // per ten thousand outages
 }
 
 func newPlan(seed uint64) *plan {
@@ -60,7 +60,7 @@ func newPlan(seed uint64) *plan {
 		p.over = true
 		return p
 	}
-	// Seeds differ in what they are fond of.
+	// Seeds differ in their preferred faults.
 	r := p.draw("rates")
 	some := func(most int) int { return r.IntN(most + 1) }
 	p.rates = rates{
@@ -77,7 +77,7 @@ func newPlan(seed uint64) *plan {
 	return p
 }
 
-// draw gives random numbers that depend on the seed and the words alone.
+// draw returns a random source that depends on the seed and the words only.
 func (p *plan) draw(words ...string) *rand.Rand {
 	h := fnv.New64a()
 	for _, w := range words {
@@ -87,8 +87,8 @@ func (p *plan) draw(words ...string) *rand.Rand {
 	return rand.New(rand.NewPCG(p.seed, h.Sum64()))
 }
 
-// next is the draw for the next call of this sort by this daemon; nil when
-// nothing is to go wrong any more.
+// next returns the random source for the next call of this sort by this daemon; nil if there are to
+// be no more faults.
 func (p *plan) next(who, what string) (*rand.Rand, int) {
 	p.mu.Lock()
 	if p.over {
@@ -102,7 +102,7 @@ func (p *plan) next(who, what string) (*rand.Rand, int) {
 	return p.draw(who, what, fmt.Sprint(n)), n
 }
 
-// pick chooses what goes wrong with a call.
+// pick chooses the fault of a call.
 func (p *plan) pick(who, what string, rates map[fault]int, not ...fault) fault {
 	r, n := p.next(who, what)
 	if r == nil {
@@ -122,7 +122,7 @@ func (p *plan) pick(who, what string, rates map[fault]int, not ...fault) fault {
 	return none
 }
 
-// delay is how long an answer takes.
+// delay returns how long a response takes.
 func (p *plan) delay(who, what string) time.Duration {
 	r, _ := p.next(who, "delay of "+what)
 	if r == nil {
@@ -135,7 +135,7 @@ func (p *plan) delay(who, what string) time.Duration {
 	return d
 }
 
-// lag is how late a piece of news comes, and whether the wire breaks instead.
+// lag returns the delay of a watch event, and whether the connection breaks instead.
 func (p *plan) lag(who, what string) (late time.Duration, cut bool) {
 	r, n := p.next(who, "news of "+what)
 	if r == nil {
@@ -150,7 +150,7 @@ func (p *plan) lag(who, what string) (late time.Duration, cut bool) {
 	return late, cut
 }
 
-// outage is how long a daemon that died stays away.
+// outage returns how long a killed daemon stays down.
 func (p *plan) outage(who string) time.Duration {
 	r, _ := p.next(who, "outage")
 	if r == nil {
@@ -174,7 +174,7 @@ func (p *plan) note(format string, args ...any) {
 	}
 }
 
-// stop lets nothing go wrong any more.
+// stop ends the faults.
 func (p *plan) stop() {
 	p.note("no more faults")
 	p.mu.Lock()
@@ -188,14 +188,14 @@ func (p *plan) stopped() bool {
 	return p.over
 }
 
-// story is every fault there was.
+// story returns all faults so far.
 func (p *plan) story() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Join(p.log, "\n")
 }
 
-// tally counts faults by sort.
+// tally counts the faults by kind.
 func (p *plan) tally() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

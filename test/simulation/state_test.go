@@ -12,36 +12,42 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// state is everything there is in the end.
+// state is all objects at the end.
 type state struct {
 	namespaces  []*corev1.Namespace
 	nodes       []*corev1.Node
 	deployments []*appsv1.Deployment
 	sets        []*appsv1.ReplicaSet
+	daemons     []*appsv1.DaemonSet
+	budgets     []*policyv1.PodDisruptionBudget
 	pods        []*corev1.Pod
 	services    []*corev1.Service
 	slices      []*discoveryv1.EndpointSlice
 	endpoints   []*corev1.Endpoints
 	accounts    []*corev1.ServiceAccount
 	configs     []*corev1.ConfigMap
+	stateful    stateful
 }
 
 func (w *world) state(ctx context.Context) *state {
 	return &state{
 		namespaces: list[*corev1.Namespace](ctx, w), nodes: list[*corev1.Node](ctx, w),
 		deployments: list[*appsv1.Deployment](ctx, w), sets: list[*appsv1.ReplicaSet](ctx, w), pods: list[*corev1.Pod](ctx, w),
+		daemons: list[*appsv1.DaemonSet](ctx, w), budgets: list[*policyv1.PodDisruptionBudget](ctx, w),
 		services: list[*corev1.Service](ctx, w), slices: list[*discoveryv1.EndpointSlice](ctx, w), endpoints: list[*corev1.Endpoints](ctx, w),
 		accounts: list[*corev1.ServiceAccount](ctx, w), configs: list[*corev1.ConfigMap](ctx, w),
+		stateful: w.stateful(ctx),
 	}
 }
 
-// String leaves out what may differ from seed to seed: generated names, uids,
-// times, and which pod is where.
+// String formats the state without what may differ between seeds: generated names, UIDs, times, and
+// the nodes of pods.
 func (s *state) String() string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -62,6 +68,18 @@ func (s *state) String() string {
 		say("replicaset of %s/%s: revision %s of %s, wants %d, has %d, labelled %d, ready %d, available %d, observed %t, conditions %d",
 			rs.Namespace, rs.Labels["app"], rs.Annotations["deployment.kubernetes.io/revision"], rs.Spec.Template.Spec.Containers[0].Image, *rs.Spec.Replicas,
 			st.Replicas, st.FullyLabeledReplicas, st.ReadyReplicas, st.AvailableReplicas, st.ObservedGeneration == rs.Generation, len(st.Conditions))
+	}
+	out = append(out, s.stateful.lines()...)
+	for _, ds := range s.daemons {
+		st := ds.Status
+		say("daemonset %s/%s of %s: %d of %d scheduled, updated %d, ready %d, available %d, misscheduled %d, observed %t", ds.Namespace, ds.Name,
+			ds.Spec.Template.Spec.Containers[0].Image, st.CurrentNumberScheduled, st.DesiredNumberScheduled, st.UpdatedNumberScheduled,
+			st.NumberReady, st.NumberAvailable, st.NumberMisscheduled, st.ObservedGeneration == ds.Generation)
+	}
+	for _, b := range s.budgets {
+		st := b.Status
+		say("budget %s/%s: %d of %d healthy, %d desired, %d allowed, observed %t", b.Namespace, b.Name,
+			st.CurrentHealthy, st.ExpectedPods, st.DesiredHealthy, st.DisruptionsAllowed, st.ObservedGeneration == b.Generation)
 	}
 	for line, n := range count(s.pods, podLine) {
 		say("%d pods of %s", n, line)
@@ -125,7 +143,7 @@ func podLine(p *corev1.Pod) string {
 		p.Status.Phase, p.Status.Reason, len(p.OwnerReferences) > 0, p.DeletionTimestamp != nil, strings.Join(conditions, " "), containers)
 }
 
-// backends are a service's addresses in its EndpointSlices.
+// backends returns a service's addresses in its EndpointSlices.
 func (s *state) backends(svc *corev1.Service) (ready, other []string) {
 	for _, slice := range s.slices {
 		if slice.Namespace != svc.Namespace || slice.Labels[discoveryv1.LabelServiceName] != svc.Name {
@@ -158,7 +176,7 @@ func (s *state) endpointsOf(svc *corev1.Service) []string {
 	return out
 }
 
-// check holds the invariants against a cluster at rest.
+// check checks the invariants of a cluster at rest.
 func (w *world) check(s *state) {
 	w.checkNodes(s)
 	w.checkOwners(s)
@@ -184,8 +202,7 @@ func (w *world) checkNodes(s *state) {
 	}
 }
 
-// checkOwners: whatever has an owner has a living one, and each set has as many
-// pods as it wants.
+// checkOwners: all owners of objects exist, and each set has the desired number of pods.
 func (w *world) checkOwners(s *state) {
 	living := map[types.UID]bool{}
 	for _, d := range s.deployments {
@@ -193,6 +210,12 @@ func (w *world) checkOwners(s *state) {
 	}
 	for _, rs := range s.sets {
 		living[rs.UID] = true
+	}
+	for _, set := range s.stateful.sets {
+		living[set.UID] = true
+	}
+	for _, ds := range s.daemons {
+		living[ds.UID] = true
 	}
 	for _, svc := range s.services {
 		living[svc.UID] = true
@@ -212,6 +235,9 @@ func (w *world) checkOwners(s *state) {
 	for _, rs := range s.sets {
 		check("replicaset", rs)
 	}
+	for _, r := range s.stateful.revisions {
+		check("controllerrevision", r)
+	}
 	for _, p := range s.pods {
 		check("pod", p)
 	}
@@ -225,7 +251,7 @@ func (w *world) checkOwners(s *state) {
 	}
 }
 
-// checkPods: every pod runs where it may, and nobody has its address.
+// checkPods: every pod runs where it may, and no two pods have the same address.
 func (w *world) checkPods(s *state) {
 	allocatable := map[string]*corev1.Node{}
 	for _, n := range s.nodes {
@@ -254,7 +280,7 @@ func (w *world) checkPods(s *state) {
 	}
 }
 
-// checkServices: what stands behind a service is its ready pods, once each.
+// checkServices: a service's endpoints are its ready pods, once each.
 func (w *world) checkServices(s *state) {
 	for _, svc := range s.services {
 		if len(svc.Spec.Selector) == 0 {
@@ -277,7 +303,7 @@ func (w *world) checkServices(s *state) {
 	}
 }
 
-// checkMachines: the machines hold what the API says, and nothing else.
+// checkMachines: the machines run what the API contains, and nothing else.
 func (w *world) checkMachines(s *state) {
 	for _, m := range w.nodes {
 		running := map[types.UID]int{}

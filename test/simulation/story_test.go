@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +22,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// insist does what a patient user would: again, until the server has answered.
+// insist retries like a patient user, until the server has answered.
 func (w *world) insist(ctx context.Context, what string, try func() error) {
 	var err error
 	for end := time.Now().Add(30 * time.Minute); time.Now().Before(end); pause(ctx, time.Second) {
@@ -78,7 +79,7 @@ func list[T scheme.Object](ctx context.Context, w *world) []T {
 	return out
 }
 
-// template is of pods with a readiness probe, a token and a setting.
+// template returns a template of pods with a readiness probe, a token and a setting.
 func template(app, image string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
@@ -110,6 +111,22 @@ func deployment(namespace, name, image string, replicas int) *appsv1.Deployment 
 	}
 }
 
+func daemonSet(name, image string) *appsv1.DaemonSet {
+	return &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template(name, image)},
+	}
+}
+
+func budget(app string) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: app},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+		},
+	}
+}
+
 func service(namespace, name string, headless bool) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -128,7 +145,7 @@ func settings(namespace string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "settings"}, Data: map[string]string{"colour": "blue"}}
 }
 
-// task is a pod that runs once, to its end.
+// task returns a pod that runs to completion once.
 func task(name string) *corev1.Pod {
 	t := template(name, "task:1")
 	t.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -144,13 +161,12 @@ func replicas(n int) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(n)) }
 }
 
-// live is what happens to a cluster: a little of everything, the one before the
-// other has come to rest.
+// live is the story: some of everything, with each change made before the previous one has settled.
 func live(ctx context.Context, w *world) {
 	n, few := w.size.pods, max(w.size.pods/6, 2)
 	random := w.plan.draw("story")
 	wait := func() { pause(ctx, time.Duration(random.IntN(40_000))*time.Millisecond) }
-	// A controller that sleeps through an image has no revision to tell of it.
+	// A controller that is down while an image is set has no revision of it.
 	noticed := func(image string) {
 		w.insist(ctx, "a replica set of "+image, func() error {
 			for _, rs := range list[*appsv1.ReplicaSet](ctx, w) {
@@ -163,9 +179,14 @@ func live(ctx context.Context, w *world) {
 		wait()
 	}
 
+	defer w.watchIdentities(ctx)()
 	create(ctx, w, settings("default"))
 	create(ctx, w, service("default", "web", false))
 	create(ctx, w, service("default", "web", true))
+	create(ctx, w, service("default", "db", true))
+	create(ctx, w, statefulSet("db", "db:1", 3))
+	create(ctx, w, daemonSet("agent", "agent:1"))
+	create(ctx, w, budget("web"))
 	create(ctx, w, deployment("default", "web", "web:1", n))
 	create(ctx, w, deployment("default", "brief", "brief:1", few))
 	create(ctx, w, deployment("default", "orphaned", "orphaned:1", 2))
@@ -178,11 +199,14 @@ func live(ctx context.Context, w *world) {
 	create(ctx, w, deployment("doomed", "web", "web:1", few))
 	noticed("web:1")
 	edit(ctx, w, "default", "web", image("web:2"))
+	edit(ctx, w, "default", "db", setImage("db:2", 5))
 	noticed("web:2")
+	edit(ctx, w, "default", "agent", func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.Containers[0].Image = "agent:2" })
 	w.killContainers(few)
 	edit(ctx, w, "default", "brief", replicas(2*few))
 	wait()
 	edit(ctx, w, "default", "web", replicas(n/2))
+	edit(ctx, w, "default", "db", setImage("db:3", 2))
 	remove[*appsv1.Deployment](ctx, w, "default", "brief", metav1.DeletePropagationForeground)
 	remove[*corev1.Namespace](ctx, w, "", "doomed", metav1.DeletePropagationBackground)
 	wait()
@@ -198,7 +222,7 @@ func live(ctx context.Context, w *world) {
 	}
 }
 
-// crashUnder kills a daemon if anything is to go wrong at all.
+// crashUnder kills a daemon unless the plan has no faults.
 func (d *daemon) crashUnder(p *plan) {
 	if !p.stopped() {
 		p.note("%s: crash", d.name)
@@ -206,13 +230,13 @@ func (d *daemon) crashUnder(p *plan) {
 	}
 }
 
-// comesBack says whether a container's pod reaches the same end after it was
-// killed. A task does not: it runs once, and has failed then.
+// comesBack reports whether a container's pod reaches the same state after the container was
+// killed. A task does not: it runs once, and has then failed.
 func comesBack(c crifake.Container) bool {
 	return c.Namespace == "default" && !strings.HasPrefix(c.Pod, "task-")
 }
 
-// killContainers ends some running containers, as a lack of memory would.
+// killContainers kills some running containers, as the kernel does when memory is exhausted.
 func (w *world) killContainers(n int) {
 	for i, m := range w.nodes {
 		for _, c := range m.runtime.Containers() {
@@ -225,7 +249,7 @@ func (w *world) killContainers(n int) {
 	}
 }
 
-// killSandboxes ends some pods with all that is in them, as a reboot would.
+// killSandboxes kills some pods with all their containers, as a reboot would.
 func (w *world) killSandboxes(n int) {
 	for _, m := range slices.Backward(w.nodes) {
 		for _, c := range m.runtime.Containers() {
@@ -238,9 +262,8 @@ func (w *world) killSandboxes(n int) {
 	}
 }
 
-// settle waits until nothing has been written for so long that an address
-// claimed for a Service that was never stored has been given back, too: that
-// takes the servers up to six minutes.
+// settle waits until nothing has been written for so long that an address allocated for a Service
+// that was never stored has been released, too: that takes the servers up to six minutes.
 func (w *world) settle(ctx context.Context) {
 	const quiet, limit = 7 * time.Minute, 2 * time.Hour
 	for end := time.Now().Add(limit); time.Now().Before(end); pause(ctx, 5*time.Second) {
@@ -251,7 +274,7 @@ func (w *world) settle(ctx context.Context) {
 	w.problem("the cluster has not come to rest in %s", limit)
 }
 
-// rest sees whether anybody writes where nothing changes.
+// watchRest checks that nothing is written while nothing changes.
 func (w *world) watchRest(ctx context.Context) {
 	const long = 21 * time.Minute
 	w.journal.count()

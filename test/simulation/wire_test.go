@@ -14,8 +14,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// wire is how one life of a daemon reaches the apiservers, and where that goes
-// wrong.
+// wire is the connection of one life of a daemon to the API servers, with injected faults.
 type wire struct {
 	w    *world
 	life *life
@@ -63,12 +62,11 @@ func (t *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// rolesWithin is when a new cluster has its default roles, whatever happens.
+// rolesWithin is when a new cluster has its default roles at the latest.
 const rolesWithin = 2 * time.Minute
 
-// forbidden is a problem: a daemon lacks a right. It is none while there are no
-// roles yet, nor where an apiserver has not yet seen the pod on whose behalf a
-// kubelet asks.
+// forbidden records a problem: a daemon lacks a permission. It is not a problem before there are
+// roles, nor if an API server has not yet seen the pod on whose behalf a kubelet asks.
 func (t *wire) forbidden(r *http.Request, resp *http.Response) {
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
@@ -78,7 +76,7 @@ func (t *wire) forbidden(r *http.Request, resp *http.Response) {
 	}
 }
 
-// done has a request done whose answer nobody hears.
+// done sends a request whose response is lost.
 func (t *wire) done(r *http.Request) {
 	resp, err := t.next.RoundTrip(r)
 	if err != nil {
@@ -97,8 +95,8 @@ func (p *plan) ratesOf(r *http.Request) map[fault]int {
 	return p.rates.request
 }
 
-// unfit are faults that would be a lie: a 409 to a POST says that the object
-// exists, to a DELETE that it is another one.
+// unfit returns the faults that would be wrong answers: a 409 to a POST means that the object
+// exists, to a DELETE that it is another object.
 func unfit(r *http.Request) []fault {
 	if r.Method == http.MethodPost || r.Method == http.MethodDelete {
 		return []fault{conflict}
@@ -106,7 +104,7 @@ func unfit(r *http.Request) []fault {
 	return nil
 }
 
-// sort says what a request is: the method and the resource, no names.
+// sort returns the sort of a request: the method and the resource, without names.
 func sort(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
@@ -132,7 +130,7 @@ func sort(r *http.Request) string {
 	return method + " " + what
 }
 
-// answer is a Status that no server has sent.
+// answer returns a response with a Status that no server has sent.
 func answer(s *scheme.Scheme, r *http.Request, code int, reason metav1.StatusReason) (*http.Response, error) {
 	status := &metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: "the simulation says so"}
 	body, err := s.Encode(status, scheme.JSON)
@@ -149,7 +147,7 @@ func answer(s *scheme.Scheme, r *http.Request, code int, reason metav1.StatusRea
 	}, nil
 }
 
-// laggard is a watch whose news come late, or stop in the middle of a word.
+// laggard is a watch whose events arrive late, or that breaks in the middle of one.
 type laggard struct {
 	io.ReadCloser
 	t    *wire

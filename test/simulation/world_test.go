@@ -29,6 +29,7 @@ import (
 	"podium/pkg/controllers/nodeipam"
 	"podium/pkg/kubelet"
 	"podium/pkg/kubelet/cri/crifake"
+	kubeletpods "podium/pkg/kubelet/pods"
 	"podium/pkg/kubelet/volumes"
 	"podium/pkg/proxy"
 	"podium/pkg/proxy/conntrack"
@@ -39,7 +40,7 @@ import (
 	"podium/pkg/version"
 )
 
-// size is how big a cluster is.
+// size is the size of a cluster.
 type size struct {
 	nodes, pods int
 	apiservers  int
@@ -57,12 +58,12 @@ type world struct {
 	network *network
 	tokens  *authn.Tokens
 	dir     string
-	user    *client.Client // an administrator, to whom nothing bad happens
-	calm    chan struct{}  // closed when faults are over
+	user    *client.Client // an administrator, without faults
+	calm    chan struct{}  // closed when the faults have ended
 	began   time.Time
 
-	// lie may answer a request of a daemon as if it had been done: a defect
-	// that the simulation must find. nil: nobody lies.
+	// lie may answer a request of a daemon without performing it: a defect that the
+	// simulation must find. It may be nil.
 	lie func(*wire, *http.Request, string) *http.Response
 
 	nodes   []*node
@@ -74,7 +75,7 @@ type world struct {
 	problems []string
 }
 
-// node is what a machine keeps when its daemons die.
+// node is the state of a machine that survives its daemons.
 type node struct {
 	name    string
 	runtime *crifake.Runtime
@@ -84,7 +85,7 @@ type node struct {
 
 var serviceCIDR = netip.MustParsePrefix("10.96.0.0/16")
 
-// newWorld starts everything. It ends with ctx; call running.Wait then.
+// newWorld starts everything. It ends with ctx; call running.Wait afterwards.
 func newWorld(ctx context.Context, t *testing.T, p *plan, s size, change ...func(*world)) *world {
 	w := &world{
 		t: t, size: s, plan: p, scheme: scheme.New(), store: memory.New(), network: newNetwork(),
@@ -135,7 +136,7 @@ func (w *world) soothe() {
 	close(w.calm)
 }
 
-// The user's name and groups go in plain headers: the bubble has no strangers.
+// The user's name and groups are plain headers: all clients in the bubble are trusted.
 const (
 	userHeader  = "X-Simulated-User"
 	groupHeader = "X-Simulated-Group"
@@ -145,7 +146,7 @@ func identify(r *http.Request) (*request.User, error) {
 	return &request.User{Name: r.Header.Get(userHeader), Groups: []string{r.Header.Get(groupHeader), request.Authenticated}}, nil
 }
 
-// client is a client of one life of a daemon.
+// client returns a client for one life of a daemon.
 func (w *world) client(l *life, user string, faulty bool) *client.Client {
 	next := w.network.transport()
 	context.AfterFunc(l.ctx, next.CloseIdleConnections)
@@ -166,7 +167,7 @@ func (w *world) client(l *life, user string, faulty bool) *client.Client {
 	}
 	c, err := client.New(w.scheme, cfg)
 	if err != nil {
-		panic(err) // nothing in it comes from outside
+		panic(err) // all of its configuration is fixed
 	}
 	return c
 }
@@ -250,7 +251,7 @@ func (w *world) machine(i int) *node {
 	return n
 }
 
-// behave: the image's name says what a container does.
+// behave maps the image's name to the behaviour of a container.
 func behave(s crifake.Start) crifake.Behaviour {
 	if strings.HasPrefix(s.Image, "task") {
 		return crifake.Behaviour{ExitAfter: 5 * time.Second}
@@ -274,7 +275,8 @@ func (w *world) kubelet(i int, n *node) *daemon {
 				},
 			},
 			Runtime: &runtimeGate{Runtime: n.runtime, w: w, life: l}, Images: n.runtime.ImageService(),
-			Mounter: volumes.Unmounted{}, RootDir: n.dir, HostsFile: os.DevNull, ParallelPulls: 5, DrainTimeout: 5 * time.Second,
+			Mounter: volumes.Unmounted{}, RootDir: n.dir,
+			Options: kubeletpods.Options{HostsFile: os.DevNull, ParallelPulls: 5, DrainTimeout: 5 * time.Second},
 		})
 	}}
 }
@@ -293,7 +295,7 @@ type noFlows struct{}
 
 func (noFlows) Delete(func(conntrack.Flow) bool) (int, error) { return 0, nil }
 
-// log is a daemon's.
+// log returns a daemon's logger.
 func (w *world) log(name string) *slog.Logger {
 	if !*daemonLogs {
 		return slog.New(slog.DiscardHandler)

@@ -1,3 +1,3 @@
-// Package streams proves exec, attach, port-forward and logs from end to end:
-// client, apiserver, kubelet, and a container runtime's streaming server.
+// Package streams tests exec, attach, port-forward and logs from end to end: client, API server,
+// kubelet, and a container runtime's streaming server.
 package streams

@@ -22,8 +22,8 @@ func in(container string, cmd ...string) url.Values {
 	return url.Values{"container": {container}, "command": cmd}
 }
 
-// both runs a test over WebSocket and over SPDY, each in a bubble: it does not
-// end while a goroutine of any hop is left.
+// both runs a test over WebSocket and over SPDY, each in a bubble, which does not end before all
+// goroutines have ended.
 func both(t *testing.T, run func(*process) int, test func(t *testing.T, s *stack)) {
 	for _, noSocket := range []bool{false, true} {
 		name := "WebSocket"
@@ -35,9 +35,9 @@ func both(t *testing.T, run func(*process) int, test func(t *testing.T, s *stack
 				s := newStack(t, &memory{}, run)
 				s.noSocket = noSocket
 				test(t, s)
-				time.Sleep(time.Minute) // both ends of a pipe that say goodbye at once would wait for each other
+				time.Sleep(time.Minute) // both ends of a pipe that send a close at once would wait for each other
 				s.close()
-				time.Sleep(time.Minute) // what is left after this is left for good
+				time.Sleep(time.Minute) // what is left after this is leaked
 			})
 		})
 	}
@@ -67,7 +67,7 @@ func TestExec(t *testing.T) {
 }
 
 func TestExecInput(t *testing.T) {
-	run := func(p *process) int { // like sort: says nothing before its input has ended
+	run := func(p *process) int { // like sort: writes nothing before its input has ended
 		data, err := io.ReadAll(p.stdin)
 		if err != nil {
 			return 1
@@ -124,13 +124,13 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// full is a disk that takes nothing more.
+// full is a disk without free space.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-// A client that cannot write the output away ends the stream with that error,
-// also while the server goes on sending.
+// A client that cannot write the output ends the stream with that error, also while the server
+// continues to send.
 func TestExecOutputThatCannotBeWritten(t *testing.T) {
 	run := func(p *process) int {
 		for range 100 {
@@ -216,7 +216,7 @@ func TestClientVanishes(t *testing.T) {
 	})
 }
 
-// signal says when something is first written to it.
+// signal closes begun at the first write.
 type signal struct {
 	begun chan struct{}
 	once  bool

@@ -17,7 +17,7 @@ import (
 	"podium/pkg/client/remotecommand"
 )
 
-// echoAfter reads all, then sends it back: it needs the client's half-close.
+// echoAfter reads everything, then sends it back: it needs the client's half-close.
 func echoAfter(port int, data io.ReadWriteCloser) error {
 	if port != 80 {
 		return fmt.Errorf("port %d: connection refused", port)
@@ -30,7 +30,7 @@ func echoAfter(port int, data io.ReadWriteCloser) error {
 	return err
 }
 
-// logged collects what Forward logs.
+// logged collects Forward's log.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -152,7 +152,7 @@ func TestForwardToAPortInUse(t *testing.T) {
 	}
 }
 
-// Large data over real sockets, where writes and closings meet in the kernel.
+// Large data over real sockets, where writes and closes race in the kernel.
 func TestExecOverLoopback(t *testing.T) {
 	s := newStack(t, &loopback{}, func(p *process) int {
 		n, err := io.Copy(p.stdout, p.stdin)

@@ -103,7 +103,7 @@ func TestLogsAsTheyCome(t *testing.T) {
 	}
 }
 
-// socket is somebody else's WebSocket client.
+// socket returns a third-party WebSocket client.
 func (s *stack) socket(t *testing.T, path string, query url.Values, protocol string) *websocket.Conn {
 	t.Helper()
 	d := websocket.Dialer{NetDialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -152,7 +152,7 @@ func TestLogsOverWebSocket(t *testing.T) {
 	}
 }
 
-// The older subprotocols, as the conformance suite and dashboards speak them.
+// The older subprotocols, which the conformance suite and dashboards use.
 func TestExecOverOlderWebSockets(t *testing.T) {
 	s := newStack(t, &loopback{}, func(p *process) int {
 		line := make([]byte, 5)

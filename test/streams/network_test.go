@@ -22,7 +22,7 @@ type network interface {
 	dial(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// loopback is the real one: every address is a port of 127.0.0.1.
+// loopback is the real network: every address is mapped to a port of 127.0.0.1.
 type loopback struct{ addresses sync.Map }
 
 func (l *loopback) listen(t *testing.T, address string) net.Listener {
@@ -42,8 +42,8 @@ func (l *loopback) dial(ctx context.Context, _, address string) (net.Conn, error
 	return (&net.Dialer{}).DialContext(ctx, "tcp", real.(string))
 }
 
-// memory has pipes for connections: it works in a synctest bubble, which does
-// not end while a goroutine is left.
+// memory uses pipes as connections: it works in a synctest bubble, which does not end before all
+// goroutines have ended.
 type memory struct {
 	mu        sync.Mutex
 	listeners map[string]*memoryListener

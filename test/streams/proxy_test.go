@@ -16,7 +16,7 @@ import (
 	"podium/pkg/apiserver/nodeproxy"
 )
 
-// page is what a pod serves.
+// page is the handler of a pod.
 func page(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/ws":

@@ -44,16 +44,16 @@ const (
 	runtimeAddress = "runtime:9000"
 )
 
-// process is a command in the fake runtime, with the ends that its streams gave it.
+// process is a command in the fake runtime, with its streams.
 type process struct {
 	cmd            []string
-	stdin          io.Reader // nil: none
+	stdin          io.Reader // nil if not attached
 	stdout, stderr io.Writer
 	sizes          chan remotecommand.Size
 	gone           <-chan bool // the client's connection has ended
 }
 
-// stack is a client, an apiserver's node proxy, a kubelet and a runtime.
+// stack is a client, an API server's node proxy, a kubelet and a runtime.
 type stack struct {
 	t       *testing.T
 	net     network
@@ -63,7 +63,7 @@ type stack struct {
 	pods    []*corev1.Pod
 
 	mu       sync.Mutex
-	noSocket bool // the server knows no WebSocket
+	noSocket bool // the server does not support WebSocket
 	servers  []*http.Server
 	conns    map[string][]net.Conn // accepted, by server
 	proxy    *nodeproxy.Proxy
@@ -102,7 +102,7 @@ func newStack(t *testing.T, n network, run func(*process) int) *stack {
 	return s
 }
 
-// masters knows certificates, and lets the API's own do everything.
+// masters authenticates certificates, and allows the API server's own everything.
 type masters struct{ *access.Delegate }
 
 func (masters) MayResource(_ context.Context, u *access.User, _ authorizationv1.ResourceAttributes) (bool, error) {
@@ -130,7 +130,7 @@ func (s *stack) serve(address string, cfg *tls.Config, h http.Handler) {
 	}()
 }
 
-// cut breaks all connections of a server, hijacked ones too.
+// cut breaks all connections of a server, including hijacked ones.
 func (s *stack) cut(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,7 @@ func (s *stack) close() {
 	s.proxy.Close()
 }
 
-// api routes as the apiserver's endpoints do.
+// api routes requests as the API server's endpoints do.
 func (s *stack) api() http.Handler {
 	st := s.proxy.Streams()
 	b := &backend{s}
@@ -228,8 +228,8 @@ func (b *backend) Delete(context.Context, schema.GroupVersionResource, string, s
 	panic("not of a stream")
 }
 
-// fakeRuntime is a CRI runtime's streaming half: it hands out addresses on its
-// own HTTP server, and runs Go functions for commands.
+// fakeRuntime is the streaming part of a CRI runtime: it returns URLs on its own HTTP server, and
+// runs Go functions as commands.
 type fakeRuntime struct {
 	runtimeapi.RuntimeServiceClient
 	run     func(*process) int
@@ -300,14 +300,21 @@ func (f *fakeRuntime) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveExec is a runtime's server of SPDY exec, protocol v4: nothing else.
+// replied is a new stream. Like a runtime, the servers here use it only once its reply is
+// sent: the client cannot tell a stream that is reset before from one that was refused.
+type replied struct {
+	httpstream.Stream
+	sent <-chan struct{}
+}
+
+// serveExec is a runtime's server for exec over SPDY, protocol v4 only.
 func (f *fakeRuntime) serveExec(w http.ResponseWriter, r *http.Request, req *runtimeapi.ExecRequest) {
 	if _, err := httpstream.Handshake(r, w, []string{"v4.channel.k8s.io"}); err != nil {
 		return
 	}
-	incoming := make(chan httpstream.Stream, 5)
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
-		incoming <- s
+	incoming := make(chan replied, 5)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, sent <-chan struct{}) error {
+		incoming <- replied{s, sent}
 		return nil
 	})
 	if conn == nil {
@@ -324,7 +331,8 @@ func (f *fakeRuntime) serveExec(w http.ResponseWriter, r *http.Request, req *run
 	for len(got) < want {
 		select {
 		case s := <-incoming:
-			got[s.Headers().Get(corev1.StreamType)] = s
+			<-s.sent
+			got[s.Headers().Get(corev1.StreamType)] = s.Stream
 		case <-conn.CloseChan():
 			return
 		case <-time.After(30 * time.Second):
@@ -362,14 +370,14 @@ func (f *fakeRuntime) serveExec(w http.ResponseWriter, r *http.Request, req *run
 	got["error"].Write(text)
 }
 
-// servePortForward is a runtime's server of port-forward over SPDY.
+// servePortForward is a runtime's server for port-forward over SPDY.
 func (f *fakeRuntime) servePortForward(w http.ResponseWriter, r *http.Request) {
 	if _, err := httpstream.Handshake(r, w, []string{"portforward.k8s.io"}); err != nil {
 		return
 	}
-	incoming := make(chan httpstream.Stream, 100)
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
-		incoming <- s
+	incoming := make(chan replied, 100)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, sent <-chan struct{}) error {
+		incoming <- replied{s, sent}
 		return nil
 	})
 	if conn == nil {
@@ -386,13 +394,14 @@ func (f *fakeRuntime) servePortForward(w http.ResponseWriter, r *http.Request) {
 		case s := <-incoming:
 			id := s.Headers().Get(corev1.PortForwardRequestIDHeader)
 			if s.Headers().Get(corev1.StreamType) == corev1.StreamTypeError {
-				failures[id] = s
+				failures[id] = s.Stream
 				continue
 			}
 			failure := failures[id]
 			port, _ := strconv.Atoi(s.Headers().Get(corev1.PortHeader))
 			wg.Go(func() {
-				if err := f.forward(port, s); err != nil {
+				<-s.sent
+				if err := f.forward(port, s.Stream); err != nil {
 					fmt.Fprint(failure, err)
 				}
 				failure.Close()

@@ -27,18 +27,18 @@ import (
 	"podium/pkg/kubelet/volumes"
 )
 
-// tries is how many paths each of the tests below makes.
+// tries is the number of paths in each of the tests below.
 const tries = 500
 
 const secret = "2026-01-02T15:04:05Z stdout F root's secret\n"
 
-// world is a directory to be kept in, and beside it what must not be reached.
+// world is a directory to stay in, and one beside it that must not be reached.
 type world struct {
 	inside, outside string
-	before          map[string]string // what is outside
+	before          map[string]string // content of outside
 }
 
-// newWorld makes the links that a container would make in a volume of its own.
+// newWorld creates the links that a container could create in its volume.
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	top := t.TempDir()
@@ -67,7 +67,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// state is all that is outside, by path.
+// state returns everything outside, by path.
 func (w *world) state(t testing.TB) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -86,7 +86,7 @@ func (w *world) state(t testing.TB) map[string]string {
 	return all
 }
 
-// untouched says that nothing outside was made, changed or removed.
+// untouched checks that nothing outside was created, changed or removed.
 func (w *world) untouched(t testing.TB, path string) {
 	t.Helper()
 	now := w.state(t)
@@ -100,8 +100,8 @@ func (w *world) untouched(t testing.TB, path string) {
 	}
 }
 
-// paths makes paths of parts that mean something to a kernel, an HTTP server or
-// a careless program. The same seed makes the same paths.
+// paths generates paths from parts that are special to a kernel, an HTTP server or a careless
+// program. The same seed generates the same paths.
 func (w *world) paths(seed uint64) []string {
 	r := rand.New(rand.NewPCG(seed, 0))
 	parts := []string{
@@ -129,10 +129,10 @@ func (w *world) paths(seed uint64) []string {
 	return out
 }
 
-// below says that a path that has been resolved is in the directory.
+// below reports whether a resolved path is in the directory.
 func below(dir, path string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// noting is a Mounter that notes what it is told to bind.
+// noting is a Mounter that records what it is to bind.
 type noting struct {
 	volumes.Unmounted
 	bound *[]string
@@ -144,13 +144,19 @@ func (n noting) Bind(fd int, _ string) error {
 	return err
 }
 
-// sources have one ConfigMap whose keys are put where the pod says.
+// sources contains one ConfigMap; the pod sets the paths of its keys.
 type sources struct{}
 
 func (sources) ConfigMap(context.Context, string, string) (*corev1.ConfigMap, error) {
 	return &corev1.ConfigMap{Data: map[string]string{"key": "value"}}, nil
 }
 func (sources) Secret(context.Context, string, string) (*corev1.Secret, error) { panic("none") }
+func (sources) Claim(context.Context, string, string) (*corev1.PersistentVolumeClaim, error) {
+	panic("none")
+}
+func (sources) PersistentVolume(context.Context, string) (*corev1.PersistentVolume, error) {
+	panic("none")
+}
 func (sources) Token(context.Context, string, string, *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	panic("none")
 }
@@ -162,12 +168,18 @@ func podWith(uid types.UID, volume corev1.VolumeSource) *corev1.Pod {
 	return pod
 }
 
-// A subPath names something in its volume, whatever links the volume holds.
+// setUp sets up the volume of podWith.
+func setUp(ctx context.Context, m *volumes.Manager, pod *corev1.Pod) (map[string]volumes.Mount, error) {
+	mount, err := m.SetUp(ctx, pod, &pod.Spec.Volumes[0])
+	return map[string]volumes.Mount{"v": mount}, err
+}
+
+// A subPath stays in its volume, whatever links the volume contains.
 func TestSubPath(t *testing.T) {
 	w := newWorld(t)
 	var bound []string
 	m := volumes.New(volumes.Config{Root: filepath.Join(t.TempDir(), "kubelet"), Sources: sources{}, Mounter: noting{bound: &bound}})
-	mounts, err := m.SetUp(t.Context(), podWith("uid", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: w.inside}}))
+	mounts, err := setUp(t.Context(), m, podWith("uid", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: w.inside}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +197,7 @@ func TestSubPath(t *testing.T) {
 				t.Errorf("subPath %q leads to %s", path, b)
 			}
 		}
-		if len(bound) == 0 && target != w.inside { // the volume itself needs no bind
+		if len(bound) == 0 && target != w.inside { // the volume itself needs no bind mount
 			t.Errorf("subPath %q gives %s, which nothing was bound to", path, target)
 		}
 	}
@@ -194,7 +206,7 @@ func TestSubPath(t *testing.T) {
 	}
 }
 
-// The files of a volume are in the volume.
+// The files of a volume stay in the volume.
 func TestVolumeItems(t *testing.T) {
 	w := newWorld(t)
 	root := filepath.Join(filepath.Dir(w.inside), "kubelet")
@@ -203,7 +215,7 @@ func TestVolumeItems(t *testing.T) {
 	for i, path := range w.paths(2) {
 		pod := podWith("uid", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: []corev1.KeyToPath{{Key: "key", Path: path}}}})
 		pod.UID = types.UID(fmt.Sprint("uid-", i))
-		mounts, err := m.SetUp(t.Context(), pod)
+		mounts, err := setUp(t.Context(), m, pod)
 		w.untouched(t, path)
 		if err == nil {
 			good++
@@ -221,7 +233,7 @@ func TestVolumeItems(t *testing.T) {
 	}
 }
 
-// A container's log is below the directory of logs, and is a file.
+// A container's log is a file below the log directory.
 func TestLogs(t *testing.T) {
 	w := newWorld(t)
 	read := 0
@@ -243,7 +255,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// anyone is an administrator.
+// anyone authenticates every request as an administrator.
 type anyone struct{}
 
 func (anyone) Authenticate(*http.Request) (*access.User, error) {
@@ -254,7 +266,7 @@ func (anyone) MayResource(context.Context, *access.User, authorizationv1.Resourc
 	return true, nil
 }
 
-// The page of the node's logs shows what is below /var/log alone.
+// The node's log page serves only files below /var/log.
 func TestNodeLogs(t *testing.T) {
 	w := newWorld(t)
 	root, err := os.OpenRoot(w.inside)
@@ -267,7 +279,7 @@ func TestNodeLogs(t *testing.T) {
 	for _, path := range w.paths(4) {
 		r := httptest.NewRequest("GET", "/logs/", nil)
 		r.URL.Path, r.URL.RawPath = "/logs/"+path, ""
-		for range 3 { // the server first asks for a clean path
+		for range 3 { // the server first redirects to a clean path
 			rec := httptest.NewRecorder()
 			h.ServeHTTP(rec, r)
 			if strings.Contains(rec.Body.String(), "root's secret") {
@@ -293,7 +305,7 @@ func TestNodeLogs(t *testing.T) {
 	}
 }
 
-// A hostPath that is to be made is made there, or not at all.
+// A hostPath is created at its path, or not at all.
 func TestHostPathIsNotMadeThroughALink(t *testing.T) {
 	w := newWorld(t)
 	m := volumes.New(volumes.Config{Root: filepath.Join(t.TempDir(), "kubelet"), Sources: sources{}, Mounter: volumes.Unmounted{}})
@@ -301,7 +313,7 @@ func TestHostPathIsNotMadeThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []corev1.HostPathType{corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate} {
-		_, err := m.SetUp(t.Context(), podWith(types.UID(kind), corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(w.inside, "dangling"), Type: &kind}}))
+		_, err := setUp(t.Context(), m, podWith(types.UID(kind), corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(w.inside, "dangling"), Type: &kind}}))
 		if err == nil {
 			t.Errorf("%s: a link that leads nowhere was taken", kind)
 		}
@@ -309,7 +321,7 @@ func TestHostPathIsNotMadeThroughALink(t *testing.T) {
 	}
 }
 
-// FuzzSubPath is TestSubPath with paths that a fuzzer finds.
+// FuzzSubPath is TestSubPath with fuzzed paths.
 func FuzzSubPath(f *testing.F) {
 	for _, path := range []string{"a/b", "up/secret", "absolute/new", "a/back/chain", "a/../../outside", "new/dir"} {
 		f.Add(path)
@@ -318,7 +330,7 @@ func FuzzSubPath(f *testing.F) {
 		w := newWorld(t)
 		var bound []string
 		m := volumes.New(volumes.Config{Root: filepath.Join(t.TempDir(), "kubelet"), Sources: sources{}, Mounter: noting{bound: &bound}})
-		mounts, err := m.SetUp(t.Context(), podWith("uid", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: w.inside}}))
+		mounts, err := setUp(t.Context(), m, podWith("uid", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: w.inside}}))
 		if err != nil {
 			t.Fatal(err)
 		}

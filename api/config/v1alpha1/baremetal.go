@@ -14,43 +14,45 @@ import (
 // KindBareMetalCloud is the kind of BareMetalCloud.
 const KindBareMetalCloud = "BareMetalCloud"
 
-// BareMetalCloud says what cloud-controller-manager is to know of machines that
-// nobody manages, and which addresses load balancers may have on their network.
+// BareMetalCloud is the configuration of the cloud-controller-manager for
+// machines without a cloud's API: their zones and addresses, and the addresses
+// for load balancers on their network.
 type BareMetalCloud struct {
 	metav1.TypeMeta `json:",inline"`
-	AddressPools    []AddressPool `json:"addressPools,omitempty"` // none: Services of type LoadBalancer are not looked after
-	Nodes           []Machine     `json:"nodes,omitempty"`        // one that is not here has no zone, and the addresses it found by itself
+	AddressPools    []AddressPool `json:"addressPools,omitempty"` // empty: Services of type LoadBalancer are ignored
+	Nodes           []Machine     `json:"nodes,omitempty"`        // a node that is not listed has no zone, and the addresses that its kubelet reports
 }
 
-// AddressPool is addresses that nobody else gives out: neither DHCP nor a person.
+// AddressPool is a set of addresses for load balancers. Nothing else may assign
+// them, such as a DHCP server.
 type AddressPool struct {
 	Name      string   `json:"name,omitempty"` // default "default"
 	Addresses []string `json:"addresses"`      // 10.0.0.240-10.0.0.250, 2001:db8::/120 or one address
 }
 
-// Machine is one that a node runs on.
+// Machine is a machine that a node runs on.
 type Machine struct {
-	Name         string           `json:"name"` // the Node's
+	Name         string           `json:"name"` // name of the Node
 	Zone         string           `json:"zone,omitempty"`
 	Region       string           `json:"region,omitempty"`
 	InstanceType string           `json:"instanceType,omitempty"`
 	Addresses    []MachineAddress `json:"addresses,omitempty"`
 }
 
-// MachineAddress is one by which a machine is reached.
+// MachineAddress is an address of a machine.
 type MachineAddress struct {
 	Type    corev1.NodeAddressType `json:"type,omitempty"` // default InternalIP
 	Address string                 `json:"address"`
 }
 
-// DecodeBareMetalCloud reads a BareMetalCloud as Decode reads a Cluster. What it
-// returns beside an error is what could be read.
+// DecodeBareMetalCloud is Decode for a BareMetalCloud. With an error it returns
+// what could be decoded.
 func DecodeBareMetalCloud(data []byte) (*BareMetalCloud, error) {
 	c := &BareMetalCloud{}
 	return c, decode(data, KindBareMetalCloud, &c.TypeMeta, c)
 }
 
-// Default fills in what is left out.
+// Default sets the defaults of empty fields.
 func (c *BareMetalCloud) Default() {
 	for i := range c.AddressPools {
 		fill(&c.AddressPools[i].Name, "default")
@@ -62,8 +64,8 @@ func (c *BareMetalCloud) Default() {
 	}
 }
 
-// Validate finds everything that is wrong with a defaulted BareMetalCloud, but
-// for the ranges of addresses: these are checked by who reads them.
+// Validate returns all errors of a BareMetalCloud with its defaults set. It
+// does not parse the ranges of addresses: their user does.
 func (c *BareMetalCloud) Validate() (errs field.ErrorList) {
 	names := map[string]bool{}
 	for i, p := range c.AddressPools {

@@ -71,7 +71,7 @@ func TestMistakesComeAllAtOnceWithTheirPaths(t *testing.T) {
 		"NotOurs":  {"kind: Pod", `this is apiVersion "", kind "Pod": want config.podium.dev/v1alpha1, Cluster`},
 		"Newer":    {"apiVersion: config.podium.dev/v1\nkind: Cluster", `this is apiVersion "config.podium.dev/v1", kind "Cluster": want config.podium.dev/v1alpha1, Cluster`},
 		"Unknown":  {head + "nodez: []\nnodes: [{role: control-plane, colour: red}]", `unknown field "nodes[0].colour"` + "\n" + `unknown field "nodez"`},
-		"NoCloud":  {head + "cloudProvider: none\nnodes: [{role: control-plane, zone: a}]", `nodes[0].zone: Forbidden: without a cloud provider nobody tells the node: set its label topology.kubernetes.io/zone`},
+		"NoCloud":  {head + "cloudProvider: none\nnodes: [{role: control-plane, zone: a}]", `nodes[0].zone: Forbidden: only a cloud provider applies it: set the node label topology.kubernetes.io/zone`},
 		"Cloud":    {head + "cloudProvider: aws", `cloudProvider: Unsupported value: "aws": supported values: "docker", "none"`},
 		"Level":    {head + "podSecurity: strict", `podSecurity: Unsupported value: "strict": supported values: "privileged", "baseline", "restricted"`},
 		"NoRoutes": {head + "cloudProvider: none\nnetworking: {podNetwork: cloud}", `networking.podNetwork: Invalid value: "cloud": needs a cloudProvider`},
@@ -129,8 +129,8 @@ networking.apiServerPort: Invalid value: -1: must be between 1 and 65535, inclus
 	}
 }
 
-// FuzzDecode: nothing makes it panic, and what it accepts it accepts again as
-// it was understood.
+// FuzzDecode checks that Decode never panics, and accepts what it returned with
+// the same result.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(head))
 	f.Add([]byte(head + "nodes: [{role: control-plane, labels: {a: b}, kubeReserved: {cpu: 1}}, {role: worker, extraMounts: [{hostPath: a, containerPath: /b}]}]"))

@@ -10,20 +10,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// file is one of the kinds that people write.
+// file is implemented by the kinds of configuration files.
 type file interface {
 	Default()
 	Validate() field.ErrorList
 }
 
-// Decode reads a Cluster from YAML or JSON. A key that is unknown or comes
-// twice is an error; all that is wrong comes at once.
+// Decode parses a Cluster from YAML or JSON, sets its defaults and validates
+// it. Unknown and duplicate keys are errors. It returns all errors at once.
 func Decode(data []byte) (*Cluster, error) {
 	c := &Cluster{}
 	return c, decode(data, KindCluster, &c.TypeMeta, c)
 }
 
-// decode reads a file of a kind; is is its own TypeMeta.
+// decode parses a file of a kind into f, whose TypeMeta is is, then sets the
+// defaults and validates it.
 func decode(data []byte, kind string, is *metav1.TypeMeta, f file) error {
 	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -40,7 +41,7 @@ func decode(data []byte, kind string, is *metav1.TypeMeta, f file) error {
 	return errors.Join(append(strict, AsError(f.Validate()))...)
 }
 
-// AsError is a list of mistakes as one error, nil when there are none.
+// AsError converts a list of errors to one error; an empty list to nil.
 func AsError(list field.ErrorList) error {
 	var errs []error
 	for _, e := range list {

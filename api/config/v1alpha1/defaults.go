@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Default fills in what is left out.
+// Default sets the defaults of empty fields.
 func (c *Cluster) Default() {
 	fill(&c.APIVersion, APIVersion)
 	fill(&c.Kind, KindCluster)
@@ -41,7 +41,7 @@ func fill[T ~string](field *T, value T) {
 	}
 }
 
-// familyOfSubnets is what the ranges that are given say.
+// familyOfSubnets returns the IP family of the given ranges.
 func (n *Networking) familyOfSubnets() string {
 	if strings.Contains(cmp.Or(n.PodSubnet, n.ServiceSubnet), ":") {
 		return IPv6

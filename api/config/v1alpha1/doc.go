@@ -1,5 +1,5 @@
-// Package v1alpha1 holds the files that people write for Podium, in the group
-// config.podium.dev. Cluster says what `podium cluster create` makes: Decode
-// reads one strictly, fills in the defaults and checks it, with every mistake
-// named by its field's path at once.
+// Package v1alpha1 defines the configuration files of Podium, in the group
+// config.podium.dev. Cluster describes what `podium cluster create` creates.
+// Decode parses such a file strictly, sets the defaults and validates it; it
+// returns all errors at once, each with the path of its field.
 package v1alpha1

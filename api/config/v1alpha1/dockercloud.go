@@ -10,15 +10,14 @@ import (
 // KindDockerCloud is the kind of DockerCloud.
 const KindDockerCloud = "DockerCloud"
 
-// DockerCloud says how cloud-controller-manager finds the Docker engine whose
-// containers the nodes are.
+// DockerCloud is the configuration of the cloud-controller-manager for nodes
+// that are containers of a Docker engine.
 type DockerCloud struct {
 	metav1.TypeMeta `json:",inline"`
-	Socket          string `json:"socket,omitempty"` // the engine's, where cloud-controller-manager sees it; default /run/podium/docker.sock
+	Socket          string `json:"socket,omitempty"` // path of the engine's socket as cloud-controller-manager sees it; default /run/podium/docker.sock
 }
 
-// DecodeDockerCloud reads a DockerCloud as Decode reads a Cluster; from nothing
-// it makes the default.
+// DecodeDockerCloud is Decode for a DockerCloud. Empty data gives the defaults.
 func DecodeDockerCloud(data []byte) (*DockerCloud, error) {
 	c := &DockerCloud{}
 	if len(data) == 0 {
@@ -28,10 +27,10 @@ func DecodeDockerCloud(data []byte) (*DockerCloud, error) {
 	return c, decode(data, KindDockerCloud, &c.TypeMeta, c)
 }
 
-// Default fills in what is left out.
+// Default sets the defaults of empty fields.
 func (c *DockerCloud) Default() { fill(&c.Socket, "/run/podium/docker.sock") }
 
-// Validate finds everything that is wrong with a defaulted DockerCloud.
+// Validate returns all errors of a DockerCloud with its defaults set.
 func (c *DockerCloud) Validate() (errs field.ErrorList) {
 	if !path.IsAbs(c.Socket) {
 		errs = append(errs, field.Invalid(field.NewPath("socket"), c.Socket, "must be an absolute path"))

@@ -6,20 +6,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What the files say they are.
+// The apiVersion of all configuration files, and the kind of a Cluster.
 const (
 	APIVersion  = "config.podium.dev/v1alpha1"
 	KindCluster = "Cluster"
 )
 
-// Cluster is a cluster of node containers.
+// Cluster describes a cluster whose nodes are containers.
 type Cluster struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        Metadata   `json:"metadata,omitempty"`
 	Nodes           []Node     `json:"nodes,omitempty"` // default: one control plane, which runs ordinary pods too
 	Networking      Networking `json:"networking,omitempty"`
-	CloudProvider   string     `json:"cloudProvider,omitempty"` // docker: cloud-controller-manager asks the engine about the nodes, and Services of type LoadBalancer get addresses; or none. Default none
-	PodSecurity     string     `json:"podSecurity,omitempty"`   // Pod Security level of namespaces whose labels name none: privileged, baseline or restricted. Default privileged
+	CloudProvider   string     `json:"cloudProvider,omitempty"` // docker (cloud-controller-manager reads nodes from the engine, and Services of type LoadBalancer get addresses) or none. Default none
+	PodSecurity     string     `json:"podSecurity,omitempty"`   // Pod Security level of namespaces without a label for it: privileged, baseline or restricted. Default privileged
 }
 
 // The values of Cluster.PodSecurity.
@@ -29,42 +29,42 @@ const (
 	PodSecurityRestricted = "restricted"
 )
 
-// Metadata names the cluster.
+// Metadata holds the name of the cluster.
 type Metadata struct {
-	Name string `json:"name,omitempty"` // default "podium"; the start of each node's name
+	Name string `json:"name,omitempty"` // prefix of the nodes' names; default "podium"
 }
 
-// Role is what a node does for the cluster.
+// Role is the role of a node in the cluster.
 type Role string
 
-// The roles.
+// The values of Role.
 const (
 	ControlPlane Role = "control-plane"
 	Worker       Role = "worker"
 )
 
-// Node is one machine: a container.
+// Node describes a node, which is a container.
 type Node struct {
 	Role              Role                         `json:"role"`
-	Image             string                       `json:"image,omitempty"`  // default: what --image says
-	Zone              string                       `json:"zone,omitempty"`   // failure domain that the cloud provider says the node is in
+	Image             string                       `json:"image,omitempty"`  // default: the value of --image
+	Zone              string                       `json:"zone,omitempty"`   // failure domain that the cloud provider reports for the node
 	Labels            map[string]string            `json:"labels,omitempty"` // of the Node object
-	Taints            []corev1.Taint               `json:"taints,omitempty"` // of the Node object, when it is registered
+	Taints            []corev1.Taint               `json:"taints,omitempty"` // of the Node object at its registration
 	ExtraMounts       []Mount                      `json:"extraMounts,omitempty"`
 	ExtraPortMappings []PortMapping                `json:"extraPortMappings,omitempty"`
-	KubeReserved      map[string]resource.Quantity `json:"kubeReserved,omitempty"`   // kept for the daemons
-	SystemReserved    map[string]resource.Quantity `json:"systemReserved,omitempty"` // kept for the rest of the node's system
+	KubeReserved      map[string]resource.Quantity `json:"kubeReserved,omitempty"`   // resources reserved for the daemons
+	SystemReserved    map[string]resource.Quantity `json:"systemReserved,omitempty"` // resources reserved for the rest of the system
 }
 
-// Mount shows a folder or file of the host to a node.
+// Mount is a bind mount of a directory or file of the host.
 type Mount struct {
 	HostPath      string `json:"hostPath"`      // relative to the working directory, or absolute
 	ContainerPath string `json:"containerPath"` // absolute
 	ReadOnly      bool   `json:"readOnly,omitempty"`
 }
 
-// PortMapping leads from a port of the host to one of a node: a NodePort, or
-// what listens on the node itself.
+// PortMapping forwards a port of the host to a port of a node: a NodePort, or a
+// port that a process on the node listens on.
 type PortMapping struct {
 	ContainerPort int32           `json:"containerPort"`
 	HostPort      int32           `json:"hostPort"`
@@ -72,15 +72,15 @@ type PortMapping struct {
 	Protocol      corev1.Protocol `json:"protocol,omitempty"`      // default TCP
 }
 
-// Networking says where the cluster's addresses are from.
+// Networking holds the cluster's address ranges and network settings.
 type Networking struct {
-	IPFamily         string `json:"ipFamily,omitempty"`         // ipv4 or ipv6: of pods, Services and nodes; default: that of podSubnet, else of serviceSubnet, else ipv4
+	IPFamily         string `json:"ipFamily,omitempty"`         // family of pods, Services and nodes, ipv4 or ipv6; default: that of podSubnet, else of serviceSubnet, else ipv4
 	PodSubnet        string `json:"podSubnet,omitempty"`        // default 10.244.0.0/16, or fd00:10:244::/56
 	ServiceSubnet    string `json:"serviceSubnet,omitempty"`    // default 10.96.0.0/16, or fd00:10:96::/112
 	DNSDomain        string `json:"dnsDomain,omitempty"`        // default cluster.local
-	PodNetwork       string `json:"podNetwork,omitempty"`       // routes, vxlan, cloud to have the cloud provider route, or none for a network add-on; default routes
+	PodNetwork       string `json:"podNetwork,omitempty"`       // routes, vxlan, cloud (the cloud provider sets up routes) or none (an add-on provides the network); default routes
 	APIServerAddress string `json:"apiServerAddress,omitempty"` // of the host; default 127.0.0.1
-	APIServerPort    int32  `json:"apiServerPort,omitempty"`    // of the host, for the first control plane; default: a free one
+	APIServerPort    int32  `json:"apiServerPort,omitempty"`    // of the host, for the first control plane; default: any free port
 }
 
 // The values of Networking.IPFamily.

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	maxName  = 40  // leaves room for the node's part of a name of 63 characters
-	maxNodes = 200 // addresses of one cluster's network
+	maxName  = 40  // leaves room for the node's suffix in a name of at most 63 characters
+	maxNodes = 200 // limited by the addresses of the cluster's network
 )
 
-// Validate finds everything that is wrong with a defaulted Cluster.
+// Validate returns all errors of a Cluster with its defaults set.
 func (c *Cluster) Validate() field.ErrorList {
 	var errs field.ErrorList
 	name := field.NewPath("metadata", "name")
@@ -52,7 +52,7 @@ func (c *Cluster) validateCloud() (errs field.ErrorList) {
 			errs = append(errs, field.Invalid(at, n.Zone, msg))
 		}
 		if n.Zone != "" && c.CloudProvider == CloudNone {
-			errs = append(errs, field.Forbidden(at, "without a cloud provider nobody tells the node: set its label "+corev1.LabelTopologyZone))
+			errs = append(errs, field.Forbidden(at, "only a cloud provider applies it: set the node label "+corev1.LabelTopologyZone))
 		}
 	}
 	return errs
@@ -117,8 +117,8 @@ func (n *Node) validate(path *field.Path) (errs field.ErrorList) {
 	return append(errs, validateReserved(n.SystemReserved, path.Child("systemReserved"))...)
 }
 
-// validateLabels adds to what a label must look like that a kubelet may not
-// give its node labels of Kubernetes' own but for a few.
+// validateLabels checks the syntax of labels, and that a kubelet may set them
+// on its node: only a few below kubernetes.io and k8s.io are allowed.
 func validateLabels(labels map[string]string, path *field.Path) field.ErrorList {
 	errs := metav1validation.ValidateLabels(labels, path)
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
@@ -266,10 +266,11 @@ func (n *Networking) validate(path *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// bounds are those of a range's length.
+// bounds are the limits of a range's prefix length.
 type bounds struct{ shortest, longest int }
 
-// subnet reads a range of the cluster's family with a length between two bounds.
+// subnet parses a range of the cluster's IP family with a prefix length within
+// bits.
 func (n *Networking) subnet(text string, bits bounds, path *field.Path) (netip.Prefix, field.ErrorList) {
 	invalid := func(format string, args ...any) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, text, fmt.Sprintf(format, args...))}

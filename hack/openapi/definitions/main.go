@@ -1,7 +1,7 @@
-// Definitions prints, as JSON, the schema of each API type that openapi-gen
-// has found in k8s.io/api, by model name. `go run ./hack/openapi` runs both.
-// It is a module of its own: what it generates is large and needs a generator
-// that the product does not.
+// Command definitions prints, as JSON, the schema of each API type that
+// openapi-gen has found in k8s.io/api, by model name. `go run ./hack/openapi`
+// runs both. It is a module of its own: the generated code is large and needs a
+// generator that the product does not need.
 package main
 
 import (

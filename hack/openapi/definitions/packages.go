@@ -14,9 +14,11 @@ import (
 	_ "k8s.io/api/networking/v1"
 	_ "k8s.io/api/policy/v1"
 	_ "k8s.io/api/rbac/v1"
+	_ "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	_ "k8s.io/apimachinery/pkg/api/resource"
 	_ "k8s.io/apimachinery/pkg/apis/meta/v1"
 	_ "k8s.io/apimachinery/pkg/runtime"
 	_ "k8s.io/apimachinery/pkg/util/intstr"
 	_ "k8s.io/apimachinery/pkg/version"
+	_ "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )

@@ -17,15 +17,17 @@ type configuration struct {
 	Plugins         []pluginConfiguration `json:"plugins"`
 }
 
-// pluginConfiguration is what one plugin reads, here or in a file of its own.
+// pluginConfiguration is the configuration of one plugin, inline or in a file
+// of its own.
 type pluginConfiguration struct {
 	Name          string           `json:"name"`
 	Path          string           `json:"path,omitempty"`
 	Configuration *runtime.Unknown `json:"configuration,omitempty"`
 }
 
-// LoadConfig reads an AdmissionConfiguration: the bytes that each plugin is to
-// read, by the plugin's name. A path in it is relative to the file itself.
+// LoadConfig reads an AdmissionConfiguration and returns the configuration of
+// each plugin, undecoded, by the plugin's name. A path in it is relative to the
+// file itself.
 func LoadConfig(file string) (map[string][]byte, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -52,6 +54,8 @@ func LoadConfig(file string) (map[string][]byte, error) {
 	return out, nil
 }
 
+// parseConfig parses and validates an AdmissionConfiguration. Its error names
+// everything that is invalid.
 func parseConfig(data []byte) ([]pluginConfiguration, error) {
 	var c configuration
 	if err := yaml.UnmarshalStrict(data, &c); err != nil {

@@ -2,7 +2,8 @@ package admission
 
 import "testing"
 
-// FuzzParseConfig: a file either names its plugins with what they read, or is an error.
+// FuzzParseConfig checks that a file that parses has a name and a configuration
+// for each plugin.
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- {name: PodSecurity, configuration: {kind: x}}\n"))
 	f.Add([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: a, path: b}]"))

@@ -1,4 +1,5 @@
-// Package admission is the last word on a write before it is stored: a list
-// of functions that may change the object, and one of functions that may only
-// refuse it.
+// Package admission defines admission plugins and the chain that runs them: a
+// plugin may change an object before it is validated and stored, and may refuse
+// the request. Package plugins lists the plugins that exist, in their order.
+// https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/
 package admission

@@ -16,7 +16,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Config is what an Auditor is made of.
+// Config configures an Auditor.
 type Config struct {
 	Policy   *Policy
 	Scheme   *scheme.Scheme // decodes bodies
@@ -26,7 +26,8 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Auditor records requests. A nil one records nothing.
+// Auditor records requests. It is safe for concurrent use. A nil *Auditor
+// records nothing.
 type Auditor struct {
 	policy  *Policy
 	now     func() time.Time
@@ -36,7 +37,8 @@ type Auditor struct {
 	suppressor *suppressor
 }
 
-// New makes an Auditor; Run brings its queues to life.
+// New returns an Auditor. In mode batch, events are written only while Run
+// runs.
 func New(cfg Config) *Auditor {
 	a := &Auditor{policy: cfg.Policy, now: cfg.Now, metrics: newMetrics(cfg.Registry), suppressor: newSuppressor()}
 	if a.now == nil {
@@ -48,8 +50,8 @@ func New(cfg Config) *Auditor {
 	return a
 }
 
-// Run writes what is queued until ctx ends, then the rest, for which it has a
-// few seconds.
+// Run writes queued events to the backends. It blocks until ctx ends and the
+// queues are empty, for at most a few seconds more, and returns ctx's error.
 func (a *Auditor) Run(ctx context.Context) error {
 	writing, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -71,28 +73,30 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Trail is the record of one request while it is under way. All methods of a
-// nil one do nothing.
+// Trail is the record of one request in progress. The methods of a nil *Trail
+// do nothing.
 type Trail struct {
 	a        *Auditor
 	decision decision
 	req      *request.Request
-	event    Event // what all stages have in common
-	closed   bool  // nothing of the bodies may be kept
+	event    Event // the fields that all stages have in common
+	closed   bool  // bodies must not be recorded
 
 	mu       sync.Mutex
 	code     int
-	status   *metav1.Status // of a failure
+	status   *metav1.Status // of a failed request
 	response *body
 }
 
-// ErrRejected says that a request may not be served since it could not be
-// recorded (blocking-strict).
+// ErrRejected is returned in mode blocking-strict for a request that must be
+// refused because it could not be recorded.
 var ErrRejected = errors.New("failed to store audit event")
 
-// Begin begins the record of a request of a user, nil if it is not known. It
-// is called before anything else is decided. With a policy that wants it, it
-// replaces r.Body by one that is copied while it is read.
+// Begin starts the record of a request; user is nil if it is not authenticated.
+// Call it before any other decision about the request. It returns a nil Trail
+// if the request is not recorded, and ErrRejected if it must be refused. If the
+// policy asks for bodies, it replaces r.Body by a reader that copies what is
+// read.
 func (a *Auditor) Begin(r *http.Request, req *request.Request, user *request.User, began time.Time) (*Trail, error) {
 	if a == nil {
 		return nil, nil
@@ -117,13 +121,13 @@ func (a *Auditor) Begin(r *http.Request, req *request.Request, user *request.Use
 	}
 	t.watchBodies(r)
 	if user == nil {
-		return t, nil // upstream records these when they are answered
+		return t, nil // as upstream: recorded when the response starts
 	}
 	return t, t.send(StageRequestReceived)
 }
 
-// watchBodies has the request's and the answer's body kept where the policy
-// wants them. Streams have none.
+// watchBodies arranges for the bodies to be copied if the policy asks for them.
+// Streams have none.
 func (t *Trail) watchBodies(r *http.Request) {
 	if t.closed || t.req.LongRunning() || t.decision.level == LevelMetadata {
 		return
@@ -134,11 +138,11 @@ func (t *Trail) watchBodies(r *http.Request) {
 	}
 	if t.decision.level == LevelRequestResponse {
 		t.response = &body{}
-		r.Header.Del("Accept-Encoding") // what is kept is what is sent
+		r.Header.Del("Accept-Encoding") // so that the copy is not compressed
 	}
 }
 
-// Decided notes what the authorizer said.
+// Decided records the authorizer's decision.
 func (t *Trail) Decided(allowed bool, reason string) {
 	if t == nil {
 		return
@@ -149,13 +153,13 @@ func (t *Trail) Decided(allowed bool, reason string) {
 	}
 }
 
-// Failed notes the Status that the request is answered with.
+// Failed records the error Status of the response.
 func (t *Trail) Failed(status *metav1.Status) {
 	if t == nil {
 		return
 	}
 	known := *status
-	if t.closed && t.req.IsResource { // its message may quote what was sent
+	if t.closed && t.req.IsResource { // the message may quote the request's body
 		known = metav1.Status{Status: status.Status, Reason: status.Reason, Code: status.Code}
 	}
 	t.mu.Lock()
@@ -163,7 +167,8 @@ func (t *Trail) Failed(status *metav1.Status) {
 	t.status = &known
 }
 
-// Started notes that the answer has begun: of a stream, that is a stage.
+// Started records that the response begins. For a long-running request this is
+// a stage of its own.
 func (t *Trail) Started(code int, h http.Header) {
 	if t == nil {
 		return
@@ -180,14 +185,15 @@ func (t *Trail) Started(code int, h http.Header) {
 	}
 }
 
-// Sent keeps what is answered where the policy wants it.
+// Sent copies a piece of the response body if the policy asks for it.
 func (t *Trail) Sent(p []byte) {
 	if t != nil && t.response != nil {
 		t.response.keep(p)
 	}
 }
 
-// Ended notes that the answer is complete; code is 0 if there was none.
+// Ended records that the response is complete; code is 0 if nothing was
+// written.
 func (t *Trail) Ended(code int) {
 	if t == nil {
 		return
@@ -199,14 +205,14 @@ func (t *Trail) Ended(code int) {
 	}
 	t.mu.Unlock()
 	if t.event.User == nil {
-		t.send(StageResponseStarted) // where upstream records those it does not know
+		t.send(StageResponseStarted) // as upstream for unauthenticated requests
 		return
 	}
 	t.event.response = t.response
 	t.send(StageResponseComplete)
 }
 
-// Panicked notes that the handler has not come to its end.
+// Panicked records that the handler panicked.
 func (t *Trail) Panicked() {
 	if t == nil {
 		return
@@ -214,19 +220,19 @@ func (t *Trail) Panicked() {
 	t.mu.Lock()
 	t.status = &metav1.Status{
 		Code: http.StatusInternalServerError, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
-		Message: "APIServer panic'd", // with what is in the server's log: it may hold anything
+		Message: "APIServer panic'd", // without the panic's value, which may contain anything
 	}
 	t.mu.Unlock()
 	t.send(StagePanic)
 }
 
-// send queues the event of a stage.
+// send queues the event of a stage, unless the policy omits that stage.
 func (t *Trail) send(stage Stage) error {
 	if t.decision.omits(stage) {
 		return nil
 	}
 	ev := &t.event
-	if stage != StageResponseComplete { // after that nothing changes any more
+	if stage != StageResponseComplete { // the last stage: nothing changes the event after it
 		early := t.event
 		ev = &early
 	}
@@ -245,8 +251,9 @@ func (t *Trail) send(stage Stage) error {
 	return t.a.queue(ev)
 }
 
-// queue hands an event to the backends. An error says that one of them must
-// have it and does not.
+// queue passes an event to the backends. It returns an error, ErrRejected, only
+// if a backend in mode blocking-strict could not store the event of the first
+// stage.
 func (a *Auditor) queue(e *Event) error {
 	a.metrics.events.Inc()
 	var errs []error

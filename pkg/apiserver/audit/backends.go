@@ -10,13 +10,13 @@ import (
 	"podium/pkg/client"
 )
 
-// LogBackend writes a line of JSON an event.
+// LogBackend writes each event as a line of JSON to Out.
 type LogBackend struct{ Out io.Writer }
 
-// flushAt is how many bytes go into one write to the file.
+// flushAt is the number of bytes after which the backend calls Out.Write.
 const flushAt = 64 << 10
 
-// Write adds lines to the log.
+// Write implements Backend.
 func (l *LogBackend) Write(_ context.Context, events [][]byte) error {
 	var buf []byte
 	for i, e := range events {
@@ -32,17 +32,18 @@ func (l *LogBackend) Write(_ context.Context, events [][]byte) error {
 	return nil
 }
 
-// WebhookBackend posts lists of events to a service.
+// WebhookBackend posts events to a service.
 type WebhookBackend struct{ service *webhook.Service }
 
-// NewWebhook makes a backend of a service. It waits backoff before its second
-// try, when the first fails for reasons that may pass.
+// NewWebhook returns a backend that posts to a service. It makes up to five
+// attempts if the failure is temporary, with back-off; the first pause is
+// backoff.
 func NewWebhook(to client.Config, backoff time.Duration) (*WebhookBackend, error) {
 	service, err := webhook.New(to, webhook.Bounds{Try: 30 * time.Second, Tries: 5, Pause: backoff})
 	return &WebhookBackend{service}, err
 }
 
-// Write posts an EventList.
+// Write implements Backend. It posts one EventList.
 func (w *WebhookBackend) Write(ctx context.Context, events [][]byte) error {
 	text := append([]byte(`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[`), bytes.Join(events, []byte(","))...)
 	_, err := w.service.Post(ctx, append(text, "]}"...))

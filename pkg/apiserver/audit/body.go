@@ -13,18 +13,19 @@ import (
 	"podium/pkg/scheme"
 )
 
-// maxBody is from which size on a body is left out: little more than the
-// largest object that can be stored.
+// maxBody is the size, in bytes, above which a body is left out: slightly more
+// than the largest object that can be stored.
 const maxBody = 1536 << 10
 
-// body is what was sent or answered, as it went over the wire.
+// body is a request's or response's body as transferred.
 type body struct {
 	data  []byte
 	media string
-	cut   bool // it was too large
+	cut   bool // it was too large, and data is nil
 }
 
-// keep copies what passes by, up to the bound.
+// keep appends a copy of p, or discards everything once the body exceeds
+// maxBody.
 func (b *body) keep(p []byte) {
 	if b.cut || len(b.data)+len(p) > maxBody {
 		b.cut, b.data = true, nil
@@ -33,7 +34,7 @@ func (b *body) keep(p []byte) {
 	b.data = append(b.data, p...)
 }
 
-// reader keeps what the handlers read of a request.
+// reader copies to body what the handlers read of a request.
 type reader struct {
 	io.ReadCloser
 	body *body
@@ -45,17 +46,19 @@ func (r reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bodies turns bodies into JSON.
+// bodies converts bodies to JSON.
 type bodies struct{ scheme *scheme.Scheme }
 
-// shown is how a body stands in an event: as JSON, or not at all.
+// shown is a body as an event contains it: compact JSON, or nil if it is left
+// out.
 type shown struct {
 	json []byte
 	cut  bool
 }
 
-// json is a body as JSON, its managed fields left out if so wanted. What
-// cannot be read, and what is confidential, is left out.
+// json returns a body as JSON, without managed fields if omitManagedFields is
+// set. It leaves out bodies that cannot be decoded and those of confidential
+// kinds.
 func (d *bodies) json(b *body, omitManagedFields bool) shown {
 	if b == nil || len(b.data) == 0 {
 		return shown{cut: b != nil && b.cut}
@@ -74,13 +77,16 @@ func (d *bodies) json(b *body, omitManagedFields bool) shown {
 	return shown{json: compact.Bytes()}
 }
 
+// text returns a body as JSON, not necessarily valid if it was sent as JSON. It
+// returns an error if decoding is not possible or too costly.
 func (d *bodies) text(b *body) ([]byte, error) {
 	media, _, _ := strings.Cut(b.media, ";")
 	media = strings.TrimSpace(strings.ToLower(media))
 	if media == scheme.JSON {
 		return b.data, nil
 	}
-	// What was refused for its size is recorded, too, but not decoded here either.
+	// Do not decode a body here that the server has refused to decode for its
+	// cost.
 	if _, err := budget.Cost(b.data, media); err != nil {
 		return nil, err
 	}
@@ -101,6 +107,7 @@ func (d *bodies) text(b *body) ([]byte, error) {
 	return b.data, nil
 }
 
+// holdsSecret reports whether a JSON object is of a confidential kind.
 func holdsSecret(text []byte) bool {
 	var head struct {
 		Kind string `json:"kind"`
@@ -108,14 +115,15 @@ func holdsSecret(text []byte) bool {
 	return json.Unmarshal(text, &head) == nil && slices.Contains(confidentialKinds, head.Kind)
 }
 
-// withoutManagedFields takes them out of an object, a list's items or a
-// table's rows.
+// withoutManagedFields removes managed fields from an object, the items of a
+// list or the rows of a table. It returns text as it is if it is not a JSON
+// object.
 func withoutManagedFields(text []byte) []byte {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	var obj map[string]any
 	if err := d.Decode(&obj); err != nil {
-		return text // a JSON patch, say: a list
+		return text // for example a JSON patch, which is a list
 	}
 	forget(obj)
 	for _, key := range []string{"items", "rows"} {
@@ -135,6 +143,7 @@ func withoutManagedFields(text []byte) []byte {
 	return out
 }
 
+// forget removes the managed fields of one object.
 func forget(obj map[string]any) {
 	if meta, ok := obj["metadata"].(map[string]any); ok {
 		delete(meta, "managedFields")

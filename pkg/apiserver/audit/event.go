@@ -17,38 +17,40 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// Event is one stage of one request. It is not changed once it is made.
+// Event is the record of one stage of a request. It is immutable once queued.
 type Event struct {
 	Level        Level
 	Stage        Stage
 	AuditID      string
 	RequestURI   string
-	User         *request.User // nil: not known
-	Impersonated *request.User // nil: nobody
+	User         *request.User // nil: not authenticated
+	Impersonated *request.User // nil: no impersonation
 	UserAgent    string
 	Info         *request.Info
-	Object       request.Reference // what the body names
-	Code         int               // of the answer; 0: there is none yet
-	Status       *metav1.Status    // nil: it says no more than Code
+	Object       request.Reference // the object that the body names
+	Code         int               // status code of the response; 0: not yet known
+	Status       *metav1.Status    // nil: only Code is known
 	Received     time.Time
 	At           time.Time
-	Decision     string // allow or forbid; empty: not asked yet
-	Reason       string // for it
+	Decision     string // allow or forbid; empty: not yet authorized
+	Reason       string // of the authorizer
 	Annotations  map[string]string
 
 	from     from
-	request  *body // nil: none
+	request  *body // nil: not recorded
 	response *body
 
 	omitManagedFields bool
 }
 
-// from is where a request comes from, as far as it is known.
+// from holds the source addresses of a request, as sent and as seen.
 type from struct {
 	forwarded, real string // headers
 	remote          string
 }
 
+// addresses returns the source IPs: those in the headers first, then the
+// connection's.
 func (f *from) addresses() []string {
 	h := http.Header{}
 	if f.forwarded != "" {
@@ -64,7 +66,7 @@ func (f *from) addresses() []string {
 	return out
 }
 
-// size is about how much memory the event holds.
+// size estimates the memory, in bytes, that the event holds.
 func (e *Event) size() int64 {
 	n := int64(1000 + len(e.RequestURI) + len(e.UserAgent) + len(e.Info.Path))
 	for _, b := range []*body{e.request, e.response} {
@@ -75,19 +77,19 @@ func (e *Event) size() int64 {
 	return n
 }
 
-// How long the texts of an event may be. Those of unauthenticated requests are
-// cut shorter.
+// The maximum lengths of texts, in bytes. Those of unauthenticated requests are
+// shorter.
 const (
 	maxText                = 4 << 10
-	maxUserAgent           = 1024 // where upstream cuts it
-	maxAddresses           = 1024 // bytes of a header with addresses
+	maxUserAgent           = 1024 // as upstream
+	maxAddresses           = 1024 // of a header with addresses
 	maxUnauthenticatedText = 256
 )
 
-// truncatedSuffix is upstream's mark of a text that was cut.
+// truncatedSuffix is upstream's mark of a truncated text.
 const truncatedSuffix = "...TRUNCATED"
 
-// shorten cuts a text, without keeping the memory of the whole.
+// shorten truncates a text.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -102,8 +104,8 @@ func requestURI(r *http.Request) string {
 	return r.URL.RequestURI()
 }
 
-// addressHeader is a header with a list of addresses, without those that make
-// it too long.
+// addressHeader returns a header with a list of addresses, cut after the last
+// complete address if it is too long.
 func addressHeader(r *http.Request, name string) string {
 	list := r.Header.Get(name)
 	if len(list) <= maxAddresses {
@@ -113,7 +115,7 @@ func addressHeader(r *http.Request, name string) string {
 	return strings.Clone(list[:strings.LastIndexByte(list, ',')+1])
 }
 
-// maxText is how long the texts of this event may be.
+// maxText returns the maximum length of this event's texts.
 func (e *Event) maxText() int {
 	if unauthenticated(e.User) {
 		return maxUnauthenticatedText
@@ -121,10 +123,10 @@ func (e *Event) maxText() int {
 	return maxText
 }
 
-// secretParameters are those by which people put tokens into URLs.
+// secretParameters are query parameters that clients use for tokens.
 var secretParameters = []string{"token", "access_token", "id_token", "refresh_token"}
 
-// withoutTokens is a request's URI with such parameters' values taken out.
+// withoutTokens returns a URI with the values of these parameters redacted.
 func withoutTokens(uri string) string {
 	path, query, ok := strings.Cut(uri, "?")
 	if !ok || !strings.Contains(strings.ToLower(query), "token") && !strings.Contains(query, "%") {
@@ -141,8 +143,9 @@ func withoutTokens(uri string) string {
 	return path + "?" + strings.Join(parts, "&")
 }
 
-// AppendJSON adds the event in upstream's form. It is written out since it is
-// done for nearly every request. Bodies are decoded with d.
+// AppendJSON appends the event as an audit.k8s.io/v1 Event to out and returns
+// it. It decodes bodies with d. It is written by hand because it runs for
+// nearly every request.
 func (e *Event) AppendJSON(out []byte, d *bodies) []byte {
 	requested, sent := d.json(e.request, e.omitManagedFields), d.json(e.response, e.omitManagedFields)
 	o := object{out: append(out, '{'), most: e.maxText()}
@@ -183,7 +186,8 @@ func (e *Event) appendStatus(o *object) {
 	}
 }
 
-// shortStatus is a status with its texts cut: they repeat what was asked for.
+// shortStatus returns a copy of a status with its texts truncated, since they
+// may quote the request.
 func shortStatus(s *metav1.Status, most int) *metav1.Status {
 	short := *s
 	short.Message = shorten(s.Message, most)
@@ -213,8 +217,12 @@ func (e *Event) appendReference(o *object) {
 	o.out = append(ref.out, '}')
 }
 
-// truncated is upstream's note that a body was too large.
+// truncated is upstream's annotation for a body that was left out because of
+// its size.
 const truncated = "audit.k8s.io/truncated"
+
+// patchPrefix begins the annotations that hold the patches of webhooks.
+const patchPrefix = "patch.webhook.admission.k8s.io/"
 
 func (e *Event) appendAnnotations(o *object, cut bool) {
 	if len(e.Annotations) == 0 && e.Decision == "" && !cut {
@@ -230,15 +238,18 @@ func (e *Event) appendAnnotations(o *object, cut bool) {
 		inner.text(truncated, "true")
 	}
 	for _, key := range slices.Sorted(maps.Keys(e.Annotations)) {
+		if e.Level == LevelMetadata && strings.HasPrefix(key, patchPrefix) {
+			continue // it shows a part of the body
+		}
 		inner.text(key, e.Annotations[key])
 	}
 	o.out = append(inner.out, '}')
 }
 
-// object writes the fields of a JSON object.
+// object appends the fields of a JSON object to out.
 type object struct {
 	out  []byte
-	most int // bytes of a text
+	most int // maximum bytes of a text
 	some bool
 }
 
@@ -311,8 +322,8 @@ func (o *object) user(name string, u *request.User) {
 	o.out = append(inner.out, '}')
 }
 
-// appendString adds a JSON string. What is not text is replaced, so that a
-// client cannot break the line it stands in.
+// appendString appends a JSON string. It escapes control characters, so that a
+// client cannot break the line of the log.
 func appendString(out []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {

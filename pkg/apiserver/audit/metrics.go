@@ -1,8 +1,13 @@
 package audit
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
 
-// metrics are the series of this package, named as upstream's.
+	"podium/pkg/prom"
+)
+
+// metrics are the series of this package, named as upstream's where upstream
+// has them.
 type metrics struct {
 	events   prometheus.Counter
 	errors   *prometheus.CounterVec
@@ -13,29 +18,17 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
+	f := prom.For(r)
 	m := &metrics{
-		events: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_audit_event_total", Help: "Audit events made.",
-		}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_audit_error_total", Help: "Audit events lost: the backend failed, or fell behind and its queue was full.",
-		}, []string{"plugin"}),
-		rejected: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_audit_requests_rejected_total", Help: "Requests refused because they could not be recorded.",
-		}),
-		suppressed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "podium_audit_suppressed_requests_total", Help: "Unauthenticated requests that were not recorded, since there were too many.",
-		}),
-		levels: map[Level]prometheus.Counter{},
+		events:     f.Counter("apiserver_audit_event_total", "Audit events made."),
+		errors:     f.CounterVec("apiserver_audit_error_total", "Audit events lost: the backend failed, or fell behind and its queue was full.", "plugin"),
+		rejected:   f.Counter("apiserver_audit_requests_rejected_total", "Requests refused because they could not be recorded."),
+		suppressed: f.Counter("podium_audit_suppressed_requests_total", "Unauthenticated requests that were not recorded, since there were too many."),
+		levels:     map[Level]prometheus.Counter{},
 	}
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "apiserver_audit_level_total", Help: "Requests by the level that the policy gives them.",
-	}, []string{"level"})
+	requests := f.CounterVec("apiserver_audit_level_total", "Requests by the level that the policy gives them.", "level")
 	for _, l := range levels {
 		m.levels[l] = requests.WithLabelValues(string(l))
-	}
-	if r != nil {
-		r.MustRegister(m.events, m.errors, m.rejected, m.suppressed, requests)
 	}
 	return m
 }

@@ -14,10 +14,10 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Level is how much of a request is recorded.
+// Level sets how much of a request is recorded.
 type Level string
 
-// The levels, from nothing to everything.
+// The levels, from least to most.
 const (
 	LevelNone            Level = "None"
 	LevelMetadata        Level = "Metadata"
@@ -25,7 +25,7 @@ const (
 	LevelRequestResponse Level = "RequestResponse"
 )
 
-// Stage is how far a request had come when an event was made.
+// Stage is the progress of a request at which an event is generated.
 type Stage string
 
 // The stages.
@@ -51,7 +51,8 @@ type Policy struct {
 	OmitManagedFields bool    `json:"omitManagedFields,omitempty"`
 }
 
-// Rule is what applies to some requests: the first that matches counts.
+// Rule sets the level of the requests that it matches. The first matching rule
+// of a policy applies.
 type Rule struct {
 	Level             Level            `json:"level"`
 	Users             []string         `json:"users,omitempty"`
@@ -73,7 +74,8 @@ type GroupResources struct {
 
 var policyKind = schema.GroupVersionKind{Group: "audit.k8s.io", Version: "v1", Kind: "Policy"}
 
-// ParsePolicy reads and validates a policy file; all errors come at once.
+// ParsePolicy parses and validates the content of a policy file. Its error
+// contains every problem.
 func ParsePolicy(data []byte) (*Policy, error) {
 	p := &Policy{}
 	decodeErr := scheme.DecodeFile(data, policyKind, p)
@@ -150,10 +152,10 @@ func validateStages(names []Stage, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// decision is what the policy says of one request.
+// decision is the result of the policy for one request.
 type decision struct {
 	level             Level
-	omit              [2][]Stage // the policy's and the rule's
+	omit              [2][]Stage // the stages that the policy and the rule omit
 	omitManagedFields bool
 }
 
@@ -161,7 +163,8 @@ func (d *decision) omits(s Stage) bool {
 	return slices.Contains(d.omit[0], s) || slices.Contains(d.omit[1], s)
 }
 
-// decide finds the rule for a request; user is nil if it is not known.
+// decide returns the decision for a request; user is nil if it is not
+// authenticated.
 func (p *Policy) decide(user *request.User, info *request.Info) decision {
 	d := decision{level: LevelNone, omit: [2][]Stage{p.OmitStages}, omitManagedFields: p.OmitManagedFields}
 	for i := range p.Rules {
@@ -178,6 +181,8 @@ func (p *Policy) decide(user *request.User, info *request.Info) decision {
 	return d
 }
 
+// matches reports whether the rule applies to a request. user is nil if it is
+// not authenticated; rules with users or groups then do not match.
 func (r *Rule) matches(user *request.User, info *request.Info) bool {
 	if len(r.Users) > 0 && (user == nil || !slices.Contains(r.Users, user.Name)) {
 		return false
@@ -225,7 +230,8 @@ func (g *GroupResources) matches(info *request.Info) bool {
 	return slices.ContainsFunc(g.Resources, func(name string) bool { return matchesName(name, info) })
 }
 
-// matchesName compares with pods, pods/log, pods/*, */scale or *.
+// matchesName reports whether a resource of a rule, such as pods, pods/log,
+// pods/*, */scale or *, matches a request.
 func matchesName(name string, info *request.Info) bool {
 	if name == "*" {
 		return true
@@ -242,6 +248,7 @@ func matchesName(name string, info *request.Info) bool {
 	return resource == info.Resource && sub == info.Subresource
 }
 
+// matchesURL reports whether a path matches a pattern, which may end in *.
 func matchesURL(pattern, path string) bool {
 	if start, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(path, start)
@@ -249,8 +256,8 @@ func matchesURL(pattern, path string) bool {
 	return pattern == path
 }
 
-// confidential says that what a request sends or gets is, or holds, a secret
-// or a token.
+// confidential reports whether the request's or the response's body may contain
+// a secret or a token.
 func confidential(info *request.Info) bool {
 	switch info.Resource {
 	case "secrets":
@@ -263,5 +270,6 @@ func confidential(info *request.Info) bool {
 	return false
 }
 
-// confidentialKinds are the kinds of such bodies, should one turn up elsewhere.
+// confidentialKinds are the kinds of such bodies, in case one occurs in another
+// resource's request.
 var confidentialKinds = []string{"Secret", "SecretList", "TokenReview", "TokenRequest"}

@@ -14,41 +14,42 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Backend writes events somewhere. It is called by one goroutine at a time;
-// each event is one JSON object without line breaks.
+// Backend stores events, each of which is one JSON object without line breaks.
+// Write may block, and is not called concurrently.
 type Backend interface {
 	Write(ctx context.Context, events [][]byte) error
 }
 
 // The modes of a backend.
 const (
-	ModeBatch          = "batch"           // events are queued, requests do not wait
+	ModeBatch          = "batch"           // events are queued; requests do not wait
 	ModeBlocking       = "blocking"        // each request waits until its event is written
-	ModeBlockingStrict = "blocking-strict" // and is refused if that fails
+	ModeBlockingStrict = "blocking-strict" // as blocking, and the request is refused if that fails
 )
 
-// BackendConfig is a backend and how it is fed. What is zero is not limited.
+// BackendConfig configures a backend and its queue. A zero BatchWait means 10
+// ms, a zero QPS no limit; BufferSize and BatchSize must be set in mode batch.
 type BackendConfig struct {
-	Name       string // for metrics: log, webhook
+	Name       string // label of metrics: log or webhook
 	Backend    Backend
 	Mode       string
 	BufferSize int           // events in the queue before new ones are dropped
 	BatchSize  int           // events in one Write
-	BatchWait  time.Duration // how long to wait for a batch to fill; 0: 10 ms
-	QPS        float64       // Writes a second; 0: no limit
+	BatchWait  time.Duration // time to wait for a batch to fill; 0: 10 ms
+	QPS        float64       // calls of Write per second; 0: no limit
 	Burst      int
 }
 
-// maxQueued is how many bytes a queue may hold.
+// maxQueued is the maximum number of bytes in a queue.
 const maxQueued = 64 << 20
 
 const (
-	drainTimeout = 5 * time.Second  // at the end, for what is queued
+	drainTimeout = 5 * time.Second  // at shutdown, to write what is queued
 	complainMost = 30 * time.Second // between log lines about lost events
 	gatherEvery  = 10 * time.Millisecond
 )
 
-// queue stands between the requests and a backend.
+// queue is the queue of one backend, or in the blocking modes a lock on it.
 type queue struct {
 	BackendConfig
 	strict  bool
@@ -60,12 +61,12 @@ type queue struct {
 	bytes  atomic.Int64
 	limit  *rate.Limiter
 
-	writing sync.Mutex // one Write at a time, in the blocking modes
+	writing sync.Mutex // serializes Write in the blocking modes
 
 	mu              sync.Mutex
-	lost            int // since the last complaint in the server's log
+	lost            int // lost events since the last log line
 	complained      time.Time
-	unreported      int       // lost, and not reported to the backend
+	unreported      int       // lost events not yet reported to the backend
 	unreportedSince time.Time // the first of them
 	reported        time.Time
 }
@@ -83,7 +84,8 @@ func newQueue(c BackendConfig, b *bodies, m *metrics, log *slog.Logger) *queue {
 
 var errFull = errors.New("the queue is full: the backend falls behind")
 
-// send queues an event or, in the blocking modes, writes it.
+// send queues an event without blocking, or, in the blocking modes, writes it
+// and blocks until then. It returns an error if the event is lost.
 func (q *queue) send(e *Event) error {
 	if q.events == nil {
 		line := e.AppendJSON(nil, q.bodies)
@@ -107,8 +109,9 @@ func (q *queue) send(e *Event) error {
 	}
 }
 
-// lose notes lost events: each in the metric, and now and then a log line. The
-// events themselves are not logged: the log has other readers.
+// lose counts n lost events in the metric and logs their number at most once
+// per complainMost. It does not log the events themselves, since the server's
+// log has other readers. It does nothing if err is nil.
 func (q *queue) lose(err error, n int) {
 	if err == nil {
 		return
@@ -127,8 +130,8 @@ func (q *queue) lose(err error, n int) {
 	}
 }
 
-// write writes lines and, when the backend has caught up with the requests, an
-// event that says how many are missing, so that the gap shows in the audit.
+// write writes lines and, once the backend has caught up, an event with the
+// number of lost events, so that the gap is visible in the audit log.
 func (q *queue) write(ctx context.Context, lines [][]byte) error {
 	events := len(lines)
 	missing, since := q.takeUnreported()
@@ -147,8 +150,9 @@ func (q *queue) write(ctx context.Context, lines [][]byte) error {
 	return err
 }
 
-// takeUnreported returns how many lost events to report now: all of them if
-// nothing waits in the queue or the last report is long ago, else 0.
+// takeUnreported returns the number of lost events to report now and resets it.
+// It returns 0 while events wait in the queue, unless the last report is more
+// than complainMost ago.
 func (q *queue) takeUnreported() (missing int, since time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -160,7 +164,7 @@ func (q *queue) takeUnreported() (missing int, since time.Time) {
 	return missing, q.unreportedSince
 }
 
-// putUnreported takes back what could not be reported.
+// putUnreported adds lost events whose report could not be written.
 func (q *queue) putUnreported(missing int, since time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -169,7 +173,7 @@ func (q *queue) putUnreported(missing int, since time.Time) {
 	}
 }
 
-// logLost logs the losses that no log line has counted yet.
+// logLost logs losses that are not yet in the log.
 func (q *queue) logLost() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,7 +183,8 @@ func (q *queue) logLost() {
 	}
 }
 
-// run writes what is queued until ctx ends, and then what is left.
+// run writes queued events until ctx ends, and then for at most drainTimeout
+// the remaining ones. In the blocking modes it only blocks until ctx ends.
 func (q *queue) run(ctx context.Context) {
 	if q.events == nil {
 		<-ctx.Done()
@@ -192,7 +197,7 @@ func (q *queue) run(ctx context.Context) {
 	for {
 		batch := q.batch(ctx)
 		if len(batch) == 0 {
-			return // the end, and nothing is left
+			return // ctx has ended and the queue is empty
 		}
 		if err := q.limit.Wait(last); err != nil {
 			q.lose(err, len(batch)+len(q.events))
@@ -202,9 +207,10 @@ func (q *queue) run(ctx context.Context) {
 	}
 }
 
-// batch waits for an event and takes what comes with it; none at the end. While
-// it gathers it looks into the queue now and then only: to be woken by every
-// event would cost the requests more than all the rest.
+// batch blocks until an event is queued and gathers further ones, for BatchWait
+// at most. It returns an empty batch when ctx has ended and the queue is empty.
+// It polls while it gathers, since waking up for every event would cost more
+// than all other audit work.
 func (q *queue) batch(ctx context.Context) []*Event {
 	var batch []*Event
 	select {
@@ -228,7 +234,7 @@ func (q *queue) batch(ctx context.Context) []*Event {
 	return batch
 }
 
-// rest takes what is there already.
+// rest adds the events that are already queued to a batch.
 func (q *queue) rest(batch []*Event) []*Event {
 	for len(batch) < q.BatchSize {
 		select {
@@ -241,12 +247,13 @@ func (q *queue) rest(batch []*Event) []*Event {
 	return batch
 }
 
+// took appends an event from the channel to a batch and frees its bytes.
 func (q *queue) took(batch []*Event, e *Event) []*Event {
 	q.bytes.Add(-e.size())
 	return append(batch, e)
 }
 
-// encode writes events one behind the other into memory of their own.
+// encode returns the events as JSON, in one newly allocated buffer.
 func (q *queue) encode(batch []*Event) [][]byte {
 	out := make([][]byte, len(batch))
 	var arena []byte

@@ -25,12 +25,12 @@ import (
 	"podium/pkg/scheme"
 )
 
-// collected is a backend that keeps what it gets.
+// collected is a backend that keeps the events it receives.
 type collected struct {
 	mu     sync.Mutex
 	events []map[string]any
 	writes int
-	gate   chan struct{} // each Write takes one; nil: none is needed
+	gate   chan struct{} // each Write receives from it; nil: Write does not block
 	err    error
 }
 
@@ -72,7 +72,7 @@ func auditor(level Level, b BackendConfig) *Auditor {
 	})
 }
 
-// ask takes one request through the auditor.
+// ask records one request, as the server does.
 func (a *Auditor) ask(body string) error {
 	r := httptest.NewRequest("POST", "/api/v1/namespaces/n/configmaps", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
@@ -99,7 +99,7 @@ func TestQueueThatIsFullDropsAndCounts(t *testing.T) {
 		out := &collected{gate: make(chan struct{})}
 		a := auditor(LevelMetadata, BackendConfig{Backend: out, Mode: ModeBatch, BufferSize: 10, BatchSize: 1})
 		stop := a.start(t)
-		a.ask("") // the one that hangs in the backend
+		a.ask("") // this event blocks in the backend
 		synctest.Wait()
 		began := time.Now()
 		for range 25 {
@@ -124,7 +124,8 @@ func TestQueueThatIsFullDropsAndCounts(t *testing.T) {
 	})
 }
 
-// reports sums up what the reports among the events say.
+// reports returns the sum of the numbers in the report events with an
+// annotation.
 func (c *collected) reports(annotation string) (sum int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,9 +138,9 @@ func (c *collected) reports(annotation string) (sum int) {
 	return sum
 }
 
-// Under a flood that lasts, losses are reported twice a minute and when the
-// backend has caught up; what a failing backend lost is reported when it works
-// again.
+// Under a lasting flood, losses are reported twice a minute and when the
+// backend has caught up. What a failing backend has lost is reported when it
+// works again.
 func TestLossesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &collected{}
@@ -151,7 +152,7 @@ func TestLossesAreReported(t *testing.T) {
 		})
 		stop := a.start(t)
 		const asked = 600
-		for range asked { // ten a second, of which five are written
+		for range asked { // ten per second, of which five are written
 			a.ask("")
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -189,8 +190,8 @@ func (c *collected) fail(err error) {
 	c.err = err
 }
 
-// However many unauthenticated requests there are, and however long, the log
-// grows slowly, says how many there were, and keeps the records of others.
+// Any number of unauthenticated requests, over any time, makes the log grow
+// only slowly. The log contains their number and the records of other requests.
 func TestUnauthenticatedRequestsCannotFloodTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &collected{}
@@ -212,7 +213,7 @@ func TestUnauthenticatedRequestsCannotFloodTheLog(t *testing.T) {
 			trail.Ended(401)
 		}
 		const flood = 1000
-		for i := range flood { // ten a second
+		for i := range flood { // ten per second
 			if i%2 == 0 {
 				send(nil)
 			} else {
@@ -327,10 +328,10 @@ func TestBlockingModes(t *testing.T) {
 	}
 }
 
-// answers is a service that gives one answer after the other.
+// answers is a service that returns a sequence of responses.
 type answers struct {
 	mu    sync.Mutex
-	codes []int // 0: the connection breaks
+	codes []int // 0: the connection fails
 	asked []time.Duration
 	began time.Time
 	body  []byte
@@ -403,7 +404,7 @@ func TestNoTokensInAddresses(t *testing.T) {
 	}
 }
 
-// FuzzEvent: whatever a client sends, its event is one line of valid JSON.
+// FuzzEvent checks that the event of any request is one line of valid JSON.
 func FuzzEvent(f *testing.F) {
 	f.Add("/api/v1/namespaces/n/configmaps?a=b", "curl/8", "10.0.0.1, evil\n", "application/json", []byte(`{"kind":"ConfigMap"}`))
 	f.Add("/x", "a\"\n{", "::1", "application/yaml", []byte("a: b"))

@@ -13,38 +13,40 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// An unauthenticated request costs its sender nothing. So that a flood of them
-// cannot push all other records out of a log that is rotated, few are recorded
-// one by one; the others are counted and reported in one event.
+// Anyone can send unauthenticated requests. So that a flood of them cannot push
+// all other records out of a rotated log, only a few are recorded individually;
+// the rest are counted and reported in one event.
 const (
 	unauthenticatedPerSecond = 1
 	unauthenticatedBurst     = 100
 	reportEvery              = 30 * time.Second // between reports of requests that were not recorded
 )
 
-// Annotations of the events that report others.
+// Annotations of events that report a number of other events.
 const (
 	annotationSuppressed = "podium.dev/suppressed-events"
 	annotationLost       = "podium.dev/lost-events"
 )
 
-// unauthenticated says whether a request of this user needs no credential.
+// unauthenticated reports whether a user has no credential; nil has none.
 func unauthenticated(u *request.User) bool { return u == nil || u.In(request.Unauthenticated) }
 
-// suppressor decides which unauthenticated requests are recorded.
+// suppressor decides which unauthenticated requests are recorded. It is safe
+// for concurrent use.
 type suppressor struct {
 	limit *rate.Limiter
 
 	mu         sync.Mutex
 	suppressed int       // requests since the last report
-	since      time.Time // the first of them
+	since      time.Time // the time of the first
 }
 
 func newSuppressor() *suppressor {
 	return &suppressor{limit: rate.NewLimiter(unauthenticatedPerSecond, unauthenticatedBurst)}
 }
 
-// admit says whether an unauthenticated request is recorded.
+// admit reports whether an unauthenticated request is recorded, and counts it
+// if not.
 func (s *suppressor) admit(now time.Time) bool {
 	if s.limit.AllowN(now, 1) {
 		return true
@@ -58,7 +60,8 @@ func (s *suppressor) admit(now time.Time) bool {
 	return false
 }
 
-// take returns what is to be reported, and restarts the count.
+// take returns and resets the number of suppressed requests, with the time of
+// the first.
 func (s *suppressor) take() (suppressed int, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +69,7 @@ func (s *suppressor) take() (suppressed int, since time.Time) {
 	return suppressed, s.since
 }
 
-// reportSuppressed queues an event about the requests that were not recorded, if
+// reportSuppressed queues an event with the number of suppressed requests, if
 // there were any.
 func (a *Auditor) reportSuppressed() {
 	n, since := a.suppressor.take()
@@ -77,7 +80,8 @@ func (a *Auditor) reportSuppressed() {
 	_ = a.queue(report(annotationSuppressed, n, http.StatusUnauthorized, message, since, a.now()))
 }
 
-// report is an event about n events or requests that have none of their own.
+// report returns an event that stands for n events or requests which are not
+// recorded individually.
 func report(annotation string, n, code int, message string, since, now time.Time) *Event {
 	return &Event{
 		Level: LevelMetadata, Stage: StageResponseComplete, AuditID: uuid.NewString(), Info: &request.Info{},

@@ -10,7 +10,7 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// Names that Kubernetes gives to groups and users.
+// The names of groups and users that Kubernetes defines.
 const (
 	Authenticated   = request.Authenticated
 	Unauthenticated = request.Unauthenticated
@@ -18,21 +18,22 @@ const (
 	Masters         = request.Masters
 )
 
-// Authenticator finds out who a request comes from. No user and no error means
-// that the request has nothing to show which this authenticator understands;
-// an error, that what it shows is bad.
+// Authenticator authenticates requests. It returns nil and no error if the
+// request has no credential that it supports, and an error if the credential is
+// invalid or cannot be checked. Implementations must be safe for concurrent
+// use.
 type Authenticator interface {
 	Authenticate(r *http.Request) (*request.User, error)
 }
 
-// Func is an Authenticator.
+// Func is a function that implements Authenticator.
 type Func func(r *http.Request) (*request.User, error)
 
 // Authenticate calls f.
 func (f Func) Authenticate(r *http.Request) (*request.User, error) { return f(r) }
 
-// FirstOf asks each until one knows the user. Its error, when none knows, is
-// all that was objected.
+// FirstOf returns an authenticator that tries all in order until one returns a
+// user. If none does, its error aggregates all errors.
 func FirstOf(all ...Authenticator) Authenticator {
 	return Func(func(r *http.Request) (*request.User, error) {
 		var objected []error
@@ -49,12 +50,12 @@ func FirstOf(all ...Authenticator) Authenticator {
 	})
 }
 
-// ErrUnavailable is in the chain of an error that says nothing about the
-// credential: what decides on it could not be asked.
+// ErrUnavailable is wrapped by errors that do not mean that the credential is
+// invalid: it could not be checked.
 var ErrUnavailable = errors.New("the credential could not be checked")
 
-// Undecided says whether an authenticator's error leaves open whether the
-// credential is good: nothing was objected but ErrUnavailable.
+// Undecided reports whether an authenticator's error consists only of
+// ErrUnavailable, so that the credential may be valid.
 func Undecided(err error) bool {
 	var all utilerrors.Aggregate
 	if errors.As(err, &all) {
@@ -68,9 +69,9 @@ func Undecided(err error) bool {
 	return errors.Is(err, ErrUnavailable)
 }
 
-// Anonymous is everybody who shows nothing at all, where that is enough: to ask
-// whether the server is healthy and which version it is, and to read how a new
-// machine finds the cluster. Elsewhere such a request is nobody's.
+// Anonymous authenticates requests without an Authorization header as
+// system:anonymous, on a few paths: health, version and the ConfigMap
+// cluster-info. Other requests without credentials stay unauthenticated.
 func Anonymous() Authenticator {
 	return Func(func(r *http.Request) (*request.User, error) {
 		if r.Header.Get("Authorization") != "" || !open(r.URL.Path) {
@@ -80,10 +81,11 @@ func Anonymous() Authenticator {
 	})
 }
 
-// ClusterInfoPath is where a machine that is about to join reads the cluster's
-// address and CA. That it may is for the authorizer to say.
+// ClusterInfoPath is the ConfigMap with the cluster's address and CA for
+// machines that are about to join. Reading it needs authorization as well.
 const ClusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 
+// open reports whether anonymous requests are accepted on a path.
 func open(path string) bool {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {

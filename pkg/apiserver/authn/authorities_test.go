@@ -12,7 +12,7 @@ import (
 	"podium/pkg/client/certfile"
 )
 
-// The drill: a new authority, while the server runs and its clients do not stop.
+// Rotating the client CA does not interrupt the server's clients.
 func TestAuthoritiesAreRotatedWithoutDowntime(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestAuthoritiesAreRotatedWithoutDowntime(t *testing.T) {
 				text = append(text, a.pem()...)
 			}
 			keyFiles{t: t}.write(file, text)
-			time.Sleep(2 * time.Second) // until the server has looked
+			time.Sleep(2 * time.Second) // until the server has read the file again
 		}
 		bundle(old)
 		pool, err := certfile.NewPool(file)

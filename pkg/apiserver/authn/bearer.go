@@ -13,31 +13,36 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Presented is a token as a client shows it, and the audiences it must be for
-// one of.
+// Presented is a token as received, and the audiences of which it must be valid
+// for at least one.
 type Presented struct {
 	Token     string
 	Audiences []string
 }
 
-// Identity is whose a token is, and which of the wanted audiences it is for.
+// Identity is the user of a token, and those of the presented audiences that
+// the token is valid for.
 type Identity struct {
 	User      *request.User
 	Audiences []string
 }
 
-// Objects finds what a token is bound to. Errors are *apierrors.StatusError.
+// Objects reads the objects that a token is bound to. Errors are
+// *apierrors.StatusError.
 type Objects interface {
 	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error)
 }
 
-// TokenAuthenticator knows users by tokens. Neither an identity nor an error
-// means that the token is not of its kind. No error may repeat the token.
+// TokenAuthenticator authenticates users by tokens. It returns nil and no error
+// if the token is not of its kind, and an error if the token is invalid or
+// cannot be checked. Errors must not contain the token. objects may be nil:
+// then bound objects are not checked, and tokens that are stored in objects are
+// not recognized. Implementations must be safe for concurrent use.
 type TokenAuthenticator interface {
 	AuthenticateToken(ctx context.Context, objects Objects, p Presented) (*Identity, error)
 }
 
-// TokenFunc is a TokenAuthenticator.
+// TokenFunc is a function that implements TokenAuthenticator.
 type TokenFunc func(ctx context.Context, objects Objects, p Presented) (*Identity, error)
 
 // AuthenticateToken calls f.
@@ -45,8 +50,8 @@ func (f TokenFunc) AuthenticateToken(ctx context.Context, objects Objects, p Pre
 	return f(ctx, objects, p)
 }
 
-// FirstToken asks each until one knows the token. The error of one that knows
-// none is all that was objected.
+// FirstToken returns an authenticator that tries all in order until one returns
+// an identity. If none does, its error aggregates all errors.
 func FirstToken(all ...TokenAuthenticator) TokenAuthenticator {
 	return TokenFunc(func(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
 		var objected []error
@@ -63,11 +68,11 @@ func FirstToken(all ...TokenAuthenticator) TokenAuthenticator {
 	})
 }
 
-// ErrToken is what is said of a token that nobody knows.
+// ErrToken is the error for a token that no authenticator accepts.
 var ErrToken = errors.New("invalid bearer token")
 
-// Bearer knows users by the tokens in their requests, which must be for one of
-// the audiences.
+// Bearer authenticates users by the bearer tokens of requests, which must be
+// valid for one of the audiences.
 func Bearer(tokens TokenAuthenticator, objects Objects, audiences []string) Authenticator {
 	return Func(func(r *http.Request) (*request.User, error) {
 		token := bearer(r)
@@ -85,7 +90,8 @@ func Bearer(tokens TokenAuthenticator, objects Objects, audiences []string) Auth
 	})
 }
 
-// bearer is the token of a request.
+// bearer returns the token of a request, from the header Authorization or a
+// WebSocket subprotocol, "" if there is none.
 func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "bearer") {
@@ -94,8 +100,8 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// ForServer are tokens that say no audience of their own: they are for the
-// server alone, by whichever of its names it is asked.
+// ForServer wraps an authenticator of tokens without audiences: they are valid
+// for this server, that is, for any of names.
 func ForServer(names []string, tokens TokenAuthenticator) TokenAuthenticator {
 	return TokenFunc(func(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
 		audiences := common(p.Audiences, names)

@@ -16,8 +16,8 @@ import (
 
 var errBootstrap = errors.New("invalid bootstrap token")
 
-// BootstrapTokens knows machines that are about to join by the tokens they were
-// given. now may be nil.
+// BootstrapTokens authenticates joining machines by bootstrap tokens. now may
+// be nil.
 func BootstrapTokens(now func() time.Time) TokenAuthenticator {
 	if now == nil {
 		now = time.Now
@@ -38,8 +38,8 @@ func BootstrapTokens(now func() time.Time) TokenAuthenticator {
 	})
 }
 
-// identify compares a token with the Secret of its id. The client does not
-// learn what is wrong: it might be guessing.
+// identify checks a token against the Secret of its ID. The error does not tell
+// the client what is wrong, so that it cannot be used for guessing.
 func identify(secret *corev1.Secret, token bootstraptoken.Token, now time.Time) (*Identity, error) {
 	spec, err := bootstraptoken.FromSecret(secret)
 	switch {

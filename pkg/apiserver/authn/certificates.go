@@ -15,17 +15,18 @@ import (
 	"podium/pkg/client/revocation"
 )
 
-// CertificateConfig says which client certificates are good.
+// CertificateConfig configures the verification of client certificates.
 type CertificateConfig struct {
-	Roots   func() *x509.CertPool   // the present authorities
-	Revoked func() *revocation.List // nil: none is revoked
+	Roots   func() *x509.CertPool   // the current CAs
+	Revoked func() *revocation.List // nil: no revocation lists
 	Now     func() time.Time        // nil: time.Now
 }
 
-// Certificates knows users by their client certificates: the common name is
-// the user, the organizations are the groups. It verifies them itself, so that
-// a revoked certificate, or one of an authority that is no longer trusted, ends
-// with the next request and not with the connection.
+// Certificates authenticates users by client certificates: the common name is
+// the user, the organizations are the groups. It verifies the certificate with
+// each request instead of in the TLS handshake, so that a certificate that is
+// revoked, or whose CA is no longer trusted, stops working on open connections
+// as well.
 func Certificates(cfg CertificateConfig) Authenticator {
 	c := newVerifier(cfg)
 	return Func(func(r *http.Request) (*request.User, error) {
@@ -37,18 +38,19 @@ func Certificates(cfg CertificateConfig) Authenticator {
 	})
 }
 
-// verifier remembers whom it has verified: a client sends many requests over a
-// connection, all with the same certificate.
+// verifier verifies client certificates and caches valid ones, since a client
+// sends the same certificate with every request of a connection. It is safe for
+// concurrent use.
 type verifier struct {
 	cfg  CertificateConfig
 	memo memo[*x509.CertPool, *verified]
 }
 
-// verified is a certificate that leads to an authority.
+// verified is a certificate with a valid chain.
 type verified struct {
 	chain []*x509.Certificate
 	until time.Time
-	user  *request.User // nil: the certificate names nobody
+	user  *request.User // nil: the certificate has no common name
 }
 
 func newVerifier(cfg CertificateConfig) *verifier {
@@ -63,7 +65,9 @@ func newVerifier(cfg CertificateConfig) *verifier {
 
 var errRevoked = errors.New("the client certificate has been revoked")
 
-// verify is nil for a request without a certificate.
+// verify verifies the certificate of a request and records it for the closing
+// of connections with revoked ones. It returns nil for a request without a
+// certificate.
 func (c *verifier) verify(r *http.Request) (*verified, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, nil
@@ -80,6 +84,8 @@ func (c *verifier) verify(r *http.Request) (*verified, error) {
 	return v, nil
 }
 
+// verified verifies a certificate chain, leaf first, or returns the cached
+// result.
 func (c *verifier) verified(shown []*x509.Certificate) (*verified, error) {
 	h := sha256.New()
 	for _, cert := range shown {
@@ -98,6 +104,8 @@ func (c *verifier) verified(shown []*x509.Certificate) (*verified, error) {
 	return v, nil
 }
 
+// verifyChain verifies shown[0] with the other certificates as intermediates.
+// The result is valid until the first certificate of the chain expires.
 func verifyChain(shown []*x509.Certificate, roots *x509.CertPool, now time.Time) (*verified, error) {
 	between := x509.NewCertPool()
 	for _, cert := range shown[1:] {
@@ -118,11 +126,13 @@ func verifyChain(shown []*x509.Certificate, roots *x509.CertPool, now time.Time)
 	return v, nil
 }
 
-// uidAttribute is where in its subject a certificate may say the user's UID.
+// uidAttribute is the subject attribute that may contain the user's UID.
 func uidAttribute() asn1.ObjectIdentifier {
 	return asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
 }
 
+// certificateUser returns the user that a certificate names, nil if it has no
+// common name.
 func certificateUser(cert *x509.Certificate) *request.User {
 	if cert.Subject.CommonName == "" {
 		return nil

@@ -24,7 +24,7 @@ import (
 	"podium/pkg/client/revocation"
 )
 
-// authority signs certificates and revokes them.
+// authority is a CA that signs and revokes certificates.
 type authority struct {
 	t    testing.TB
 	cert *x509.Certificate
@@ -36,7 +36,7 @@ func newAuthority(t testing.TB, name string) *authority {
 	a := &authority{t: t, key: newKey(t), next: 1}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:  x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, // none for lists, like those of many clusters
+		KeyUsage:  x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, // not for signing lists, as in many clusters
 		NotBefore: time.Unix(0, 0), NotAfter: time.Now().Add(100 * 365 * 24 * time.Hour),
 	}
 	a.cert = a.sign(template, template, a.key.Public())
@@ -73,7 +73,7 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// list is a revocation list in PEM form.
+// list returns a PEM revocation list.
 func (a *authority) list(revoked ...*x509.Certificate) []byte {
 	template := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)}
 	for _, cert := range revoked {
@@ -106,7 +106,7 @@ func TestCertificates(t *testing.T) {
 		SerialNumber: big.NewInt(99), Subject: pkix.Name{CommonName: "server"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, ours.cert, newKey(t).Public())
-	// A number that another authority has revoked says nothing about ours.
+	// Revoking a serial number of another CA has no effect on this one.
 	revoked, err := revocation.Parse(append(ours.list(leaked), theirs.list(ann)...), []*x509.Certificate{ours.cert, theirs.cert})
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestCertificates(t *testing.T) {
 		"no TLS":         {httptest.NewRequest("GET", "/", nil), nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time from memory
+			for range 2 { // the second time from the cache
 				got, err := check.Authenticate(tc.r)
 				if (err != nil) != tc.bad {
 					t.Fatal(err)

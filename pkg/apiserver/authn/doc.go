@@ -1,5 +1,5 @@
-// Package authn says who a request comes from: by client certificate, by a
-// token (of a service account, of a machine that joins, of an OpenID Connect
-// provider, of a webhook), by the word of a front proxy, or nobody in
-// particular. It also signs the service account tokens it accepts.
+// Package authn authenticates requests: by client certificate, by token (of a
+// service account, a joining machine, an OpenID Connect provider or a webhook),
+// by the headers of a front proxy, or as anonymous. It also signs service
+// account tokens.
 package authn

@@ -11,20 +11,22 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// FrontProxyConfig says which proxies in front of the server are believed, and
-// in which headers they say who the user is.
+// FrontProxyConfig sets which front proxies are trusted, and in which headers
+// they send the user.
+//
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#authenticating-proxy
 type FrontProxyConfig struct {
-	Certificates  CertificateConfig // of the proxies
-	Names         []string          // their common names; none: all that are signed
-	UserHeaders   []string          // the first that is set counts
+	Certificates  CertificateConfig // verifies the proxies' certificates
+	Names         []string          // their common names; empty: any name
+	UserHeaders   []string          // the first one present applies
 	UIDHeaders    []string
-	GroupHeaders  []string // all count
-	ExtraPrefixes []string // of headers whose rest is an extra's name
+	GroupHeaders  []string // all values apply
+	ExtraPrefixes []string // prefixes of headers; the rest of the header's name is the extra's key
 }
 
-// FrontProxy knows users by what a proxy says that has shown a certificate. The
-// headers are taken out of the request, also of one that came past the proxy.
+// FrontProxy authenticates users by the headers of a proxy that has a valid
+// certificate. It removes the headers from every request, including those that
+// do not come from a proxy.
 func FrontProxy(cfg FrontProxyConfig) Authenticator {
 	p := &frontProxy{cfg: cfg, verifier: newVerifier(cfg.Certificates)}
 	return Func(p.authenticate)
@@ -55,8 +57,8 @@ func (p *frontProxy) authenticate(r *http.Request) (*request.User, error) {
 	return said, nil
 }
 
-// take removes the headers and returns the user they name, nil if they name
-// none.
+// take removes the headers and returns the user that they name, or nil without
+// a user name.
 func (p *frontProxy) take(h http.Header) *request.User {
 	u := &request.User{Name: first(h, p.cfg.UserHeaders), UID: first(h, p.cfg.UIDHeaders)}
 	for _, name := range p.cfg.GroupHeaders {
@@ -84,6 +86,7 @@ func (p *frontProxy) take(h http.Header) *request.User {
 	return u
 }
 
+// first returns the first non-empty header of names.
 func first(h http.Header, names []string) string {
 	for _, name := range names {
 		if v := h.Get(name); v != "" {
@@ -93,8 +96,8 @@ func first(h http.Header, names []string) string {
 	return ""
 }
 
-// ExtraKey reads the name of an extra as a header has it: in lower case, with
-// other characters percent-encoded, since headers know neither case nor all
+// ExtraKey decodes the key of an extra from a header's name: in lower case and
+// percent-decoded, since header names are case-insensitive and limited in their
 // characters.
 func ExtraKey(name string) string {
 	name = strings.ToLower(name)

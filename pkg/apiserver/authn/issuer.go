@@ -9,14 +9,15 @@ import (
 	"podium/pkg/client/jwtkey"
 )
 
-// Where others find the keys that verify our tokens.
+// The OpenID Connect discovery pages of the service account issuer.
+//
 // https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#service-account-issuer-discovery
 const (
 	IssuerPath = "/.well-known/openid-configuration"
 	KeysPath   = "/openid/v1/jwks"
 )
 
-// IssuerDocument is the OpenID Connect description of the issuer.
+// IssuerDocument is the OpenID Connect discovery document of the issuer.
 type IssuerDocument struct {
 	Issuer        string   `json:"issuer"`
 	KeysURI       string   `json:"jwks_uri"`
@@ -25,7 +26,7 @@ type IssuerDocument struct {
 	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 }
 
-// Issuer describes the issuer; keysURI is where the keys are.
+// Issuer returns the discovery document. keysURI is the URL of the keys.
 func (t *Tokens) Issuer(keysURI string) IssuerDocument {
 	d := IssuerDocument{
 		Issuer: t.cfg.Issuers[0], KeysURI: keysURI,
@@ -39,13 +40,13 @@ func (t *Tokens) Issuer(keysURI string) IssuerDocument {
 	return d
 }
 
-// Keys are the public keys.
+// Keys returns the public keys, sorted by ID.
 func (t *Tokens) Keys() jose.JSONWebKeySet {
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
 	for id, key := range t.cfg.Keys().public {
 		alg, err := jwtkey.Algorithm(key)
 		if err != nil {
-			continue // NewKeySet took no such key
+			continue // NewKeySet accepts no such key
 		}
 		set.Keys = append(set.Keys, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(alg), Use: "sig"})
 	}

@@ -12,16 +12,16 @@ import (
 	"podium/pkg/client/jwtkey"
 )
 
-// KeySet is one key that signs service account tokens, and all that verify
-// them. It does not change.
+// KeySet is the key that signs service account tokens and the keys that verify
+// them. It is immutable.
 type KeySet struct {
-	signer  jose.Signer // nil if there is no key to sign with
+	signer  jose.Signer // nil if there is no signing key
 	public  map[string]crypto.PublicKey
 	allowed []jose.SignatureAlgorithm
 }
 
-// NewKeySet prepares keys. signing may be nil: then no tokens are handed out.
-// Its public half verifies, too.
+// NewKeySet returns a set of keys. The public half of signing verifies as well.
+// signing may be nil; then no tokens can be issued.
 func NewKeySet(signing crypto.Signer, public ...crypto.PublicKey) (*KeySet, error) {
 	k := &KeySet{public: map[string]crypto.PublicKey{}}
 	if signing != nil {
@@ -48,10 +48,10 @@ func NewKeySet(signing crypto.Signer, public ...crypto.PublicKey) (*KeySet, erro
 	return k, nil
 }
 
-// KeyFiles reads the keys from files, and again whenever these change, which is
-// how keys are rotated: first every server learns the new public key, then the
-// signing key is replaced, and when the last token of the old key has expired
-// its public key goes. signing may be "".
+// KeyFiles reads keys from files and returns a function that yields the current
+// ones, read again when a file changes. To rotate keys, first distribute the
+// new public key to every server, then replace the signing key, and remove the
+// old public key when its last token has expired. signing may be "".
 func KeyFiles(signing string, public []string) (func() *KeySet, error) {
 	load := func() (*KeySet, error) {
 		var signer crypto.Signer

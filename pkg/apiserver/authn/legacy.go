@@ -10,15 +10,16 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Tokens kept in secrets of type kubernetes.io/service-account-token. They have
-// no end of their own: they live as long as their secret holds them.
+// Tokens in Secrets of type kubernetes.io/service-account-token. They do not
+// expire: they are valid as long as the Secret contains them.
+//
 // https://kubernetes.io/docs/concepts/configuration/secret/#serviceaccount-token-secrets
 
 const (
 	legacyIssuer = "kubernetes/serviceaccount"
 
-	// invalidSince marks a secret whose token has not been used for so long
-	// that it must not be any more.
+	// invalidSince is the label of a Secret whose token was invalidated because
+	// it had not been used for long.
 	invalidSince = "kubernetes.io/legacy-token-invalid-since"
 )
 
@@ -29,6 +30,8 @@ type legacyClaims struct {
 	AccountUID types.UID `json:"kubernetes.io/serviceaccount/service-account.uid"`
 }
 
+// kept verifies a token from a Secret: signature, audiences, Secret and
+// ServiceAccount.
 func (t *Tokens) kept(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
 	token, err := verify(&t.legacy, t.cfg.Keys(), p.Token)
 	if err != nil {
@@ -41,7 +44,7 @@ func (t *Tokens) kept(ctx context.Context, objects Objects, p Presented) (*Ident
 	case public.Subject != subject(own.Namespace, own.Account):
 		return nil, errTokenSubject
 	}
-	audiences := common(p.Audiences, t.cfg.Audiences) // such a token names none: it is for this server
+	audiences := common(p.Audiences, t.cfg.Audiences) // such a token has no audiences: it is valid for this server
 	if len(audiences) == 0 {
 		return nil, ErrToken
 	}
@@ -55,7 +58,8 @@ func (t *Tokens) kept(ctx context.Context, objects Objects, p Presented) (*Ident
 	return &Identity{User: accountUser(own.Namespace, account), Audiences: audiences}, nil
 }
 
-// checkSecret: the secret must hold this very token.
+// checkSecret returns an error unless the Secret contains exactly this token.
+// It checks nothing if objects is nil.
 func (t *Tokens) checkSecret(ctx context.Context, objects Objects, own legacyClaims, token string) error {
 	if objects == nil {
 		return nil
@@ -72,7 +76,7 @@ func (t *Tokens) checkSecret(ctx context.Context, objects Objects, own legacyCla
 	return err
 }
 
-// common are the strings of a that are in b.
+// common returns the strings of a that are in b.
 func common(a, b []string) []string {
 	var out []string
 	for _, s := range a {

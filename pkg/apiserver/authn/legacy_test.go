@@ -13,7 +13,7 @@ import (
 	"podium/pkg/apiserver/authn"
 )
 
-// Tokens kept in secrets live as long as their secret holds them, and no longer.
+// A token in a Secret is valid exactly as long as the Secret contains it.
 func TestTokensKeptInSecrets(t *testing.T) {
 	key := newKey(t)
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)

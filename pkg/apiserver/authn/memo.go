@@ -5,21 +5,22 @@ import (
 	"sync"
 )
 
-// memo remembers what was found out about credentials with the help of a basis
-// (authorities, keys), as long as that stays the same. It holds hashes, not the
-// credentials, and not too many.
+// memo caches values derived from a credential and a basis, such as CAs or
+// keys. It is emptied when the basis changes or when it is full. It stores
+// hashes instead of credentials. It is safe for concurrent use; the zero value
+// is empty.
 type memo[B comparable, V any] struct {
 	mu    sync.Mutex
 	basis B
 	known map[fingerprint]V
 }
 
-// fingerprint stands for a credential.
+// fingerprint is the SHA-256 of a credential.
 type fingerprint [sha256.Size]byte
 
 const maxMemo = 8192
 
-// get finds what is known of a credential.
+// get returns the value of a credential under a basis.
 func (m *memo[B, V]) get(basis B, id fingerprint) (v V, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -30,7 +31,7 @@ func (m *memo[B, V]) get(basis B, id fingerprint) (v V, ok bool) {
 	return v, ok
 }
 
-// put remembers v, and forgets what another basis has led to.
+// put stores v, and drops the values of any other basis.
 func (m *memo[B, V]) put(basis B, id fingerprint, v V) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

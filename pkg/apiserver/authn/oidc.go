@@ -16,27 +16,31 @@ import (
 
 	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/webhook"
+	"podium/pkg/backoff"
 	"podium/pkg/client/certfile"
 )
 
-// OIDCConfig is a provider of OpenID Connect and how its tokens name users.
+// OIDCConfig configures an OpenID Connect provider and how its tokens map to
+// users.
+//
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#openid-connect-tokens
 type OIDCConfig struct {
 	IssuerURL      string
 	ClientID       string // the audience
-	CAFile         string // "": the system's authorities
+	CAFile         string // "": the system's CAs
 	UsernameClaim  string
 	UsernamePrefix string // "": the issuer's URL and #, unless the claim is email; "-": none
 	GroupsClaim    string // "": no groups
 	GroupsPrefix   string
-	Algorithms     []string          // in which tokens may be signed
-	RequiredClaims map[string]string // that tokens must have, with these values
+	Algorithms     []string          // allowed signing algorithms
+	RequiredClaims map[string]string // claims and values that tokens must have
 
 	Log *slog.Logger
 	Now func() time.Time // nil: time.Now
 }
 
-// Problems are all that is wrong with the configuration.
+// Problems returns an error with everything that is wrong with the
+// configuration, nil if it is valid.
 func (c *OIDCConfig) Problems() error {
 	var errs []error
 	u, err := url.Parse(c.IssuerURL)
@@ -62,14 +66,16 @@ func (c *OIDCConfig) Problems() error {
 	return errors.Join(errs...)
 }
 
-// OIDC knows users by the ID tokens of one provider.
+// OIDC authenticates users by the ID tokens of one provider. It is safe for
+// concurrent use.
 type OIDC struct {
 	cfg      OIDCConfig
 	client   *http.Client
 	verifier atomic.Pointer[oidc.IDTokenVerifier] // nil until the provider has been reached
 }
 
-// NewOIDC needs Run to find the provider.
+// NewOIDC validates the configuration and returns an OIDC. It rejects all
+// tokens until Run has reached the provider.
 func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	if err := cfg.Problems(); err != nil {
 		return nil, err
@@ -96,27 +102,26 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	}}, nil
 }
 
-// askTimeout bounds one question to the provider.
+// askTimeout limits one request to the provider.
 const askTimeout = 10 * time.Second
 
-// findEvery is how often the provider is looked for until it is there.
+// findEvery is the interval between attempts to reach the provider.
 const findEvery = 10 * time.Second
 
-// Run finds the provider; it returns when that is done or ctx ends.
+// Run reads the provider's configuration and retries until it succeeds. It
+// blocks until then or until ctx ends.
 func (o *OIDC) Run(ctx context.Context) {
 	for {
 		err := o.find(ctx)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		o.cfg.Log.Warn("the OpenID Connect provider does not answer; its users are unknown until it does", "issuer", o.cfg.IssuerURL, "err", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(findEvery):
-		}
+		o.cfg.Log.Warn("discovery of the OpenID Connect provider failed; its tokens are not accepted until it succeeds", "issuer", o.cfg.IssuerURL, "err", err)
+		_ = backoff.Sleep(ctx, findEvery) // an ended ctx ends the loop
 	}
 }
 
+// find reads the provider's discovery document and sets the verifier.
 func (o *OIDC) find(ctx context.Context) error {
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, o.client), o.cfg.IssuerURL)
 	if err != nil {
@@ -128,7 +133,7 @@ func (o *OIDC) find(ctx context.Context) error {
 
 var errNoProvider = errors.New("oidc: the provider has not been reached yet")
 
-// AuthenticateToken knows the provider's tokens.
+// AuthenticateToken implements TokenAuthenticator for the provider's tokens.
 func (o *OIDC) AuthenticateToken(ctx context.Context, _ Objects, p Presented) (*Identity, error) {
 	if issuerOf(p.Token) != o.cfg.IssuerURL {
 		return nil, nil
@@ -152,10 +157,10 @@ func (o *OIDC) AuthenticateToken(ctx context.Context, _ Objects, p Presented) (*
 	return &Identity{User: user}, nil
 }
 
-// claimSet is what a token says, each claim still as JSON.
+// claimSet is the claims of a token, each as JSON.
 type claimSet map[string]json.RawMessage
 
-// text is a claim that must be a string.
+// text returns a claim that must be a string.
 func (c claimSet) text(name string) (string, error) {
 	raw, ok := c[name]
 	if !ok {
@@ -168,7 +173,8 @@ func (c claimSet) text(name string) (string, error) {
 	return value, nil
 }
 
-// texts is a claim that may be one string or several, or not be there.
+// texts returns a claim that is a string or a list of strings, nil if it is
+// absent.
 func (c claimSet) texts(name string) ([]string, error) {
 	raw, ok := c[name]
 	if !ok || string(raw) == "null" {
@@ -185,7 +191,7 @@ func (c claimSet) texts(name string) ([]string, error) {
 	return []string{one}, nil
 }
 
-// user is who a token's claims describe.
+// user returns the user that a token's claims describe.
 func (o *OIDC) user(claims claimSet) (*request.User, error) {
 	name, err := claims.text(o.cfg.UsernameClaim)
 	if err != nil {

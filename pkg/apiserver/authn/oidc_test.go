@@ -140,7 +140,7 @@ func TestOIDCFlagsAreCheckedTogether(t *testing.T) {
 	}
 }
 
-// A service that answers without end is cut off.
+// An endless response is cut off.
 func TestAnEndlessAnswerIsCutOff(t *testing.T) {
 	endless := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {

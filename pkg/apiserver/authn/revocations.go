@@ -9,23 +9,23 @@ import (
 	"podium/pkg/client/revocation"
 )
 
-// Revocations are the lists of a file together with those that other API
-// servers have published. Nothing that was revoked once is un-revoked while the
-// server runs.
+// Revocations merges the revocation lists of a file with those that other API
+// servers have published. While the server runs, a revoked certificate stays
+// revoked, even if a list no longer contains it. It is safe for concurrent use.
 type Revocations struct {
 	file        func() *revocation.List
 	authorities string
 
 	mu        sync.Mutex
-	own       *revocation.List // the file's, as merged last
-	list      *revocation.List // all that was ever seen
-	published *revocation.List // what other daemons read at present
-	read      bool             // published is known
+	own       *revocation.List // the file's list that was merged last
+	list      *revocation.List // everything ever revoked
+	published *revocation.List // the list that is published now
+	read      bool             // published has been set
 }
 
-// RevocationFile reads lists from a file, and again whenever it or the file
-// with the authorities changes. While what is there cannot be read, what was
-// there before stays in force, and failed is told.
+// RevocationFile reads revocation lists from a file, and again when it or the
+// file of the CAs changes. If a changed file is invalid, the previous lists
+// stay in force and failed is called.
 func RevocationFile(file, authorities string, failed func(error)) (*Revocations, error) {
 	started := false
 	load := func() (*revocation.List, error) {
@@ -59,7 +59,8 @@ func readRevocations(file, authorities string) (*revocation.List, error) {
 	return r, nil
 }
 
-// List is what is revoked at present. It is asked with each request.
+// List returns the certificates that are revoked now. It is called with each
+// request.
 func (r *Revocations) List() *revocation.List {
 	own := r.file()
 	r.mu.Lock()
@@ -70,8 +71,8 @@ func (r *Revocations) List() *revocation.List {
 	return r.list
 }
 
-// Learn takes what is published; "" if nothing is. What no authority of the
-// clients has signed is left out, with an error.
+// Learn merges the published list, "" if there is none. It skips lists that no
+// client CA has signed and returns an error for them.
 func (r *Revocations) Learn(text string) error {
 	pemCAs, err := os.ReadFile(r.authorities)
 	if err != nil {
@@ -85,9 +86,9 @@ func (r *Revocations) Learn(text string) error {
 	return err
 }
 
-// Unpublished is what must be published, if other daemons lack something. What
-// this server knows is only ever added: it does not take away what it cannot
-// verify.
+// Unpublished returns the list to publish, and whether the published one lacks
+// revocations that this server has. It returns false until Learn has been
+// called. It only ever adds to the published list.
 func (r *Revocations) Unpublished() (text string, lacking bool) {
 	list := r.List()
 	r.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"podium/pkg/apiserver/authn"
 )
 
-// keyFiles are what an operator moves about to rotate keys.
+// keyFiles are the files that an operator replaces to rotate keys.
 type keyFiles struct {
 	t               *testing.T
 	signing, public string
@@ -43,7 +43,7 @@ func (k keyFiles) verify(keys ...*ecdsa.PrivateKey) {
 	k.write(k.public, text)
 }
 
-// write replaces a file whole, and gives it the bubble's time.
+// write replaces a file atomically and sets its time to the bubble's.
 func (k keyFiles) write(name string, data []byte) {
 	if err := os.WriteFile(name+".new", data, 0o600); err != nil {
 		k.t.Fatal(err)
@@ -56,7 +56,7 @@ func (k keyFiles) write(name string, data []byte) {
 	}
 }
 
-// The drill: two servers, a new key, no token refused that should be good.
+// Rotating the key of two servers does not invalidate any unexpired token.
 func TestKeysAreRotatedWithoutDowntime(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestKeysAreRotatedWithoutDowntime(t *testing.T) {
 
 		first := issue(servers[0])
 		everywhere("before", first)
-		for _, f := range files { // 1. all learn the new key
+		for _, f := range files { // 1. distribute the new public key
 			f.verify(old, young)
 		}
 		reread()
@@ -114,13 +114,13 @@ func TestKeysAreRotatedWithoutDowntime(t *testing.T) {
 		if n := len(servers[0].Keys().Keys); n != 2 {
 			t.Fatalf("%d keys are published, want 2", n)
 		}
-		for i, f := range files { // 2. one after the other signs with it
+		for i, f := range files { // 2. replace the signing keys one by one
 			f.sign(young)
 			reread()
 			everywhere("server signs anew", first, issue(servers[i]), issue(servers[1-i]))
 		}
 		last := issue(servers[1])
-		time.Sleep(life) // 3. what the old one has signed is over
+		time.Sleep(life) // 3. wait until the old key's tokens have expired
 		for _, f := range files {
 			f.verify(young)
 		}
@@ -129,7 +129,7 @@ func TestKeysAreRotatedWithoutDowntime(t *testing.T) {
 			t.Error("an expired token is good")
 		}
 		everywhere("after", issue(servers[0]), issue(servers[1]))
-		files[0].write(files[0].signing, []byte("half a key")) // a mistake changes nothing
+		files[0].write(files[0].signing, []byte("half a key")) // an invalid file changes nothing
 		reread()
 		everywhere("a broken file", issue(servers[0]))
 	})

@@ -21,28 +21,30 @@ import (
 	"podium/pkg/scheme"
 )
 
-// TokenConfig is what service account tokens are made and checked with.
+// TokenConfig configures the signing and verification of service account
+// tokens.
 type TokenConfig struct {
-	Issuers   []string       // the first is that of new tokens; tokens of the others are known, too
-	Audiences []string       // the server's own names; default: the issuers
-	Keys      func() *KeySet // the present keys
+	Issuers   []string       // the first is the issuer of new tokens; tokens of all are accepted
+	Audiences []string       // the server's audiences; default: the issuers
+	Keys      func() *KeySet // returns the current keys
 	Now       func() time.Time
 }
 
-// Tokens signs and verifies service account tokens.
+// Tokens signs and verifies service account tokens. It is safe for concurrent
+// use.
 type Tokens struct {
 	cfg    TokenConfig
 	memo   memo[*KeySet, *signed[private]]
 	legacy memo[*KeySet, *signed[legacyClaims]]
 }
 
-// signed is what a token says whose signature is good.
+// signed is the claims of a token whose signature is valid.
 type signed[T any] struct {
 	public jwt.Claims
 	own    T
 }
 
-// NewTokens needs an issuer and keys.
+// NewTokens returns Tokens. cfg must have an issuer and Keys.
 func NewTokens(cfg TokenConfig) *Tokens {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -53,34 +55,36 @@ func NewTokens(cfg TokenConfig) *Tokens {
 	return &Tokens{cfg: cfg}
 }
 
-// Audiences are the server's own names: a token that asks for no others is for
-// them.
+// Audiences returns the server's audiences, which are those of tokens that
+// request none.
 func (t *Tokens) Audiences() []string { return t.cfg.Audiences }
 
-// Claims is what a service account token says.
+// Claims are the claims of a service account token.
 type Claims struct {
 	ID             string // unique
 	Namespace      string
 	ServiceAccount Ref
-	Pod            *Ref // what the token is bound to; it dies with it
+	Pod            *Ref // the object that the token is bound to; the token becomes invalid when it is deleted
 	Secret         *Ref
 	Node           *Ref // the bound pod's node, or the bound node
 	Audiences      []string
-	IssuedAt       time.Time // also not valid before
+	IssuedAt       time.Time // also the start of its validity
 	Expires        time.Time
 }
 
-// Ref names one object in time.
+// Ref identifies an object by name and UID.
 type Ref struct {
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid,omitempty"`
 }
 
-// private are the claims of Kubernetes' own.
+// private are the claims that Kubernetes defines.
 type private struct {
 	Kubernetes bound `json:"kubernetes.io"`
 }
 
+// bound is the claim kubernetes.io: the account and the objects that the token
+// is bound to.
 type bound struct {
 	Namespace      string `json:"namespace,omitempty"`
 	Node           *Ref   `json:"node,omitempty"`
@@ -89,7 +93,8 @@ type bound struct {
 	ServiceAccount Ref    `json:"serviceaccount"`
 }
 
-// SignToken makes a token that says c.
+// SignToken returns a signed token with the claims c. It returns an error if
+// there is no signing key.
 func (t *Tokens) SignToken(_ context.Context, c Claims) (string, error) {
 	signer := t.cfg.Keys().signer
 	if signer == nil {
@@ -112,6 +117,8 @@ func (t *Tokens) SignToken(_ context.Context, c Claims) (string, error) {
 	return token, nil
 }
 
+// subject returns the user name of a service account, which is also the token's
+// subject.
 func subject(namespace, account string) string {
 	return "system:serviceaccount:" + namespace + ":" + account
 }
@@ -123,8 +130,8 @@ var (
 	errTokenSubject     = errors.New("service account token: the subject is not the service account")
 )
 
-// AuthenticateToken knows the tokens that this cluster has issued, the ones
-// kept in secrets among them.
+// AuthenticateToken implements TokenAuthenticator for tokens that this cluster
+// has issued, including those in Secrets.
 func (t *Tokens) AuthenticateToken(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
 	switch issuer := issuerOf(p.Token); {
 	case issuer == legacyIssuer:
@@ -135,8 +142,8 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, objects Objects, p Prese
 	return nil, nil
 }
 
-// issuerOf is whom a token claims to be from, before anything of it is known to
-// be true: it decides who looks at it.
+// issuerOf returns the issuer claim of a token without verifying it, to select
+// the authenticator; "" if it is not a JWT.
 func issuerOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -155,8 +162,8 @@ func issuerOf(token string) string {
 	return claims.Issuer
 }
 
-// verify checks a token's signature, unless that was done before, and reads
-// what it says.
+// verify verifies a token's signature and returns its claims. It caches tokens
+// with valid signatures.
 func verify[T any](memo *memo[*KeySet, *signed[T]], keys *KeySet, token string) (*signed[T], error) {
 	id := fingerprint(sha256.Sum256([]byte(token)))
 	if s, ok := memo.get(keys, id); ok {
@@ -170,8 +177,8 @@ func verify[T any](memo *memo[*KeySet, *signed[T]], keys *KeySet, token string) 
 	return s, nil
 }
 
-// read checks the signature with the key that the token names, or else with
-// any, and reads the claims.
+// read verifies the signature with the key that the token names, or else with
+// any, and decodes the claims.
 func (k *KeySet) read(token string, into ...any) error {
 	if len(k.allowed) == 0 {
 		return ErrToken
@@ -193,7 +200,8 @@ func (k *KeySet) read(token string, into ...any) error {
 	return ErrToken
 }
 
-// bound checks a token from the signature down to the objects it is bound to.
+// bound verifies a token: signature, time, audiences, subject, and the objects
+// it is bound to.
 func (t *Tokens) bound(ctx context.Context, objects Objects, p Presented) (*Identity, error) {
 	token, err := verify(&t.memo, t.cfg.Keys(), p.Token)
 	if err != nil {
@@ -216,7 +224,8 @@ func (t *Tokens) bound(ctx context.Context, objects Objects, p Presented) (*Iden
 	return &Identity{User: userOf(public, k), Audiences: audiences}, nil
 }
 
-// checkTime: a token of ours has an end.
+// checkTime returns an error unless the token is valid now. A token without an
+// expiry is invalid.
 func (t *Tokens) checkTime(c jwt.Claims) error {
 	err := c.ValidateWithLeeway(jwt.Expected{Time: t.cfg.Now()}, 0)
 	switch {
@@ -230,10 +239,13 @@ func (t *Tokens) checkTime(c jwt.Claims) error {
 	return nil
 }
 
-// deletedLeeway is how long a token outlives what it is bound to: its user
-// needs it to say goodbye.
+// deletedLeeway is how long a token stays valid after the deletion timestamp of
+// the object it is bound to, so that the pod can still use it while it
+// terminates.
 const deletedLeeway = time.Minute
 
+// checkBound returns an error unless the objects that the token is bound to
+// exist with the same UID. It checks nothing if objects is nil.
 func (t *Tokens) checkBound(ctx context.Context, objects Objects, k bound) error {
 	if objects == nil {
 		return nil
@@ -243,7 +255,7 @@ func (t *Tokens) checkBound(ctx context.Context, objects Objects, k bound) error
 		ref                 *Ref
 	}
 	checks := []check{{"serviceaccounts", k.Namespace, &k.ServiceAccount}, {"secrets", k.Namespace, k.Secret}, {"pods", k.Namespace, k.Pod}}
-	if k.Pod == nil { // else the node is only told, not bound to
+	if k.Pod == nil { // a pod's token names its node without being bound to it
 		checks = append(checks, check{"nodes", "", k.Node})
 	}
 	for _, c := range checks {
@@ -265,14 +277,14 @@ func (t *Tokens) checkBound(ctx context.Context, objects Objects, k bound) error
 	return nil
 }
 
-// recent is what objects have that keep a copy, which may be a moment behind.
+// recent is implemented by Objects with a cache, which may be slightly stale.
 type recent interface {
 	Recent(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) scheme.Object
 }
 
-// find says whether there is an object that is good. A copy will do for a yes,
-// so that a request with a token need not ask the store; it is asked before a
-// no.
+// find reports whether an object exists for which good returns true. It accepts
+// a positive result from a cache, and reads the store before it returns a
+// negative one.
 func find(ctx context.Context, objects Objects, resource, namespace, name string, good func(scheme.Object) bool) (bool, error) {
 	gvr := corev1.SchemeGroupVersion.WithResource(resource)
 	if r, ok := objects.(recent); ok {
@@ -290,13 +302,13 @@ func find(ctx context.Context, objects Objects, resource, namespace, name string
 	return good(obj), nil
 }
 
-// What a token says of its user beyond the name.
+// The extra keys of users that a token authenticates.
 const (
 	extraCredential = "authentication.kubernetes.io/credential-id"
 	extraPrefix     = "authentication.kubernetes.io/"
 )
 
-// userOf is the user that a token's claims describe.
+// userOf returns the user that a token's claims describe.
 func userOf(public jwt.Claims, k bound) *request.User {
 	u := accountUser(k.Namespace, k.ServiceAccount)
 	u.Extra = map[string][]string{}
@@ -315,7 +327,7 @@ func userOf(public jwt.Claims, k bound) *request.User {
 	return u
 }
 
-// accountUser is a service account as a user.
+// accountUser returns the user of a service account.
 func accountUser(namespace string, account Ref) *request.User {
 	return &request.User{
 		Name: subject(namespace, account.Name), UID: string(account.UID),

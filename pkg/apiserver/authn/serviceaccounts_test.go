@@ -22,7 +22,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// objects are what tokens are bound to, by resource/namespace/name.
+// objects are the objects that tokens are bound to, by resource/namespace/name.
 type objects map[string]scheme.Object
 
 func (o objects) Get(_ context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error) {
@@ -32,7 +32,7 @@ func (o objects) Get(_ context.Context, gvr schema.GroupVersionResource, namespa
 	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
 }
 
-// behind are objects with a copy that has not seen the latest.
+// behind are objects with a stale cache.
 type behind struct{ objects, copy objects }
 
 func (b behind) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error) {
@@ -43,7 +43,8 @@ func (b behind) Recent(_ context.Context, gvr schema.GroupVersionResource, names
 	return b.copy[gvr.Resource+"/"+namespace+"/"+name]
 }
 
-// A copy that is behind makes no token bad; what it shows makes one good.
+// A stale cache does not invalidate a token; a positive result from it
+// suffices.
 func TestTokensOfWhatWasJustMade(t *testing.T) {
 	now := time.Now()
 	tokens := newTokens(t, "https://us", newKey(t), now)

@@ -19,40 +19,45 @@ import (
 	"podium/pkg/apiserver/webhook"
 	"podium/pkg/client"
 	"podium/pkg/client/access"
-	"podium/pkg/client/answers"
+	"podium/pkg/client/ttlcache"
 )
 
-// WebhookConfig is a service that is asked whose a token is.
+// WebhookConfig configures a token review webhook.
+//
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#webhook-token-authentication
 type WebhookConfig struct {
-	Service   client.Config    // where it is and how it knows us
-	Version   string           // of authentication.k8s.io that it speaks: v1 or v1beta1
-	CacheTTL  time.Duration    // how long an answer is good for; 0: it is asked every time
-	Audiences []string         // the server's own names: for these are tokens of a service that knows no audiences
+	Service   client.Config    // the service's address and this server's credentials
+	Version   string           // of TokenReview: v1 or v1beta1
+	CacheTTL  time.Duration    // how long results are cached; 0: not at all
+	Audiences []string         // the server's audiences, which tokens have if the service returns none
 	Now       func() time.Time // nil: time.Now
 }
 
-// Webhook knows users by asking a service.
+// Webhook authenticates tokens by a TokenReview sent to a service. It is safe
+// for concurrent use.
 type Webhook struct {
 	cfg     WebhookConfig
 	service *webhook.Service
 	salt    []byte
-	cache   *answers.Cache[[sha256.Size]byte, answer]
+	cache   *ttlcache.Cache[[sha256.Size]byte, answer]
 }
 
-// answer is what the service has said of a token. Tokens themselves are not
-// kept: answers are found by a keyed hash.
+// answer is a cached result. The key is a keyed hash of the token; tokens are
+// not stored.
 type answer struct {
 	who *Identity
 	err error
 }
 
+// maxAnswers is the number of cached results.
 const maxAnswers = 8192
 
-// webhookBounds: a service that hangs must not fill the memory with those who wait.
+// webhookBounds limits calls, so that requests waiting for an unresponsive
+// service cannot fill the memory.
 var webhookBounds = webhook.Bounds{Within: 10 * time.Second, Tries: 3, Pause: 500 * time.Millisecond, AtOnce: 200}
 
-// NewWebhook checks the configuration; the service is not asked yet.
+// NewWebhook validates the configuration and returns a Webhook. It does not
+// connect.
 func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 	if cfg.Version != "v1" && cfg.Version != "v1beta1" {
 		return nil, fmt.Errorf("--authentication-token-webhook-version=%s is neither v1 nor v1beta1", cfg.Version)
@@ -66,13 +71,14 @@ func NewWebhook(cfg WebhookConfig) (*Webhook, error) {
 	}
 	w := &Webhook{
 		cfg: cfg, service: service, salt: make([]byte, sha256.Size),
-		cache: answers.New[[sha256.Size]byte, answer](maxAnswers, cfg.Now),
+		cache: ttlcache.New[[sha256.Size]byte, answer](maxAnswers, cfg.Now),
 	}
 	_, err = rand.Read(w.salt)
 	return w, err
 }
 
-// AuthenticateToken asks the service, or remembers what it said.
+// AuthenticateToken implements TokenAuthenticator. It returns a cached result
+// or calls the service, which blocks.
 func (w *Webhook) AuthenticateToken(ctx context.Context, _ Objects, p Presented) (*Identity, error) {
 	if w.cfg.CacheTTL <= 0 {
 		return w.ask(ctx, p)
@@ -83,12 +89,14 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, _ Objects, p Presented)
 	}
 	who, err := w.ask(ctx, p)
 	var said *refusal
-	if err == nil || errors.As(err, &said) { // a service that was not there may be there next time
+	if err == nil || errors.As(err, &said) { // do not cache that the service was unavailable
 		w.cache.Put(key, answer{who, err}, w.cfg.CacheTTL)
 	}
 	return who, err
 }
 
+// key returns the cache key of a token with its audiences. Lengths separate the
+// parts, so that different inputs have different keys.
 func (w *Webhook) key(p Presented) [sha256.Size]byte {
 	h := hmac.New(sha256.New, w.salt)
 	for _, part := range append([]string{p.Token}, p.Audiences...) {
@@ -98,12 +106,12 @@ func (w *Webhook) key(p Presented) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// refusal is the service's own word on a token.
+// refusal is the service's rejection of a token, which may be cached.
 type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }
 
-// ask sends the token and reads whose it is.
+// ask sends a TokenReview and returns its result.
 func (w *Webhook) ask(ctx context.Context, p Presented) (*Identity, error) {
 	question, err := json.Marshal(&authenticationv1.TokenReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/" + w.cfg.Version, Kind: "TokenReview"},
@@ -123,8 +131,8 @@ func (w *Webhook) ask(ctx context.Context, p Presented) (*Identity, error) {
 	return w.identity(status, p)
 }
 
-// readAnswer reads a TokenReview. The texts of its problems do not repeat it:
-// it may hold the token.
+// readAnswer decodes a TokenReview. Its errors do not quote the response, which
+// may contain the token.
 func readAnswer(text []byte, version string) (*authenticationv1.TokenReviewStatus, error) {
 	var review authenticationv1.TokenReview
 	if err := json.Unmarshal(text, &review); err != nil {
@@ -139,6 +147,8 @@ func readAnswer(text []byte, version string) (*authenticationv1.TokenReviewStatu
 	return &review.Status, nil
 }
 
+// identity returns the identity in a review's status, nil if the service does
+// not recognize the token. The error is a refusal.
 func (w *Webhook) identity(s *authenticationv1.TokenReviewStatus, p Presented) (*Identity, error) {
 	if !s.Authenticated {
 		if s.Error != "" {
@@ -148,7 +158,7 @@ func (w *Webhook) identity(s *authenticationv1.TokenReviewStatus, p Presented) (
 	}
 	audiences := s.Audiences
 	if len(audiences) == 0 {
-		audiences = w.cfg.Audiences // it knows no audiences: what it vouches for is for this server
+		audiences = w.cfg.Audiences // the service does not support audiences: the token is for this server
 	}
 	if audiences = common(p.Audiences, audiences); len(audiences) == 0 {
 		return nil, &refusal{"webhook: the token is for other audiences"}

@@ -116,9 +116,9 @@ func TestTheWebhookIsNotAskedTwice(t *testing.T) {
 		{"a", "https://us", 30 * time.Second, false, 1},
 		{"b", "https://us", 0, false, 2},
 		{"a", "https://us", time.Minute, false, 3},
-		{"c", "https://us", 0, true, 6},  // three tries
-		{"c", "https://us", 0, false, 7}, // that it was down is not remembered
-		{"a", "https://us", 0, true, 7},  // what it said is
+		{"c", "https://us", 0, true, 6},  // three attempts
+		{"c", "https://us", 0, false, 7}, // failures are not cached
+		{"a", "https://us", 0, true, 7},  // results are cached
 	}
 	for i, step := range steps {
 		now, down = now.Add(step.later), step.down
@@ -129,8 +129,8 @@ func TestTheWebhookIsNotAskedTwice(t *testing.T) {
 	}
 }
 
-// A service that hangs keeps its clients for ten seconds, and not too many of
-// them; then it is as if it were not there.
+// An unresponsive service blocks requests for at most ten seconds, and only a
+// limited number of them. Then the result is ErrUnavailable.
 func TestAWebhookThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hook, err := authn.NewWebhook(authn.WebhookConfig{
@@ -186,7 +186,7 @@ func FuzzWebhookAnswer(f *testing.F) {
 	})
 }
 
-// answering is a service that always says the same.
+// answering is a service that always returns the same response.
 type answering string
 
 func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -7,12 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// protocolPrefix begins the subprotocol by which a browser, which cannot set
-// headers on a WebSocket, sends its token.
+// protocolPrefix is the prefix of the WebSocket subprotocol in which a browser,
+// which cannot set headers, sends its token.
 const protocolPrefix = "base64url.bearer.authorization.k8s.io."
 
-// protocolToken takes the token out of the subprotocols that a WebSocket
-// request offers. There must be another one besides, for the server to choose.
+// protocolToken removes the token from the subprotocols that a WebSocket
+// request offers and returns it. It returns "" unless there is exactly one
+// token and another subprotocol for the server to select.
 func protocolToken(r *http.Request) string {
 	const header = "Sec-Websocket-Protocol"
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
@@ -27,7 +28,7 @@ func protocolToken(r *http.Request) string {
 			case !isToken:
 				others = append(others, offered)
 			case token != "":
-				return "" // which of the two?
+				return "" // more than one token
 			default:
 				data, err := base64.RawURLEncoding.DecodeString(encoded)
 				if err != nil || !utf8.Valid(data) || len(data) == 0 {

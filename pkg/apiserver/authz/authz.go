@@ -10,22 +10,25 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// Decision is an authorizer's opinion.
+// Decision is the result of an authorizer.
 type Decision int
 
-// The opinions. Who has none leaves it to the next.
+// The decisions. With NoOpinion the next authorizer of a chain decides; if none
+// is left, the request is forbidden.
 const (
 	NoOpinion Decision = iota
 	Allow
 	Deny
 )
 
-// Authorizer decides on requests. reason explains a refusal to the user.
+// Authorizer decides whether a request is allowed. reason explains the decision
+// to the user and to the audit log. Implementations must be safe for concurrent
+// use.
 type Authorizer interface {
 	Authorize(ctx context.Context, user *request.User, info *request.Info) (d Decision, reason string)
 }
 
-// Func is an Authorizer.
+// Func is a function that implements Authorizer.
 type Func func(ctx context.Context, user *request.User, info *request.Info) (Decision, string)
 
 // Authorize calls f.
@@ -33,7 +36,8 @@ func (f Func) Authorize(ctx context.Context, user *request.User, info *request.I
 	return f(ctx, user, info)
 }
 
-// Chain asks each until one has an opinion.
+// Chain returns an authorizer that calls all in order until one returns Allow
+// or Deny. If none does, it returns NoOpinion with all reasons.
 func Chain(all ...Authorizer) Authorizer {
 	return Func(func(ctx context.Context, user *request.User, info *request.Info) (Decision, string) {
 		reasons := ""
@@ -52,7 +56,7 @@ func Chain(all ...Authorizer) Authorizer {
 	})
 }
 
-// Privileged allows everything to the members of a group.
+// Privileged returns an authorizer that allows members of a group everything.
 func Privileged(group string) Authorizer {
 	return Func(func(_ context.Context, user *request.User, _ *request.Info) (Decision, string) {
 		if user.In(group) {
@@ -62,12 +66,12 @@ func Privileged(group string) Authorizer {
 	})
 }
 
-// Always has one opinion on everything.
+// Always returns an authorizer with a fixed decision.
 func Always(d Decision, reason string) Authorizer {
 	return Func(func(context.Context, *request.User, *request.Info) (Decision, string) { return d, reason })
 }
 
-// Forbidden is the 403 of a request that nobody has allowed.
+// Forbidden returns the 403 error of a request that no authorizer has allowed.
 func Forbidden(user *request.User, info *request.Info, reason string) error {
 	text := describe(user, info)
 	if reason != "" {

@@ -36,7 +36,7 @@ func TestTheFirstOpinionCounts(t *testing.T) {
 	}
 }
 
-func TestForbiddenSaysWhoAndWhat(t *testing.T) {
+func TestForbiddenMessage(t *testing.T) {
 	joe := &request.User{Name: "joe"}
 	for _, tc := range []struct{ method, path, want string }{
 		{"GET", "/api/v1/nodes", `nodes is forbidden: User "joe" cannot list resource "nodes" in API group "" at the cluster scope`},

@@ -1,3 +1,4 @@
-// Package authz says what a user may do: a chain of authorizers, of which the
-// first with an opinion decides. Its subpackages are the authorizers.
+// Package authz decides what users may do. It defines the Authorizer interface
+// and a chain of authorizers, in which the first one to allow or deny decides.
+// Its subpackages are the authorizers.
 package authz

@@ -13,7 +13,7 @@ import (
 	"podium/pkg/client/access"
 )
 
-// Question puts a request as a SubjectAccessReview.
+// Question returns the spec of a SubjectAccessReview for a request.
 func Question(user *request.User, info *request.Info) authorizationv1.SubjectAccessReviewSpec {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: user.Name, UID: user.UID, Groups: user.Groups, Extra: access.Extra[authorizationv1.ExtraValue](user.Extra),
@@ -30,7 +30,8 @@ func Question(user *request.User, info *request.Info) authorizationv1.SubjectAcc
 	return spec
 }
 
-// A selector that cannot be read is left out: the question is then about more.
+// These functions omit a selector that cannot be parsed; the review is then
+// about all objects.
 
 func fieldAttributes(text string) *authorizationv1.FieldSelectorAttributes {
 	sel, err := fields.ParseSelector(text)
@@ -77,7 +78,8 @@ func labelAttributes(text string) *authorizationv1.LabelSelectorAttributes {
 	return out
 }
 
-// Asked is the request that a SubjectAccessReview is about.
+// Asked returns the request that a SubjectAccessReview describes. path is used
+// if resource is nil, and must then be set.
 func Asked(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) *request.Info {
 	if resource == nil {
 		return &request.Info{Path: path.Path, Verb: path.Verb}

@@ -11,33 +11,34 @@ import (
 	"podium/pkg/scheme"
 )
 
-// The length of a body does not bound what it becomes: two bytes can stand for a
-// container, which takes a thousand. These do. No object that fits into the
-// store comes near them.
+// The length of a body does not bound its decoded size: two bytes can encode a
+// container, which takes a thousand. These limits do. No object that fits into
+// the store comes near them.
 const (
 	maxObjects   = 50_000    // maps and list elements in JSON and YAML: each may be an object
 	maxFields    = 200_000   // length-delimited fields in protobuf, each of which may be an object
-	maxTiny      = 100_000   // those of them that have a few bytes
+	maxTiny      = 100_000   // of these, fields of at most tiny bytes
 	maxPlainYAML = 1_000_000 // bytes of YAML that is not JSON, its aliases expanded
 	tiny         = 3
 )
 
-// What a decoder allocates, in bytes, measured on the worst kinds.
+// The bytes that a decoder allocates, measured on the kinds with the highest
+// cost.
 const (
 	perObject   = 2048 // a struct in a growing slice
-	perValue    = 640  // an entry of a map, and what validation says of it
-	perByte     = 2    // the body and the strings made of it
+	perValue    = 640  // an entry of a map, and the validation errors for it
+	perByte     = 2    // the body and the strings that are copied from it
 	perYAMLByte = 100  // the YAML reader's own tree
-	jsonAsYAML  = 4    // JSON that the YAML reader reads, beside the same as JSON
+	jsonAsYAML  = 4    // factor for JSON that the YAML reader parses too
 )
 
-// measuredFirst is the length up to which YAML is measured before its memory is
-// claimed: the node tree of so little is small.
+// measuredFirst is the length, in bytes, up to which YAML is measured before
+// memory is claimed for it, since its node tree is small.
 const measuredFirst = 16 << 10
 
-// Cost estimates how many bytes a body takes while it is decoded. The error is
-// a 413 for a body that no bound allows, or a 400 for YAML that cannot be
-// measured. It allocates nothing unless the body is YAML with aliases.
+// Cost estimates how many bytes decoding a body allocates. The error is a 413
+// for a body over the limits, or a 400 for YAML that cannot be parsed. Cost
+// allocates nothing unless the body is YAML with aliases.
 func Cost(data []byte, media string) (int64, error) {
 	switch {
 	case media == scheme.Protobuf:
@@ -48,8 +49,9 @@ func Cost(data []byte, media string) (int64, error) {
 	return jsonCost(data)
 }
 
-// Check is a 413 or a 400 for a body that is too large once it is decoded, in
-// ways that only a part of the decoding shows: it may take as much as Cost says.
+// Check returns a 413 or 400 error for a long YAML body that exceeds the limits
+// once its aliases are expanded, which Cost does not measure. Acquire the
+// memory that Cost returns first.
 func Check(data []byte, media string) error {
 	if len(data) <= measuredFirst || !strings.HasSuffix(media, "yaml") || isJSON(data) {
 		return nil
@@ -66,6 +68,8 @@ func jsonCost(data []byte) (int64, error) {
 	return perByte*int64(len(data)) + perObject*int64(objects) + perValue*int64(values), nil
 }
 
+// yamlCost expands the aliases of a short text. For a long one with aliases it
+// returns the cost of the longest text allowed; see Check.
 func yamlCost(data []byte) (int64, error) {
 	switch {
 	case isJSON(data):
@@ -84,13 +88,15 @@ func yamlCost(data []byte) (int64, error) {
 	return perYAMLByte * size, err
 }
 
-// isJSON says that the YAML reader finds no aliases in data. Short of a proof it
-// says no: quotation marks mean less in YAML.
+// isJSON reports whether data is certainly a JSON object, and thus free of YAML
+// aliases. An asterisk in a string does not count, unlike in other YAML.
 func isJSON(data []byte) bool {
 	text := bytes.TrimLeft(data, " \t\r\n")
 	return len(text) > 0 && text[0] == '{' && json.Valid(data)
 }
 
+// protoCost counts the length-delimited fields, each of which may become an
+// object.
 func protoCost(data []byte) (int64, error) {
 	var f fields
 	f.scan(bytes.TrimPrefix(data, []byte("k8s\x00")), 0)
@@ -107,8 +113,8 @@ func tooLarge(format string, args ...any) error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(format, args...))
 }
 
-// count counts what may become an object, maps and list elements, and the
-// commas, outside of strings.
+// count returns the number of maps and list elements, each of which may become
+// an object, and the number of commas outside of strings.
 func count(data []byte) (objects, values int) {
 	var in nesting
 	quoted := false
@@ -122,7 +128,7 @@ func count(data []byte) (objects, values int) {
 			}
 		case c == '{':
 			if !in.list() {
-				objects++ // an element of a list is counted as such
+				objects++ // list elements are counted by their commas
 			}
 			in.enter(false)
 		case c == '[':
@@ -140,8 +146,8 @@ func count(data []byte) (objects, values int) {
 	return objects, values
 }
 
-// nesting knows which of the containers around a position are lists. What is
-// nested deeper than it can tell apart counts as in a list.
+// nesting tracks which containers around a position are lists. Levels deeper
+// than it can record count as lists.
 type nesting struct {
 	depth int
 	lists [16]uint64
@@ -163,6 +169,7 @@ func (n *nesting) leave() {
 	}
 }
 
+// list reports whether the innermost container is a list.
 func (n *nesting) list() bool {
 	if n.depth == 0 {
 		return false

@@ -16,7 +16,7 @@ import (
 
 const applyYAML = "application/apply-patch+yaml"
 
-// check is what a server does with a body before it decodes it.
+// check runs the checks of a body that the server makes before it decodes it.
 func check(data []byte, media string) (int64, error) {
 	cost, err := Cost(data, media)
 	if err == nil {
@@ -25,7 +25,8 @@ func check(data []byte, media string) (int64, error) {
 	return cost, err
 }
 
-// FuzzCount: in what is JSON, no object and no element of a list is missed.
+// FuzzCount checks that count misses no object and no list element of valid
+// JSON.
 func FuzzCount(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":[{},{}]},"c":"{\"{"}`))
 	f.Add([]byte(`["\\",{},0,[1,[2]]]`))
@@ -53,8 +54,8 @@ func FuzzCount(f *testing.F) {
 	})
 }
 
-// FuzzProtoFields: no bytes make it run for long, and what is a message with tiny
-// fields is seen to have them.
+// FuzzProtoFields checks that scan terminates quickly on any input, and that it
+// counts the tiny fields of valid messages.
 func FuzzProtoFields(f *testing.F) {
 	f.Add([]byte("k8s\x00\x12\x02\x12\x00"), uint8(3))
 	f.Fuzz(func(t *testing.T, data []byte, times uint8) {
@@ -68,7 +69,7 @@ func FuzzProtoFields(f *testing.F) {
 	})
 }
 
-// FuzzYAML: what passes is short as JSON, too.
+// FuzzYAML checks that YAML which passes stays short when converted to JSON.
 func FuzzYAML(f *testing.F) {
 	f.Add([]byte("a: &a xxxxxxxxxxxxxxxxxxxx\nb: [*a, *a]\nc: {<<: &m {k: v}, d: *m}\n"))
 	f.Add([]byte("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"))
@@ -79,7 +80,7 @@ func FuzzYAML(f *testing.F) {
 			return
 		}
 		text, err := yaml.YAMLToJSON(data)
-		// A byte that cannot be printed takes six in JSON.
+		// An unprintable byte takes six in JSON.
 		if err == nil && int64(len(text)) > 6*cost+100 {
 			t.Errorf("%d bytes of JSON, %d were estimated", len(text), cost)
 		}

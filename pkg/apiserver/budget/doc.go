@@ -1,5 +1,5 @@
-// Package budget bounds the memory and the work that a request may cause. Cost
-// estimates, before anything is decoded, what a body becomes in memory; a
-// Pool is what all requests together may take; MergeWork and TrackWork bound
-// the work on patches. The package decodes nothing.
+// Package budget bounds the memory and the CPU time of a request. Cost
+// estimates the decoded size of a body before it is decoded; Pool limits what
+// all requests use together; MergeWork and TrackWork bound the cost of patches.
+// The package decodes no objects.
 package budget

@@ -2,17 +2,18 @@ package budget
 
 import "strings"
 
-// maxMergeWork is how many pairs of list elements one strategic merge patch may
-// compare: a few tenths of a second. A patch of 2,000 elements to a list of as
-// many stays below.
+// maxMergeWork is the number of pairs of list elements that one strategic merge
+// patch may compare: a few tenths of a second. A patch of 2,000 elements to a
+// list of as many stays below.
 const maxMergeWork = 10_000_000
 
-// cheapPatch is a number of list elements that no stored list makes costly.
+// cheapPatch is the number of patched list elements up to which a patch is
+// always allowed, however long the stored lists are.
 const cheapPatch = 16
 
-// MergeWork is a 413 for a strategic merge patch that would take too long: every
-// element of a patched list is looked for in the stored list, and the order of
-// elements is looked up in the list that gives it.
+// MergeWork returns a 413 error for a strategic merge patch that would take too
+// long. Each element of a patched list is searched in the stored list and in
+// the list that sets the order of elements.
 func MergeWork(stored, patch map[string]any) error {
 	patched := lengths{}
 	if patched.add("", patch); patched.total() <= cheapPatch {
@@ -29,8 +30,8 @@ func MergeWork(stored, patch map[string]any) error {
 	return nil
 }
 
-// lengths is how many elements lists have, by the names of the fields they
-// stand in. Lists in the elements of another list count together.
+// lengths maps the path of field names to the number of list elements there.
+// Lists in the elements of another list count together.
 type lengths map[string]int
 
 func (l lengths) total() int {
@@ -41,6 +42,7 @@ func (l lengths) total() int {
 	return sum
 }
 
+// add adds the lists in value, which is at path.
 func (l lengths) add(path string, value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -58,8 +60,8 @@ func (l lengths) add(path string, value any) {
 	}
 }
 
-// fieldOf is the field that a name in a patch speaks of: directives such as
-// $setElementOrder/ports name it behind a slash.
+// fieldOf returns the field that a key of a patch refers to: directives such as
+// $setElementOrder/ports name it after the slash.
 func fieldOf(name string) string {
 	if strings.HasPrefix(name, "$") {
 		if _, field, ok := strings.Cut(name, "/"); ok {

@@ -9,23 +9,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Small is the cost of decoding up to which a request does not count: it never
-// waits for large ones. The number of small requests is bounded by the seats.
+// Small is the decoding cost, in bytes, up to which a request is not counted
+// and never waits. Flow control bounds the number of such requests.
 const Small = 1 << 20
 
-// SmallBody is the same for a body that is being read.
+// SmallBody is the same threshold for reading a body.
 const SmallBody = 64 << 10
 
-// Limits are the bounds of a Pool.
+// Limits are the limits of a Pool.
 type Limits struct {
-	Total   int64 // units for all requests
-	Share   int64 // of them for one user
-	Small   int64 // a request for at most so many does not count
-	Waiting int   // requests that may wait; one more is refused. 0: any number
+	Total   int64 // units that all requests together may hold
+	Share   int64 // units that one user may hold
+	Small   int64 // requests for at most this many units are not counted
+	Waiting int   // requests that may wait; further ones are refused. 0: no limit
 }
 
-// Pool is what requests share: bytes of memory, or turns. It is safe for
-// concurrent use. A nil Pool has no bounds.
+// Pool is a weighted semaphore with a share per user, for bytes of memory or
+// for turns. It is safe for concurrent use. A nil Pool has no limits.
 type Pool struct {
 	Limits
 
@@ -35,20 +35,22 @@ type Pool struct {
 	waiting []*claim // in the order of arrival
 }
 
+// claim is one call of Acquire. granted is closed once a waiting claim holds
+// its units.
 type claim struct {
 	user    string
 	units   int64
 	granted chan struct{}
 }
 
-// NewPool makes a pool with everything free.
+// NewPool returns a pool with all units free.
 func NewPool(l Limits) *Pool { return &Pool{Limits: l, byUser: map[string]int64{}} }
 
 // maxWaiting is how many requests may wait for memory.
 const maxWaiting = 256
 
-// NewMemory makes a pool of limit bytes, for which requests up to small bytes
-// do not count. One user may take half of it.
+// NewMemory returns a pool of limit bytes. Requests for up to small bytes are
+// not counted. One user may hold half of it.
 func NewMemory(limit, small int64) *Pool {
 	return NewPool(Limits{Total: limit, Share: limit / 2, Small: small, Waiting: maxWaiting})
 }
@@ -56,9 +58,9 @@ func NewMemory(limit, small int64) *Pool {
 // defaultLimit is the budget of a process whose memory has no limit.
 const defaultLimit = 512 << 20
 
-// Share is the part of a process's memory limit that decoding may take; the
-// rest is for what is stored, and for what the collector has not freed yet. No
-// limit is math.MaxInt64.
+// Share returns the part of a process's memory limit, in bytes, that decoding
+// may use. The rest is for the watch cache and for garbage. A limit of
+// math.MaxInt64 means none.
 func Share(limit int64) int64 {
 	if limit == math.MaxInt64 {
 		return defaultLimit
@@ -66,7 +68,7 @@ func Share(limit int64) int64 {
 	return limit / 4
 }
 
-// Used is the number of units taken now.
+// Used returns the number of units in use.
 func (p *Pool) Used() int64 {
 	if p == nil {
 		return 0
@@ -78,9 +80,10 @@ func (p *Pool) Used() int64 {
 
 func nothing() {}
 
-// Acquire waits until n units are free for user, and takes them until release
-// is called, once. A request for more than a user may take waits until the user
-// has nothing else. The error is the context's, or a 429 when too many wait.
+// Acquire blocks until n units are free for user, and takes them until release
+// is called. Call release exactly once. A request for more than the user's
+// share waits until the user holds nothing else. The error is the context's, or
+// a 429 if too many requests wait.
 func (p *Pool) Acquire(ctx context.Context, user string, n int64) (release func(), err error) {
 	if p == nil || n <= p.Small {
 		return nothing, nil
@@ -98,7 +101,7 @@ func (p *Pool) Acquire(ctx context.Context, user string, n int64) (release func(
 	}
 	c.granted = make(chan struct{})
 	p.waiting = append(p.waiting, c)
-	p.grant() // those that wait may all be of users who have their share
+	p.grant() // all waiting claims may be of users that have used their share
 	p.mu.Unlock()
 	select {
 	case <-c.granted:
@@ -109,7 +112,7 @@ func (p *Pool) Acquire(ctx context.Context, user string, n int64) (release func(
 	}
 }
 
-// fits, take and grant want the lock held.
+// The caller of fits, take and grant holds p.mu.
 
 func (p *Pool) fits(c *claim) bool {
 	return p.used+c.units <= p.Total && p.byUser[c.user]+c.units <= p.Share
@@ -120,8 +123,9 @@ func (p *Pool) take(c *claim) {
 	p.byUser[c.user] += c.units
 }
 
-// grant serves those that wait in the order of arrival. A claim that its own
-// user's share holds up lets others pass, one that the total holds up does not.
+// grant grants waiting claims in the order of arrival. Later claims may
+// overtake one that is blocked by its user's share, but not one that is blocked
+// by the total.
 func (p *Pool) grant() {
 	kept := p.waiting[:0]
 	full := false
@@ -140,6 +144,7 @@ func (p *Pool) grant() {
 	p.waiting = kept
 }
 
+// release returns a claim's units and grants waiting claims.
 func (p *Pool) release(c *claim) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +155,7 @@ func (p *Pool) release(c *claim) {
 	p.grant()
 }
 
-// abandon takes back a claim whose request has ended.
+// abandon removes a claim whose request has ended.
 func (p *Pool) abandon(c *claim) {
 	p.mu.Lock()
 	i := slices.Index(p.waiting, c)
@@ -160,6 +165,6 @@ func (p *Pool) abandon(c *claim) {
 	}
 	p.mu.Unlock()
 	if i < 0 {
-		p.release(c) // it was granted meanwhile
+		p.release(c) // granted before the removal
 	}
 }

@@ -30,7 +30,7 @@ func TestLargeRequestsWait(t *testing.T) {
 				if n := now.Add(1); n > most.Load() {
 					most.Store(n)
 				}
-				time.Sleep(time.Second) // of the bubble: until all others wait
+				time.Sleep(time.Second) // synctest time: returns once all others wait
 				now.Add(-1)
 				release()
 			})

@@ -2,14 +2,14 @@ package budget
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// maxProtoDepth is deeper than any kind is.
+// maxProtoDepth is more than the nesting of any kind.
 const maxProtoDepth = 24
 
 // fields counts length-delimited fields at every depth.
 type fields struct{ all, tiny int }
 
-// scan counts the fields of a message. Which fields are messages is not known
-// here: what can be read as one is taken for one.
+// scan counts the fields of a message. It does not know which fields are
+// messages and treats as one whatever parses as one.
 func (f *fields) scan(data []byte, depth int) {
 	for len(data) > 0 && f.tiny <= maxTiny && f.all <= maxFields {
 		number, kind, size := protowire.ConsumeTag(data)

@@ -1,17 +1,22 @@
 package budget
 
-import "google.golang.org/protobuf/encoding/protowire"
+import (
+	"bytes"
 
-// maxTrackWork bounds the tracking of fields. Their sets are sorted lists: one
-// more of n siblings moves up to n others. 20,000 siblings take a few tenths of
-// a second.
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// maxTrackWork limits the cost of tracking field ownership. Field sets are
+// sorted lists, so inserting one of n siblings moves up to n others: 20,000
+// siblings take a few tenths of a second.
 const maxTrackWork = 20_000 * 20_000
 
-// FewFields is the size of a message up to which TrackWork finds nothing.
+// FewFields is the size of a message, in bytes, up to which TrackWork always
+// returns nil.
 const FewFields = 64 << 10
 
-// TrackWork is a 413 for a bare protobuf message that has so many fields beside
-// each other that to track their owners takes too long.
+// TrackWork returns a 413 error for a protobuf message, without its envelope,
+// that has too many sibling fields to track their owners in acceptable time.
 func TrackWork(bare []byte) error {
 	if len(bare) <= FewFields {
 		return nil
@@ -19,8 +24,15 @@ func TrackWork(bare []byte) error {
 	return trackError(siblings(bare, 0))
 }
 
-// TrackTreeWork is the same for an applied configuration.
+// TrackTreeWork is TrackWork for an applied configuration.
 func TrackTreeWork(tree map[string]any) error { return trackError(treeSiblings(tree)) }
+
+// TrackFields returns a 413 error for managed fields, as FieldsV1, that are too many
+// to be decoded in acceptable time if they are not in order.
+func TrackFields(raw []byte) error {
+	n := bytes.Count(raw, []byte{'{'})
+	return trackError(n * n)
+}
 
 func trackError(work int) error {
 	if work > maxTrackWork {
@@ -29,7 +41,8 @@ func trackError(work int) error {
 	return nil
 }
 
-// siblings adds up the squares of how often fields are repeated, at every depth.
+// siblings returns the sum of the squares of how often each field is repeated,
+// over all depths.
 func siblings(data []byte, depth int) (work int) {
 	var repeated [64]int
 	for len(data) > 0 && work <= maxTrackWork {
@@ -63,6 +76,8 @@ func siblings(data []byte, depth int) (work int) {
 	return work
 }
 
+// treeSiblings returns the sum of the squares of the lengths of maps and lists,
+// over all depths.
 func treeSiblings(value any) (work int) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -79,9 +94,9 @@ func treeSiblings(value any) (work int) {
 	return work
 }
 
-// ManagedSize is how many bytes the managed fields of an applied configuration
-// take at least: a name, its braces and quotes for each key. What is in lists,
-// and the object's status, may not be tracked and does not count.
+// ManagedSize returns a lower bound, in bytes, of the managed fields of an
+// applied configuration: a name, braces and quotes for each key. Lists and the
+// object's status may not be tracked and do not count.
 func ManagedSize(tree map[string]any) (size int) {
 	for name, v := range tree {
 		if name == "status" {

@@ -9,9 +9,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// expanded is the length of a YAML text with its aliases replaced by what they
-// stand for. It is an error if that is more than YAML may have, or if the text
-// cannot be read.
+// expanded returns the length of a YAML text with its aliases expanded. It
+// returns a 413 error if the text exceeds the limits of YAML, or a 400 if it
+// cannot be parsed.
 func expanded(data []byte) (int64, error) {
 	e := expansion{known: map[*yaml.Node]size{}}
 	for docs := yaml.NewDecoder(bytes.NewReader(data)); ; {
@@ -36,26 +36,29 @@ func expanded(data []byte) (int64, error) {
 	return max(int64(len(data)), e.total.bytes), nil
 }
 
-// size is what a node comes to: bytes of text, and maps and list elements.
+// size is the expanded size of a node: bytes of text, and maps and list
+// elements.
 type size struct{ bytes, objects int64 }
 
-// add does not count beyond what is refused anyway: nested aliases double with
-// each level.
+// add saturates above the limits, since nested aliases double with each level
+// and could overflow.
 func (s *size) add(more size) {
 	s.bytes = min(s.bytes+more.bytes, 2*maxPlainYAML)
 	s.objects = min(s.objects+more.objects, 2*maxObjects)
 }
 
-// expansion measures node trees, each anchored node once.
+// expansion measures node trees. It measures each anchored node once.
 type expansion struct {
 	known   map[*yaml.Node]size // of anchored nodes
 	total   size
-	endless bool // an alias stands within its own anchor
+	endless bool // an anchored value contains an alias of itself
 }
 
-// open marks an anchored node that is being measured.
+// open marks an anchored node whose measurement has not finished.
 var open = size{bytes: -1}
 
+// measure returns the expanded size of a node. It sets e.endless for an alias
+// within its own anchor.
 func (e *expansion) measure(n *yaml.Node) size {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias

@@ -1,3 +1,3 @@
-// Package discovery tells clients what is served: groups, versions, resources
+// Package discovery serves the API discovery documents: groups, versions, resources
 // and their verbs, in the plain and the aggregated form.
 package discovery

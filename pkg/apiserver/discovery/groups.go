@@ -1,31 +1,45 @@
 package discovery
 
 import (
+	"cmp"
 	"crypto/sha512"
 	"fmt"
+	"slices"
 	"strings"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
 
 	"podium/pkg/apiserver/registry"
+	"podium/pkg/scheme"
 )
 
-// group is one API group, its versions best first.
+// group is one API group with its versions, the preferred one first.
 type group struct {
 	name     string
+	priority int32
 	versions []*version
 }
 
-// version is one group version and its resources.
+// version is one group version with its resources.
 type version struct {
 	name      string
+	priority  int32
 	resources []resource
+	remote    *Remote // nil: this server serves it
+}
+
+// Remote is a group version that another server serves.
+type Remote struct {
+	Group                          string
+	GroupPriority, VersionPriority int32
+	apidiscoveryv2.APIVersionDiscovery
 }
 
 type resource struct {
-	*registry.Kind
+	*scheme.Kind
 	verbs []string
 	subs  []subresource
 }
@@ -36,7 +50,7 @@ type subresource struct {
 	verbs []string
 }
 
-func groupsOf(cfg Config) []*group {
+func groupsOf(cfg Config, kinds []*registry.Kind, remote []Remote) []*group {
 	var groups []*group
 	named := func(name string) *group {
 		for _, g := range groups {
@@ -47,28 +61,66 @@ func groupsOf(cfg Config) []*group {
 		groups = append(groups, &group{name: name})
 		return groups[len(groups)-1]
 	}
-	evicts := false
-	for _, k := range cfg.Kinds {
-		r := resource{Kind: k, verbs: cfg.Verbs(k)}
-		for _, s := range k.Subresources {
-			if verbs := cfg.SubresourceVerbs(s); len(verbs) > 0 {
-				r.subs = append(r.subs, subresource{s.Name, s.GVK, verbs})
-			}
-			evicts = evicts || s.GVK.GroupKind() == eviction
-		}
-		v := named(k.Group).version(k.Version)
+	var further []resource // in versions other than the storage version
+	rank := func(g *group, v *version, first, second int32) {
+		g.priority, v.priority = max(g.priority, first), second
+	}
+	add := func(r resource, custom bool) {
+		g := named(r.Group)
+		v := g.version(r.Version)
 		v.resources = append(v.resources, r)
+		first, second := cfg.Priority(r.GroupVersion(), custom)
+		rank(g, v, first, second)
 	}
-	if evicts {
-		// kubectl before 1.28 evicts pods only where the group of Eviction is
-		// listed, be it without resources; else drain deletes them.
-		named(eviction.Group).version("v1")
+	for _, k := range kinds {
+		for _, v := range k.Served() {
+			r := resource{Kind: v.Kind, verbs: cfg.Verbs(k)}
+			for _, s := range v.Rules.Subresources {
+				if verbs := cfg.SubresourceVerbs(s); len(verbs) > 0 {
+					r.subs = append(r.subs, subresource{s.Name, in(k, v, s.GVK), verbs})
+				}
+			}
+			if v.Kind == k.Kind {
+				add(r, k.IsUntyped())
+			} else {
+				further = append(further, r)
+			}
+		}
 	}
+	for _, r := range further {
+		add(r, r.IsUntyped())
+	}
+	for i := range remote {
+		g := named(remote[i].Group)
+		v := g.version(remote[i].Version)
+		v.remote = &remote[i]
+		rank(g, v, remote[i].GroupPriority, remote[i].VersionPriority)
+	}
+	order(groups)
 	return groups
 }
 
-// eviction is the kind of the subresource pods/eviction.
-var eviction = schema.GroupKind{Group: "policy", Kind: "Eviction"}
+// order sorts groups and their versions as clients prefer them: by priority, groups of
+// equal priority by name, and versions of equal priority by their age and stability.
+func order(groups []*group) {
+	for _, g := range groups {
+		slices.SortStableFunc(g.versions, func(a, b *version) int {
+			return cmp.Or(cmp.Compare(b.priority, a.priority), apiversion.CompareKubeAwareVersionStrings(b.name, a.name))
+		})
+	}
+	slices.SortStableFunc(groups, func(a, b *group) int {
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.name, b.name))
+	})
+}
+
+// in returns the kind of the bodies of a subresource in a version of k: those of
+// the kind itself have the same version.
+func in(k *registry.Kind, v *registry.Version, gvk schema.GroupVersionKind) schema.GroupVersionKind {
+	if gvk == k.GroupVersionKind {
+		return v.GroupVersionKind
+	}
+	return gvk
+}
 
 func (g *group) version(name string) *version {
 	for _, v := range g.versions {
@@ -125,8 +177,8 @@ func (v *version) plain(group string) *metav1.APIResourceList {
 	return out
 }
 
-// aggregate makes the documents that hold everything at once.
-func (d *Discovery) aggregate(groups []*group) error {
+// aggregate adds the aggregated documents.
+func (d *documents) aggregate(groups []*group) error {
 	core, rest := &apidiscoveryv2.APIGroupDiscoveryList{}, &apidiscoveryv2.APIGroupDiscoveryList{}
 	for _, g := range groups {
 		into := rest
@@ -136,7 +188,7 @@ func (d *Discovery) aggregate(groups []*group) error {
 		into.Items = append(into.Items, g.aggregated())
 	}
 	for path, list := range map[string]*apidiscoveryv2.APIGroupDiscoveryList{"/api": core, "/apis": rest} {
-		doc := fixed(list) // v2beta1 has the very same fields
+		doc := fixed(list) // v2beta1 has the same fields
 		text, err := doc.JSON()
 		if err != nil {
 			return fmt.Errorf("discovery of %s: %w", path, err)
@@ -154,6 +206,10 @@ func (d *Discovery) aggregate(groups []*group) error {
 func (g *group) aggregated() apidiscoveryv2.APIGroupDiscovery {
 	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 	for _, v := range g.versions {
+		if v.remote != nil {
+			out.Versions = append(out.Versions, v.remote.APIVersionDiscovery)
+			continue
+		}
 		one := apidiscoveryv2.APIVersionDiscovery{Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: []apidiscoveryv2.APIResourceDiscovery{}}
 		for _, r := range v.resources {
 			one.Resources = append(one.Resources, r.aggregated())

@@ -3,15 +3,17 @@ package endpoints
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -24,48 +26,62 @@ import (
 	"podium/pkg/storage/watchcache"
 )
 
-// Config is what an API is made of.
+// Config configures an API. Scheme, Store, Feed and Log are required.
 type Config struct {
 	Scheme    *scheme.Scheme
 	Store     storage.Store
-	Feed      *watchcache.Feed // gets a cache for each kind; the caller runs it
-	Kinds     []*registry.Kind
-	Admission admission.Chain    // after the namespace lifecycle,
-	Disabled  registry.PluginSet // unless that is one of these
+	Feed      *watchcache.Feed // gets a cache for each stored kind; the caller runs it
+	Kinds     []*registry.Kind // served from the start; see Add for later ones
+	Admission admission.Chain  // may be set later, before the first request
 
-	// MayCreate authorizes the request of ctx to create the object that it
-	// updates or patches; nil: no such request may.
+	// Changed is called with the kinds that are served after New and after each Add
+	// and Remove, one call at a time. It must not call Add or Remove. May be nil.
+	Changed func([]*registry.Kind)
+
+	// Await blocks until the kinds that are defined by now are served, or gives up. A
+	// request for an unknown resource calls it and then looks again, so that a client
+	// finds a kind on each API server once one says that it is established. May be nil.
+	Await func(ctx context.Context)
+
+	// MayCreate authorizes the verb create for the request of ctx, which is an
+	// update or a patch of an object that does not exist. If it is nil, such
+	// requests fail with an internal error.
 	MayCreate func(ctx context.Context) error
 
-	// Followers are told of all changes of their resource.
+	// Followers receive all changes of their resource from its watch cache.
 	Followers map[schema.GroupResource]watchcache.Follower
 
-	// OpenAPI returns the v3 document of "api/v1", "apis/apps/v1", nil if there
-	// is none. Server-side apply reads the schemas from it.
+	// OpenAPI returns the OpenAPI v3 document of a path such as "api/v1" or
+	// "apis/apps/v1", or nil if the path has no document. Server-side apply reads
+	// the schemas from it. May be nil.
 	OpenAPI func(path string) []byte
 
 	Now     func() time.Time // default time.Now
 	Random  io.Reader        // of UIDs and generated names; default crypto/rand; must be safe for concurrent use
 	Log     *slog.Logger
-	Closing context.Context // ends when the server shuts down: watches end with it
+	Closing context.Context // ends when the server shuts down, which ends all watches; default: never
 	Observe Observer        // may be nil
 }
 
-// Observer is told what the metrics want to know.
+// Observer receives the watch metrics. Its methods are called concurrently and must
+// not block.
 type Observer interface {
 	WatchEvent(gvk schema.GroupVersionKind, bytes int)
 	WatchStarted(gvk schema.GroupVersionKind) (ended func())
 }
 
-// API serves the resources of all kinds below /api and /apis.
+// API serves the resources of all kinds below /api and /apis. Its methods are safe
+// for concurrent use.
 type API struct {
 	Config
-	resources map[schema.GroupVersionResource]*resource
-	managed   *managedFields
+	changing sync.Mutex // serializes Add and Remove
+	table    atomic.Pointer[table]
+	schemas  *schemas
 }
 
-// New builds the API and registers its caches with the feed.
-func New(cfg Config) *API {
+// New builds an API, registers a cache with the feed for each kind of cfg, and then
+// calls cfg.Changed once.
+func New(cfg Config) (*API, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -76,66 +92,26 @@ func New(cfg Config) *API {
 		cfg.Closing = context.Background()
 	}
 	if cfg.Observe == nil {
-		cfg.Observe = nobody{}
+		cfg.Observe = noObserver{}
 	}
-	a := &API{Config: cfg, resources: map[schema.GroupVersionResource]*resource{}}
-	a.managed = newManagedFields(cfg.Scheme, cfg.OpenAPI)
-	for _, k := range cfg.Kinds {
-		a.resources[k.GVR()] = newResource(a, k)
-	}
-	if !cfg.Disabled.Has(registry.NamespaceLifecycle) {
-		a.Admission.Mutate = append([]admission.Func{admission.NamespaceLifecycle(a.Namespace)}, cfg.Admission.Mutate...)
-	}
-	return a
-}
-
-type nobody struct{}
-
-func (nobody) WatchEvent(schema.GroupVersionKind, int)           {}
-func (nobody) WatchStarted(schema.GroupVersionKind) (end func()) { return func() {} }
-
-// Namespace finds a namespace for the admission chain.
-func (a *API) Namespace(ctx context.Context, name string, fresh bool) (*corev1.Namespace, error) {
-	r := a.resources[corev1.SchemeGroupVersion.WithResource("namespaces")]
-	if r == nil {
-		return &corev1.Namespace{}, nil
-	}
-	read := r.cache.Latest
-	if !fresh {
-		read = func(ctx context.Context) (*watchcache.Snapshot, error) { return r.cache.AtLeast(ctx, 0) }
-	}
-	snap, err := read(ctx)
-	if err != nil {
+	a := &API{Config: cfg, schemas: newSchemas(cfg.OpenAPI)}
+	a.table.Store(&table{versions: map[schema.GroupVersionResource]*version{}})
+	a.Changed = nil // report once, after the last kind is added
+	if err := a.Change(context.Background(), cfg.Kinds, nil); err != nil {
 		return nil, err
 	}
-	e := snap.Get(r.key("", name))
-	if e == nil {
-		return nil, nil
-	}
-	return e.Object().(*corev1.Namespace), nil
+	a.Changed = cfg.Changed
+	a.report()
+	return a, nil
 }
 
-// Pods lists a namespace's pods for the admission chain; the list may be
-// slightly old, and its pods are not to be modified.
-func (a *API) Pods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
-	r := a.resources[corev1.SchemeGroupVersion.WithResource("pods")]
-	if r == nil {
-		return nil, nil
-	}
-	snap, err := r.cache.AtLeast(ctx, 0)
-	if err != nil {
-		return nil, err
-	}
-	var pods []*corev1.Pod
-	snap.Ascend(r.scope(namespace), "", func(e *watchcache.Entry) bool {
-		pods = append(pods, e.Object().(*corev1.Pod))
-		return true
-	})
-	return pods, nil
-}
+type noObserver struct{}
 
-// ServeHTTP answers a request for a resource. The request's context carries
-// its request.Request.
+func (noObserver) WatchEvent(schema.GroupVersionKind, int)           {}
+func (noObserver) WatchStarted(schema.GroupVersionKind) (end func()) { return func() {} }
+
+// ServeHTTP answers a request for a resource. The context of the request must carry
+// a request.Request. Errors become a Status; internal ones are also logged.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := a.serve(w, r); err != nil {
 		status := wire.WriteError(w, r, err)
@@ -145,17 +121,35 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// serve answers a request. It repeats a read whose kind was replaced or
+// removed during the request.
 func (a *API) serve(w http.ResponseWriter, r *http.Request) error {
+	for {
+		err := a.serveOnce(w, r)
+		switch {
+		case !errors.Is(err, watchcache.ErrRemoved):
+			return err
+		case r.Method != http.MethodGet:
+			return apierrors.NewServiceUnavailable("the resource has changed, try again")
+		}
+	}
+}
+
+func (a *API) serveOnce(w http.ResponseWriter, r *http.Request) error {
 	info := &request.From(r.Context()).Info
-	c := &call{w: w, r: r, ctx: r.Context(), info: info, res: a.resources[info.GVR()]}
+	c := &call{w: w, r: r, ctx: r.Context(), info: info, res: a.resource(info.GVR())}
+	if c.res == nil && a.Await != nil {
+		a.Await(c.ctx)
+		c.res = a.resource(info.GVR())
+	}
 	if c.res == nil {
 		return unknownResource(info)
 	}
 	if err := c.shape(); err != nil {
 		return err
 	}
-	if c.res.Deprecated != "" {
-		request.Warn(c.ctx, c.res.Deprecated)
+	if c.res.rules.Deprecated != "" {
+		request.Warn(c.ctx, c.res.rules.Deprecated)
 	}
 	if info.Subresource != "" {
 		c.sub = c.res.subresource(info.Subresource)
@@ -171,17 +165,18 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) error {
 	return handle(c)
 }
 
-// Serves says whether there are the resource and the subresource that a request
-// names; one that names no subresource has it.
+// Serves reports whether the resource and the subresource of a request exist. A
+// request without a subresource counts as having an existing one.
 func (a *API) Serves(info *request.Info) (resource, subresource bool) {
-	r := a.resources[info.GVR()]
+	r := a.resource(info.GVR())
 	if r == nil {
 		return false, false
 	}
 	return true, info.Subresource == "" || r.subresource(info.Subresource) != nil
 }
 
-// shape checks that the path fits the resource: with a namespace or without.
+// shape checks that the path has a namespace if and only if the resource is
+// namespaced, and returns a 404 otherwise.
 func (c *call) shape() error {
 	namespaced := c.res.Namespaced
 	switch {
@@ -193,17 +188,17 @@ func (c *call) shape() error {
 	return nil
 }
 
-// namespaceItself says whether the path is that of a namespace, or of a
-// subresource of one: of cluster-scoped objects, these alone are authorized in
-// a namespace, their own.
+// namespaceItself reports whether the path is that of a Namespace or of one of its
+// subresources. These are the only cluster-scoped objects that are authorized in a
+// namespace: their own.
 func (c *call) namespaceItself() bool {
 	return c.info.Resource == "namespaces" && c.info.Group == "" && c.info.Namespace == c.info.Name
 }
 
 type handler func(*call) error
 
-// verbs are the handlers of what the path names: an object, a collection, or
-// one of the four sorts of subresources.
+// verbs returns the handlers for the target of the path, by verb. The target is an
+// object, a collection, or one of the four sorts of subresources.
 func (c *call) verbs() map[string]handler {
 	switch {
 	case c.res.Review != nil:
@@ -237,7 +232,7 @@ var (
 	actVerbs                 = map[string]handler{"create": (*call).act}
 )
 
-// Verbs are what clients may do with a kind, in discovery's order.
+// Verbs returns the verbs that a kind supports, in the order of discovery.
 func Verbs(k *registry.Kind) []string {
 	if k.Review != nil {
 		return []string{"create"}
@@ -248,13 +243,14 @@ func Verbs(k *registry.Kind) []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 }
 
-// SubresourceVerbs are what clients may do with a subresource, likewise.
+// SubresourceVerbs returns the verbs that a subresource supports, in the order of
+// discovery.
 func SubresourceVerbs(s *registry.Subresource) []string {
 	switch {
 	case s.Connect != nil:
 		var verbs []string
 		for _, m := range s.Methods {
-			verbs = append(verbs, connectVerb(m))
+			verbs = append(verbs, request.ResourceVerb(m))
 		}
 		slices.Sort(verbs)
 		return slices.Compact(verbs)
@@ -266,31 +262,18 @@ func SubresourceVerbs(s *registry.Subresource) []string {
 	return []string{"get", "patch", "update"}
 }
 
+// unknownResource returns the 404 for a path that names no resource.
 func unknownResource(info *request.Info) error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, info.Verb, schema.GroupResource{Group: info.Group, Resource: info.Resource}, info.Name, "", 0, false)
 }
 
+// methodNotAllowed returns the 405 and sets the Allow header to the methods of
+// verbs.
 func (c *call) methodNotAllowed(verbs []string) error {
 	methods := map[string]bool{}
 	for _, v := range verbs {
-		methods[verbMethod(v)] = true
+		methods[request.Method(v)] = true
 	}
 	c.w.Header().Set("Allow", strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
 	return apierrors.NewMethodNotSupported(c.res.group(), c.info.Verb)
-}
-
-func verbMethod(verb string) string {
-	switch verb {
-	case "create":
-		return http.MethodPost
-	case "update":
-		return http.MethodPut
-	case "patch":
-		return http.MethodPatch
-	case "delete", "deletecollection":
-		return http.MethodDelete
-	case "get", "list", "watch":
-		return http.MethodGet
-	}
-	return strings.ToUpper(verb)
 }

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"podium/pkg/apiserver/budget"
@@ -18,8 +18,8 @@ import (
 	"podium/pkg/scheme"
 )
 
-// applier is the function that merges an applied configuration into the
-// present state, or into nothing if there is none.
+// applier returns a function that merges an applied configuration into the present
+// state, or into an empty object if the present state is nil.
 func (c *call) applier(p patchCall) (func(*present) (scheme.Object, error), error) {
 	applied, err := c.readApplied(p)
 	if err != nil {
@@ -34,14 +34,14 @@ func (c *call) applier(p patchCall) (func(*present) (scheme.Object, error), erro
 	if c.sub != nil {
 		sub = c.sub.Name
 	}
-	f, err := c.res.api.managed.manager(c.res, sub)
+	f, err := c.res.fieldManager(sub)
 	if err != nil {
-		return nil, noManager(err)
+		return nil, c.noManager(err)
 	}
 	return func(cur *present) (scheme.Object, error) {
 		live := c.res.New()
 		if cur != nil {
-			if err := trackable(cur.obj); err != nil {
+			if err := c.res.trackable(cur.obj); err != nil {
 				return nil, c.res.writeError(c.info.Name, err)
 			}
 			live = cur.obj.DeepCopyObject().(scheme.Object)
@@ -51,41 +51,44 @@ func (c *call) applier(p patchCall) (func(*present) (scheme.Object, error), erro
 				live.SetNamespace(c.info.Namespace)
 			}
 		}
-		if sub == "" {
-			if err := bookLastApplied(f, live, c.res); err != nil {
-				return nil, apierrors.NewInternalError(err)
-			}
-		}
-		next, err := applyTo(f, live, applied, c.res.gvk(), p)
-		if err != nil {
-			return nil, err
-		}
-		obj := next.(scheme.Object)
-		return obj, c.checkPatched(obj)
+		return c.applyTo(f, live, applied, p)
 	}, nil
 }
 
-// noManager is the error of a kind that cannot be applied.
-func noManager(err error) error {
+// noManager returns the error for a kind that does not support server-side apply:
+// 415 if the kind has no schema, 500 otherwise.
+func (c *call) noManager(err error) error {
 	if errors.Is(err, errNoSchema) {
-		return wire.UnsupportedMedia(patchTypes()[:3])
+		accepted := c.res.patchTypes()
+		return wire.UnsupportedMedia(accepted[:len(accepted)-1])
 	}
 	return apierrors.NewInternalError(err)
 }
 
-// applyTo merges and leaves the result without type metadata.
-func applyTo(f *managedfields.FieldManager, live runtime.Object, applied *unstructured.Unstructured, gvk schema.GroupVersionKind, p patchCall) (runtime.Object, error) {
-	live.GetObjectKind().SetGroupVersionKind(gvk)
+// applyTo merges a configuration in the version of the call into live, an object of
+// the storage version, which it changes. The result is of the storage version and
+// has no type metadata.
+func (c *call) applyTo(f *managedfields.FieldManager, live scheme.Object, applied *unstructured.Unstructured, p patchCall) (scheme.Object, error) {
+	live.GetObjectKind().SetGroupVersionKind(c.res.resource.gvk())
 	next, err := f.Apply(live, applied.DeepCopy(), p.manager, p.force)
 	if err != nil {
 		return nil, applyError(err)
 	}
-	next.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	return next, nil
+	obj := next.(scheme.Object)
+	clearKind(obj)
+	var unknown []error
+	if c.res.Prune != nil {
+		unknown = c.res.Prune(obj)
+	}
+	if err := c.patchProblems(p, unknown); err != nil {
+		return nil, err
+	}
+	c.res.setDefaults(obj)
+	return obj, c.checkPatched(obj)
 }
 
-// applyError keeps an API error and makes a 400 of any other: what is wrong
-// then is wrong with the configuration.
+// applyError returns API errors unchanged and turns any other error of the merge
+// into a 400, because the configuration causes it.
 func applyError(err error) error {
 	if _, ok := err.(apierrors.APIStatus); ok {
 		return err
@@ -93,10 +96,15 @@ func applyError(err error) error {
 	return apierrors.NewBadRequest(err.Error())
 }
 
-// readApplied reads the applied configuration, YAML or JSON.
+// readApplied decodes the applied configuration, which is YAML or JSON, and fills
+// in the name and namespace of the URL.
 func (c *call) readApplied(p patchCall) (*unstructured.Unstructured, error) {
 	obj := &unstructured.Unstructured{Object: map[string]any{}}
-	if err := yaml.Unmarshal(p.data, &obj.Object); err != nil {
+	text, err := yaml.YAMLToJSON(p.data)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &obj.Object)
+	}
+	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
 	}
 	if p.validation != metav1.FieldValidationIgnore {
@@ -159,19 +167,20 @@ func (c *call) applyView(p patchCall) error {
 	if replicas, ok, err := unstructured.NestedFieldNoCopy(applied.Object, "spec", "replicas"); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	} else if ok {
-		whole.Object["spec"] = map[string]any{"replicas": replicas}
+		path := c.sub.Replicas
+		if path == nil {
+			path = []string{"spec", "replicas"}
+		}
+		if err := unstructured.SetNestedField(whole.Object, replicas, path...); err != nil {
+			return apierrors.NewBadRequest(err.Error())
+		}
 	}
-	f, err := c.res.api.managed.manager(c.res, c.sub.Name)
+	f, err := c.res.fieldManager(c.sub.Name)
 	if err != nil {
-		return noManager(err)
+		return c.noManager(err)
 	}
 	p.applied = true
 	return c.storeView(p.writeOptions, func(cur *present) (scheme.Object, error) {
-		next, err := applyTo(f, cur.obj.DeepCopyObject(), whole, c.res.gvk(), p)
-		if err != nil {
-			return nil, err
-		}
-		obj := next.(scheme.Object)
-		return obj, c.checkPatched(obj)
+		return c.applyTo(f, cur.obj.DeepCopyObject().(scheme.Object), whole, p)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,13 +22,13 @@ import (
 	"podium/pkg/scheme"
 )
 
-// call is one request on its way through a handler.
+// call is one request in its handler. One goroutine uses it.
 type call struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	ctx  context.Context
 	info *request.Info
-	res  *resource
+	res  *version
 	sub  *registry.Subresource // nil: the object itself
 
 	values url.Values
@@ -40,14 +41,11 @@ func (c *call) query() url.Values {
 	return c.values
 }
 
-// asObject is how a single object can be shown.
-func asObject() wire.Offer { return wire.Offer{As: []string{wire.Table, wire.PartialObjectMetadata}} }
-
-// respond answers with an object of the call's resource. obj is asked for only
-// where the encodings do not do.
-func (c *call) respond(code int, f wire.Format, obj func() scheme.Object, enc wire.Encoded) error {
+// respond answers with an object of the call's resource.
+func (c *call) respond(code int, f wire.Format, stored shown) error {
+	obj := c.res.show(stored)
 	if f.Media == scheme.YAML {
-		bare, err := enc.JSON()
+		bare, err := obj.JSON()
 		if err != nil {
 			return err
 		}
@@ -58,37 +56,44 @@ func (c *call) respond(code int, f wire.Format, obj func() scheme.Object, enc wi
 		defer release()
 	}
 	if f.As == nil {
-		return wire.WriteObject(c.w, c.r, code, f, c.res.gvk(), enc)
+		return wire.WriteObject(c.w, c.r, code, f, c.res.gvk(), obj)
 	}
 	if f.As.Kind == wire.Table {
-		return c.respondTable(code, f, []row{{obj, enc}}, metav1.ListMeta{ResourceVersion: obj().GetResourceVersion()})
+		return c.respondTable(code, f, []shown{obj}, metav1.ListMeta{ResourceVersion: obj.Object().GetResourceVersion()})
 	}
-	return wire.WriteObject(c.w, c.r, code, f, *f.As, partial{obj, enc})
-}
-
-// respondStored answers with what a write has made.
-func (c *call) respondStored(code int, f wire.Format, s *stored) error {
-	return c.respond(code, f, s.object, s)
+	return wire.WriteObject(c.w, c.r, code, f, *f.As, partial{obj, c.res.text})
 }
 
 // writeOptions are the options that all writes share.
 type writeOptions struct {
 	dryRun      bool
-	manager     string // who is changing fields
+	manager     string   // the field manager of the write
+	in          *version // the version of the request; nil: the storage version
 	sub         *registry.Subresource
-	force       bool   // apply: take over fields of other managers
-	applied     bool   // the managed fields are up to date already
-	validation  string // what to do with unknown fields: Strict, Warn, Ignore
-	createAlong bool   // an update of an absent object creates it
+	force       bool           // apply: take over fields that other managers own
+	applied     bool           // the managed fields are up to date already
+	validation  string         // how to handle unknown fields: Strict, Warn or Ignore
+	createAlong bool           // an update of an absent object creates it
+	options     runtime.Object // as admission plugins receive them; nil: a write of the server itself
 }
 
-func (c *call) writeOptions() writeOptions {
+// rules returns the rules of the version of the write.
+func (o *writeOptions) rules(r *resource) *registry.Of[scheme.Object] {
+	if o.in == nil {
+		return &r.Of
+	}
+	return o.in.rules
+}
+
+func (c *call) writeOptions(options runtime.Object) writeOptions {
 	q := c.query()
 	o := writeOptions{
 		dryRun:     len(q["dryRun"]) > 0,
 		manager:    managerName(q.Get("fieldManager"), c.r.UserAgent()),
+		in:         c.res,
 		sub:        c.sub,
 		validation: q.Get("fieldValidation"),
+		options:    options,
 	}
 	if o.validation == "" {
 		o.validation = metav1.FieldValidationWarn
@@ -98,16 +103,14 @@ func (c *call) writeOptions() writeOptions {
 
 func (c *call) createOptions() (writeOptions, error) {
 	q := c.query()
-	errs := metavalidation.ValidateCreateOptions(&metav1.CreateOptions{
-		DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")})
-	return c.writeOptions(), invalidOptions("CreateOptions", errs)
+	opts := &metav1.CreateOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
+	return c.writeOptions(opts), invalidOptions("CreateOptions", metavalidation.ValidateCreateOptions(opts))
 }
 
 func (c *call) updateOptions() (writeOptions, error) {
 	q := c.query()
-	errs := metavalidation.ValidateUpdateOptions(&metav1.UpdateOptions{
-		DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")})
-	return c.writeOptions(), invalidOptions("UpdateOptions", errs)
+	opts := &metav1.UpdateOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
+	return c.writeOptions(opts), invalidOptions("UpdateOptions", metavalidation.ValidateUpdateOptions(opts))
 }
 
 func (c *call) patchOptions(patchType types.PatchType) (writeOptions, error) {
@@ -117,7 +120,7 @@ func (c *call) patchOptions(patchType types.PatchType) (writeOptions, error) {
 		force := request.Flag(q, "force")
 		opts.Force = &force
 	}
-	o := c.writeOptions()
+	o := c.writeOptions(opts)
 	o.force = opts.Force != nil && *opts.Force
 	return o, invalidOptions("PatchOptions", metavalidation.ValidatePatchOptions(opts, patchType))
 }
@@ -129,8 +132,8 @@ func invalidOptions(kind string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }
 
-// managerName is who a write is booked on: what the request says, else the
-// client's program.
+// managerName returns the field manager of a write: the one of the request, else
+// the program name in the User-Agent.
 func managerName(manager, userAgent string) string {
 	if manager != "" {
 		return manager
@@ -152,19 +155,21 @@ func (c *call) warn(problems []error) {
 	}
 }
 
-// invalid is the 422 of an object.
+// invalid returns the 422 of an object that failed validation.
 func (r *resource) invalid(name string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(r.gvk().GroupKind(), name, bounded(errs))
 }
 
-// What an answer tells of what is wrong. To put many thousand errors into one
-// message takes minutes: its cost grows with their square.
+// These limit the validation errors in a response. Rendering many thousand errors
+// into one message takes minutes, because the cost grows with the square of their
+// number.
 const (
 	maxCauses = 100
-	maxShown  = 1 << 10 // bytes of a wrong value
+	maxShown  = 1 << 10 // bytes of an invalid value
 )
 
-// bounded are the first errors, with wrong values cut short.
+// bounded returns the first maxCauses errors with invalid values cut short, and an
+// error that counts the rest.
 func bounded(errs field.ErrorList) field.ErrorList {
 	more := len(errs) - maxCauses
 	if more > 0 {
@@ -199,7 +204,7 @@ func (r *resource) conflict(name, format string, args ...any) error {
 	return apierrors.NewConflict(r.group(), name, fmt.Errorf(format, args...))
 }
 
-// typeOf is a registered type's name for messages.
+// typeOf returns the name of a registered type for error messages.
 func typeOf(gvk schema.GroupVersionKind) string {
 	if gvk.Group == "" {
 		return gvk.Version + "." + gvk.Kind

@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"podium/pkg/apiserver/budget"
 	"podium/pkg/apiserver/request"
@@ -11,20 +10,22 @@ import (
 	"podium/pkg/storage"
 )
 
-// applyFactor is how much more than decoding a configuration it takes to merge
-// it: the merge makes several trees of it.
+// applyFactor is the memory for merging an applied configuration as a multiple of
+// the memory for decoding it: the merge builds several trees.
 const applyFactor = 4
 
-// What it takes to encode an object in another form than it is kept in.
+// The memory needed to encode an object in a form that the cache does not hold, in
+// bytes.
 const (
-	perRow      = 4 << 10 // a table's row, or an object's metadata
-	yamlPerByte = 100     // of the same text as JSON
-	textPerByte = 4       // likewise, indented
+	perRow      = 4 << 10 // a row of a table, or the metadata of an object
+	yamlPerByte = 100     // per byte of the same object as JSON
+	textPerByte = 4       // per byte of JSON, for indented JSON
 	maxAsYAML   = 4 << 20
 )
 
-// claim waits for the memory that decoding a body takes, and holds it until the
-// answer begins. An error says that the body is too large once it is decoded.
+// claim blocks until the memory for decoding a body is available, and holds it
+// until the response begins. It returns an error if the decoded body would be too
+// large, or if the request ends first.
 func (c *call) claim(data []byte, media string) error {
 	cost, err := budget.Cost(data, media)
 	if err != nil {
@@ -47,8 +48,8 @@ func (c *call) claim(data []byte, media string) error {
 	return c.ctx.Err()
 }
 
-// claimAnswer waits for the memory that answering with a page takes: none where
-// its objects are sent as they are kept.
+// claimAnswer blocks until the memory for encoding a page is available; release
+// returns it. A page that is sent in its cached encoding needs no memory.
 func (c *call) claimAnswer(f wire.Format, p page) (release func(), err error) {
 	readable := f.Media == scheme.YAML || f.Pretty
 	if f.As == nil && !readable {
@@ -56,7 +57,7 @@ func (c *call) claimAnswer(f wire.Format, p page) (release func(), err error) {
 	}
 	size := int64(0)
 	for _, e := range p.entries {
-		data, err := e.Proto()
+		data, err := e.Message()
 		if err != nil {
 			return nil, err
 		}
@@ -65,8 +66,8 @@ func (c *call) claimAnswer(f wire.Format, p page) (release func(), err error) {
 	return c.claimText(f, size+perRow*int64(len(p.entries)), size)
 }
 
-// claimText waits for the memory that answering with size bytes of text in the
-// form f takes, beside cost.
+// claimText blocks until the memory for encoding size bytes of JSON in the form f,
+// plus cost bytes, is available; release returns it.
 func (c *call) claimText(f wire.Format, cost, size int64) (release func(), err error) {
 	switch {
 	case f.Media == scheme.YAML && size > maxAsYAML:
@@ -80,35 +81,30 @@ func (c *call) claimText(f wire.Format, cost, size int64) (release func(), err e
 	return req.Memory.Acquire(c.ctx, req.Flow, cost)
 }
 
-// trackable is an error if an object is too large to be stored, or has so many
-// fields that to track their owners takes too long. It is asked before they are
-// tracked.
-func trackable(obj scheme.Object) error {
-	size := obj.(protoMessage).Size()
+// trackable returns an error if an object is too large to be stored, or has so many
+// fields that tracking their managers takes too long. Call it before tracking them.
+func (r *resource) trackable(obj scheme.Object) error {
+	size := r.codec.size(obj)
 	if size > storage.MaxValue {
 		return storage.ErrTooLarge
 	}
 	if size <= budget.FewFields {
 		return nil
 	}
-	bare, err := scheme.BareProto(obj)
-	if err != nil {
-		return err
-	}
-	return budget.TrackWork(bare)
+	return r.codec.trackWork(obj)
 }
 
-// storable is an error if the object that an applied configuration makes is
-// too large to be stored, whatever it is merged with, or not trackable.
-func (r *resource) storable(applied *unstructured.Unstructured) error {
+// storable returns an error if an applied configuration cannot result in an object
+// that fits the store, whatever it is merged with, or if it is not trackable.
+func (v *version) storable(applied *unstructured.Unstructured) error {
 	if err := budget.TrackTreeWork(applied.Object); err != nil {
 		return err
 	}
-	obj := r.New()
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(applied.Object, obj) != nil {
-		return nil // the merge says what is wrong
+	obj, err := v.structured(applied)
+	if err != nil {
+		return nil // the merge reports the error
 	}
-	if obj.(protoMessage).Size()+budget.ManagedSize(applied.Object) > storage.MaxValue {
+	if v.codec.size(obj)+budget.ManagedSize(applied.Object) > storage.MaxValue {
 		return storage.ErrTooLarge
 	}
 	return nil

@@ -12,13 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// position is where the next page of a list begins. Clients carry it around
-// as an opaque token.
+// position is where the next page of a list begins. Clients receive it as an opaque
+// continue token.
 type position struct {
 	Version  string `json:"v"`
-	Revision int64  `json:"rv"`             // of all pages; -1: whatever is now
+	Revision int64  `json:"rv"`             // of all pages; -1: continue at the newest revision
 	After    string `json:"start"`          // the last key sent, without the resource's prefix
-	Left     int64  `json:"left,omitempty"` // how many objects come after it, if that is known
+	Left     int64  `json:"left,omitempty"` // number of objects after After, if known
 }
 
 const positionVersion = "meta.k8s.io/v1"
@@ -32,8 +32,8 @@ func (p position) token() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(data), nil
 }
 
-// parsePosition reads a continue token. It never leads outside the prefix it
-// is used with.
+// parsePosition decodes and checks a continue token. A client cannot forge one that
+// leads outside the prefix it is used with.
 func parsePosition(token string) (position, error) {
 	var p position
 	data, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(token, "="))
@@ -56,8 +56,8 @@ func parsePosition(token string) (position, error) {
 	return p, nil
 }
 
-// expired is the 410 of a token whose revision is gone. It carries a token
-// that goes on from the same place in whatever is there now.
+// expired returns the 410 for a token whose revision is compacted. The error
+// carries a new token that continues at the same key of the newest revision.
 func (p position) expired() error {
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old " +
 		"to display a consistent list result. You can start a new list without " +

@@ -18,7 +18,7 @@ import (
 
 // create stores a new object.
 func (c *call) create() error {
-	f, err := wire.Negotiate(c.r, asObject())
+	f, err := wire.Negotiate(c.r, c.res.offer())
 	if err != nil {
 		return err
 	}
@@ -38,15 +38,15 @@ func (c *call) create() error {
 	if err != nil {
 		return err
 	}
-	return c.respondStored(http.StatusCreated, f, s)
+	return c.respond(http.StatusCreated, f, s)
 }
 
-// generateAttempts is how many names are drawn before giving up.
+// generateAttempts is the maximum number of generated names to try.
 const generateAttempts = 8
 
-// create stores obj, which it may change. If a generated name is
-// taken, it draws another. As upstream, only a dry run accepts a
-// resourceVersion, and keeps it.
+// create stores obj, which it may change. If a generated name is taken, it
+// generates another one. As upstream, only a dry run accepts a resourceVersion, and
+// keeps it.
 func (r *resource) create(ctx context.Context, namespace string, obj scheme.Object, o writeOptions) (*stored, error) {
 	if err := r.matchNamespace(obj, namespace); err != nil {
 		return nil, err
@@ -69,27 +69,25 @@ func (r *resource) create(ctx context.Context, namespace string, obj scheme.Obje
 	return nil, apierrors.NewGenerateNameConflict(r.group(), obj.GetGenerateName(), 1)
 }
 
+// createOnce admits, prepares, validates and stores obj under its present name. It
+// returns allocations of the kind if a later step fails.
 func (r *resource) createOnce(ctx context.Context, obj scheme.Object, o writeOptions) (s *stored, err error) {
+	if err := r.api.setSystemMetadata(obj); err != nil {
+		return nil, err
+	}
+	if _, err := r.track(nil, obj, o); err != nil {
+		return nil, err
+	}
+	restore := guard(ctx, obj)
 	a := &admission.Attributes{
-		Operation: admission.Create, Kind: r.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName(),
-		Object: obj, DryRun: o.dryRun, User: request.UserFrom(ctx),
+		Operation: admission.Create, Namespace: obj.GetNamespace(), Name: obj.GetName(), Object: obj, Options: o.options, DryRun: o.dryRun,
+		Forms: r.formsOf(o),
 	}
-	if err := r.api.newborn(obj); err != nil {
-		return nil, err
+	prepare := func() error {
+		restore()
+		return r.prepareNew(ctx, obj, o)
 	}
-	if err := admission.Run(ctx, r.api.Admission.Mutate, a); err != nil {
-		return nil, err
-	}
-	if r.Prepare != nil {
-		if err := r.Prepare(ctx, r.api, obj, nil); err != nil {
-			return nil, err
-		}
-	}
-	if err := r.validateNew(obj); err != nil {
-		return nil, err
-	}
-	r.addWarnings(ctx, obj, nil)
-	if err := admission.Run(ctx, r.api.Admission.Validate, a); err != nil {
+	if err := r.admit(ctx, a, prepare); err != nil {
 		return nil, err
 	}
 	if n, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && n != 0 && !o.dryRun {
@@ -104,17 +102,32 @@ func (r *resource) createOnce(ctx context.Context, obj scheme.Object, o writeOpt
 			undo(context.WithoutCancel(ctx))
 		}
 	}()
-	if !o.applied && len(obj.GetManagedFields()) > 0 {
-		if err := r.api.managed.update(r, r.New(), obj, o); err != nil {
-			return nil, err
-		}
+	s, err = r.insert(ctx, obj, o.dryRun)
+	if apierrors.IsRequestEntityTooLargeError(err) && !o.applied && len(obj.GetManagedFields()) > 0 {
+		obj.SetManagedFields(nil) // as upstream: an object may take all the space itself
+		return r.insert(ctx, obj, o.dryRun)
 	}
-	return r.insert(ctx, obj, o.dryRun)
+	return s, err
 }
 
-// insert puts a finished object into the store.
+// prepareNew prepares and validates a new object.
+func (r *resource) prepareNew(ctx context.Context, obj scheme.Object, o writeOptions) error {
+	if prepare := o.rules(r).Prepare; prepare != nil {
+		if err := prepare(ctx, r.api, obj, nil); err != nil {
+			return err
+		}
+	}
+	if err := r.validateNew(obj, o); err != nil {
+		return err
+	}
+	r.addWarnings(ctx, obj, nil, o)
+	return nil
+}
+
+// insert writes an object to the store and sets its resourceVersion. A dry run only
+// checks that the key is free.
 func (r *resource) insert(ctx context.Context, obj scheme.Object, dryRun bool) (*stored, error) {
-	value, bare, err := r.encode(obj)
+	value, bare, err := r.encode(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -140,14 +153,16 @@ func (r *resource) insert(ctx context.Context, obj scheme.Object, dryRun bool) (
 	return &stored{obj: obj, bare: bare}, nil
 }
 
-func (r *resource) addWarnings(ctx context.Context, new, old scheme.Object) {
-	if r.Warnings != nil {
-		for _, text := range r.Warnings(new, old) {
+func (r *resource) addWarnings(ctx context.Context, new, old scheme.Object, o writeOptions) {
+	if warnings := o.rules(r).Warnings; warnings != nil {
+		for _, text := range warnings(new, old) {
 			request.Warn(ctx, text)
 		}
 	}
 }
 
+// allocate calls the Allocate rule of the kind. undo is nil if there is nothing to
+// release.
 func (r *resource) allocate(ctx context.Context, new, old scheme.Object, dryRun bool) (undo func(context.Context), err error) {
 	if r.Allocate == nil {
 		return nil, nil
@@ -155,7 +170,8 @@ func (r *resource) allocate(ctx context.Context, new, old scheme.Object, dryRun 
 	return r.Allocate(ctx, new, old, dryRun)
 }
 
-// writeError is what a client sees of an error of the store.
+// writeError translates an error of the store to the API error that the client
+// receives. Other errors are returned unchanged.
 func (r *resource) writeError(name string, err error) error {
 	switch {
 	case errors.Is(err, storage.ErrExists):

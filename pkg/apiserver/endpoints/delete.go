@@ -19,10 +19,10 @@ import (
 	"podium/pkg/scheme"
 )
 
-// delete removes an object, or marks it as going away when something must
-// happen first.
+// delete deletes an object. If finalizers or a grace period must pass first, it
+// only sets the deletion timestamp.
 func (c *call) delete() error {
-	f, err := wire.Negotiate(c.r, asObject())
+	f, err := wire.Negotiate(c.r, c.res.offer())
 	if err != nil {
 		return err
 	}
@@ -35,10 +35,17 @@ func (c *call) delete() error {
 		return err
 	}
 	if !gone {
-		return c.respondStored(deletedCode(opts, gone), f, s)
+		shown := s
+		if !onlyMetadata(f) {
+			shown, err = c.res.seenStored(c.ctx, s)
+		}
+		if err == nil {
+			return c.respond(deletedCode(opts, gone), f, shown)
+		}
+		c.res.api.Log.Warn("convert a deleted object failed", "resource", c.res.group().String(), "err", err)
 	}
 	if c.res.ReturnDeleted {
-		return c.respondStored(http.StatusOK, f, s)
+		return c.respond(http.StatusOK, f, s)
 	}
 	return wire.WriteStatus(c.w, c.r, f, metav1.Status{
 		Status: metav1.StatusSuccess,
@@ -48,8 +55,8 @@ func (c *call) delete() error {
 	})
 }
 
-// deletedCode is 202 when the client asked, in the old way, for the dependents
-// to go first and the object is therefore still there.
+// deletedCode returns 202 if the client requested foreground deletion with the
+// deprecated orphanDependents=false and the object still exists, else 200.
 func deletedCode(opts *metav1.DeleteOptions, gone bool) int {
 	if orphan := opts.OrphanDependents; !gone && orphan != nil && !*orphan {
 		return http.StatusAccepted
@@ -57,7 +64,8 @@ func deletedCode(opts *metav1.DeleteOptions, gone bool) int {
 	return http.StatusOK
 }
 
-// deleteOptions come in the body or, if that is empty, in the query.
+// deleteOptions reads the options from the body or, if that is empty, from the
+// query.
 func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	b, err := c.readBody()
@@ -72,13 +80,16 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.res.OrphanWarning != "" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+		request.Warn(c.ctx, c.res.OrphanWarning)
+	}
 	return opts, invalidOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(opts))
 }
 
-// decodeDeleteOptions accepts DeleteOptions of any group: all are one type.
+// decodeDeleteOptions accepts DeleteOptions of any group: they share one type.
 func (c *call) decodeDeleteOptions(b body, opts *metav1.DeleteOptions) error {
 	want := schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
-	named, _, err := decodeBody(c.res.api.Scheme, b, metav1.FieldValidationIgnore, want, opts)
+	named, _, err := decodeBody(b, metav1.FieldValidationIgnore, want, opts)
 	if err == nil && named != want && b.media == scheme.Protobuf {
 		var raw []byte
 		if _, raw, err = scheme.OpenProto(b.data); err == nil {
@@ -97,6 +108,7 @@ func (c *call) decodeDeleteOptions(b body, opts *metav1.DeleteOptions) error {
 	return nil
 }
 
+// queryDeleteOptions reads the options from the query of the request into opts.
 func queryDeleteOptions(c *call, opts *metav1.DeleteOptions) error {
 	q := c.query()
 	opts.DryRun = q["dryRun"]
@@ -117,35 +129,35 @@ func queryDeleteOptions(c *call, opts *metav1.DeleteOptions) error {
 	return nil
 }
 
-// delete removes the object or marks it; gone says which. The object is its
-// last, or its present, state.
-func (r *resource) delete(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (s *stored, gone bool, err error) {
-	s, err = r.mutate(ctx, r.key(namespace, name), name, len(opts.DryRun) > 0, func(cur *present) (plan, error) {
-		p, err := r.planDelete(ctx, cur.obj, opts)
+// delete removes an object or sets its deletion timestamp; gone reports which. The
+// returned object is the last state, or the present one if it still exists.
+func (v *version) delete(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (s *stored, gone bool, err error) {
+	s, err = v.asStored().mutate(ctx, v.key(namespace, name), name, len(opts.DryRun) > 0, func(cur *present) (plan, error) {
+		p, err := v.planDelete(ctx, cur.obj, opts)
 		gone = p.next == nil
 		return p, err
 	})
 	return s, gone, err
 }
 
-func (r *resource) planDelete(ctx context.Context, old scheme.Object, opts *metav1.DeleteOptions) (p plan, err error) {
-	if err := r.checkDeletePreconditions(old, opts.Preconditions); err != nil {
+// planDelete decides whether a delete removes old or marks it as deleted. It does
+// not modify old.
+func (v *version) planDelete(ctx context.Context, old scheme.Object, opts *metav1.DeleteOptions) (p plan, err error) {
+	if err := v.checkDeletePreconditions(old, opts.Preconditions); err != nil {
 		return p, err
 	}
 	a := &admission.Attributes{
-		Operation: admission.Delete, Kind: r.Kind, Namespace: old.GetNamespace(), Name: old.GetName(),
-		Old: old, DryRun: len(opts.DryRun) > 0, User: request.UserFrom(ctx),
+		Operation: admission.Delete, Namespace: old.GetNamespace(), Name: old.GetName(), Old: old, Options: opts, DryRun: len(opts.DryRun) > 0,
+		Forms: v.storedForms(ctx),
 	}
-	for _, rules := range [][]admission.Func{r.api.Admission.Mutate, r.api.Admission.Validate} {
-		if err := admission.Run(ctx, rules, a); err != nil {
-			return p, err
-		}
+	if err := v.admit(ctx, a, nil); err != nil {
+		return p, err
 	}
 	next := old.DeepCopyObject().(scheme.Object)
-	setGarbageFinalizers(next, opts)
-	keep, now := false, r.api.Now()
-	if r.BeforeDelete != nil {
-		if keep, err = r.BeforeDelete(next, opts, now); err != nil {
+	setGarbageFinalizers(next, opts, v.OrphanByDefault)
+	keep, now := false, v.api.Now()
+	if v.BeforeDelete != nil {
+		if keep, err = v.BeforeDelete(next, opts, now); err != nil {
 			return p, err
 		}
 	}
@@ -160,13 +172,14 @@ func (r *resource) planDelete(ctx context.Context, old scheme.Object, opts *meta
 		p.next = next
 		return p, nil
 	}
-	if r.Release != nil {
-		p.settle = func(ctx context.Context) { r.Release(ctx, nil, old) }
+	if v.Release != nil {
+		p.settle = func(ctx context.Context) { v.Release(ctx, nil, old) }
 	}
 	return p, nil
 }
 
-// markDeleted says that the object is to go as soon as its finalizers are done.
+// markDeleted sets the deletion timestamp to now, unless an earlier one is set, and
+// the grace period to 0. The object is removed with its last finalizer.
 func markDeleted(obj scheme.Object, now time.Time) {
 	if t := obj.GetDeletionTimestamp(); t == nil || t.After(now) {
 		stamp := metav1.NewTime(now.Truncate(time.Second))
@@ -176,6 +189,8 @@ func markDeleted(obj scheme.Object, now time.Time) {
 	obj.SetDeletionGracePeriodSeconds(&none)
 }
 
+// checkDeletePreconditions returns a conflict if the UID or the resourceVersion of
+// old does not match pre, which may be nil.
 func (r *resource) checkDeletePreconditions(old scheme.Object, pre *metav1.Preconditions) error {
 	if pre == nil {
 		return nil
@@ -189,9 +204,10 @@ func (r *resource) checkDeletePreconditions(old scheme.Object, pre *metav1.Preco
 	return nil
 }
 
-// setGarbageFinalizers tells the garbage collector, by the finalizers it
-// watches for, what is to become of the dependents.
-func setGarbageFinalizers(obj scheme.Object, opts *metav1.DeleteOptions) {
+// setGarbageFinalizers sets the finalizer that tells the garbage collector how to
+// handle the dependents: orphan, foreground, or no finalizer for background. The
+// options take precedence over the finalizers of obj, and these over the default.
+func setGarbageFinalizers(obj scheme.Object, opts *metav1.DeleteOptions, orphanByDefault bool) {
 	have := obj.GetFinalizers()
 	orphan := slices.Contains(have, metav1.FinalizerOrphanDependents)
 	foreground := !orphan && slices.Contains(have, metav1.FinalizerDeleteDependents)
@@ -201,6 +217,8 @@ func setGarbageFinalizers(obj scheme.Object, opts *metav1.DeleteOptions) {
 	case opts.PropagationPolicy != nil:
 		orphan = *opts.PropagationPolicy == metav1.DeletePropagationOrphan
 		foreground = *opts.PropagationPolicy == metav1.DeletePropagationForeground
+	case !foreground:
+		orphan = orphan || orphanByDefault
 	}
 	var want []string
 	for _, f := range have {

@@ -1,20 +1,21 @@
 package endpoints
 
 import (
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver/wire"
 )
 
-// deleteWorkers is how many objects of a collection are deleted at a time.
+// deleteWorkers is the number of concurrent deletes in one delete of a collection.
 const deleteWorkers = 8
 
-// deleteCollection deletes every object that the selectors choose, each as
-// delete does, and answers with the list of them.
+// deleteCollection deletes every object that matches the selectors, each as delete
+// does, and answers with the list of them. The deletes run concurrently; the first
+// error cancels the rest.
 func (c *call) deleteCollection() error {
-	f, err := wire.Negotiate(c.r, wire.Offer{As: []string{wire.Table, wire.PartialObjectMetadataList}})
+	f, err := wire.Negotiate(c.r, c.res.listOffer())
 	if err != nil {
 		return err
 	}
@@ -26,7 +27,11 @@ func (c *call) deleteCollection() error {
 	if err != nil {
 		return err
 	}
-	p, err := c.res.page(c.ctx, c.info.Namespace, lo)
+	from := c.res.resource
+	if !lo.selective() {
+		from = from.asStored()
+	}
+	p, err := from.page(c.ctx, c.info.Namespace, lo)
 	if err != nil {
 		return err
 	}
@@ -43,6 +48,12 @@ func (c *call) deleteCollection() error {
 	}
 	if err := g.Wait(); err != nil {
 		return err
+	}
+	if from != c.res.resource && !onlyMetadata(f) {
+		if p.entries, err = c.res.seen(c.ctx, p.entries); err != nil {
+			c.res.api.Log.Warn("convert deleted objects failed", "resource", c.res.group().String(), "err", err)
+			return wire.WriteStatus(c.w, c.r, f, metav1.Status{Status: metav1.StatusSuccess})
+		}
 	}
 	return c.respondPage(f, p)
 }

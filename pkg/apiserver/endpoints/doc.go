@@ -1,5 +1,5 @@
-// Package endpoints answers the requests for API resources: one file a verb.
-// The path of a read is cache, selector, cached encodings; that of a write is
-// decode, default, admit, prepare, validate, store. What is special about a
-// kind comes from package registry.
+// Package endpoints handles the requests for API resources, with one file for each
+// verb. A read goes through cache, selector and cached encodings; a write goes
+// through decoding, defaulting, admission, preparation, validation and the store.
+// Package registry defines what differs between the kinds.
 package endpoints

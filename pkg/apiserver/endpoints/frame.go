@@ -15,17 +15,19 @@ import (
 
 var statusGVK = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 
-// objectFrame is an event with an object, or with its metadata only.
-func (s *stream) objectFrame(event watch.EventType, obj func() scheme.Object, enc wire.Encoded) ([]byte, error) {
+// objectFrame encodes an event with an object, or with its metadata if the client
+// requested PartialObjectMetadata.
+func (s *stream) objectFrame(event watch.EventType, obj shown) ([]byte, error) {
 	if s.f.As != nil {
-		return eventFrame(s.f.Media, event, s.f.As.GroupVersion().WithKind(wire.PartialObjectMetadata), partial{obj, enc})
+		return eventFrame(s.f.Media, event, s.f.As.GroupVersion().WithKind(wire.PartialObjectMetadata), partial{obj, s.res.text})
 	}
-	return eventFrame(s.f.Media, event, s.res.gvk(), enc)
+	return eventFrame(s.f.Media, event, s.res.gvk(), obj)
 }
 
-// tableFrame is an event with a table of one row.
-func (s *stream) tableFrame(event watch.EventType, r row) ([]byte, error) {
-	t, err := s.table(s.f, []row{r}, metav1.ListMeta{ResourceVersion: r.obj().GetResourceVersion()}, !s.columns)
+// tableFrame encodes an event with a table of one row. Only the first table of a
+// stream has column definitions.
+func (s *stream) tableFrame(event watch.EventType, r shown) ([]byte, error) {
+	t, err := s.table(s.f, []shown{r}, metav1.ListMeta{ResourceVersion: r.Object().GetResourceVersion()}, !s.columns)
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +39,8 @@ func (s *stream) tableFrame(event watch.EventType, r row) ([]byte, error) {
 	return appendJSONEvent(nil, event, text), nil
 }
 
-// eventFrame is one event as it goes over the wire: a line of JSON, or a
-// protobuf WatchEvent behind its length.
+// eventFrame encodes one event for the wire: a line of JSON, or a protobuf
+// WatchEvent with a length prefix.
 func eventFrame(media string, event watch.EventType, gvk schema.GroupVersionKind, obj wire.Encoded) ([]byte, error) {
 	if media != scheme.Protobuf {
 		bare, err := obj.JSON()
@@ -57,8 +59,8 @@ func eventFrame(media string, event watch.EventType, gvk schema.GroupVersionKind
 
 const jsonEventTail = "}\n"
 
-// appendJSONEventHead opens an event up to where the bare object goes on behind
-// its brace. jsonEventTail closes it.
+// appendJSONEventHead appends the beginning of an event. The caller appends the
+// bare object without its opening brace, and jsonEventTail.
 func appendJSONEventHead(b []byte, event watch.EventType, gvk schema.GroupVersionKind, bare []byte) []byte {
 	b = append(b, `{"type":"`...)
 	b = append(b, event...)
@@ -78,9 +80,9 @@ func appendJSONEvent(b []byte, event watch.EventType, object []byte) []byte {
 	return append(b, jsonEventTail...)
 }
 
-// protoEvent nests, from the outside in: the length of the frame, the
-// WatchEvent, the RawExtension that holds the object, the object's envelope,
-// its message.
+// protoEvent encodes a protobuf watch frame. It nests, from the outside in: the
+// length of the frame, the WatchEvent, the RawExtension of the object, the envelope
+// of the object, its message.
 func protoEvent(event watch.EventType, gvk schema.GroupVersionKind, bare []byte) []byte {
 	head := wire.AppendProtoHead(make([]byte, 0, 96), gvk, len(bare))
 	object := len(head) + len(bare) + len(wire.ProtoTail)

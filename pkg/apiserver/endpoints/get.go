@@ -15,21 +15,24 @@ import (
 	"podium/pkg/storage/watchcache"
 )
 
-// get answers with one object: the cached encoding, as fresh as
-// resourceVersion asks.
+// get answers with the cached encoding of one object, at least as fresh as the
+// resourceVersion parameter requires.
 func (c *call) get() error {
-	f, err := wire.Negotiate(c.r, asObject())
+	f, err := wire.Negotiate(c.r, c.res.offer())
 	if err != nil {
 		return err
 	}
 	e, err := c.entry()
+	if err == nil && !onlyMetadata(f) {
+		e, err = c.res.seenOne(c.ctx, e)
+	}
 	if err != nil {
 		return err
 	}
-	return c.respond(http.StatusOK, f, e.Object, e)
+	return c.respond(http.StatusOK, f, e)
 }
 
-// entry is the cached object that the call names.
+// entry returns the cached object that the call names, or a 404.
 func (c *call) entry() (*watchcache.Entry, error) {
 	version := ""
 	if c.r.URL.RawQuery != "" {
@@ -46,8 +49,9 @@ func (c *call) entry() (*watchcache.Entry, error) {
 	return e, nil
 }
 
-// snapshot is the resource not older than a resourceVersion: "" is now, "0"
-// whatever is at hand.
+// snapshot returns the objects of the resource at a revision not older than
+// version: "" requires the newest revision, "0" accepts any. It blocks until the
+// cache has the revision, or fails if that takes too long.
 func (r *resource) snapshot(ctx context.Context, version string) (*watchcache.Snapshot, error) {
 	if version == "" {
 		snap, err := r.cache.Latest(ctx)
@@ -64,7 +68,7 @@ func (r *resource) snapshot(ctx context.Context, version string) (*watchcache.Sn
 	return snap, readError(err)
 }
 
-// parseVersion reads a resourceVersion that a client sent.
+// parseVersion parses the resourceVersion of a request; "" is 0.
 func parseVersion(version string) (int64, error) {
 	if version == "" {
 		return 0, nil
@@ -76,7 +80,8 @@ func parseVersion(version string) (int64, error) {
 	return int64(rev), nil
 }
 
-// tooLargeVersion is the error of a resourceVersion that has not come yet.
+// tooLargeVersion returns the error for a resourceVersion that the store has not
+// reached yet.
 func (r *resource) tooLargeVersion(ctx context.Context, rev int64) error {
 	current := int64(0)
 	if snap, err := r.cache.AtLeast(ctx, 0); err == nil {
@@ -89,10 +94,12 @@ func (r *resource) tooLargeVersion(ctx context.Context, rev int64) error {
 	return err
 }
 
-// readError is what a client sees when the cache or the store cannot be read.
+// readError translates an error of the cache or the store on a read to the API
+// error that the client receives. It returns context errors and
+// watchcache.ErrRemoved unchanged.
 func readError(err error) error {
 	switch {
-	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, watchcache.ErrRemoved):
 		return err
 	case errors.Is(err, storage.ErrCompacted):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")

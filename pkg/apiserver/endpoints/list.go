@@ -8,22 +8,22 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/storage"
 	"podium/pkg/storage/watchcache"
 )
 
-// page is the answer to a list.
+// page is the result of a list: shared entries and the metadata of the list.
 type page struct {
 	entries []*watchcache.Entry
 	meta    metav1.ListMeta
 }
 
-// list answers with the objects of a namespace, or of all: a header and then
-// each object's cached encoding.
+// list answers with the objects of a namespace, or of all namespaces.
 func (c *call) list() error {
-	f, err := wire.Negotiate(c.r, wire.Offer{As: []string{wire.Table, wire.PartialObjectMetadataList}})
+	f, err := wire.Negotiate(c.r, c.res.listOffer())
 	if err != nil {
 		return err
 	}
@@ -31,14 +31,14 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
-	p, err := c.res.page(c.ctx, c.info.Namespace, o)
+	p, err := c.res.viewFor(f).page(c.ctx, c.info.Namespace, o)
 	if err != nil {
 		return err
 	}
 	return c.respondPage(f, p)
 }
 
-// respondPage writes objects as a list of the form f.
+// respondPage writes a page as a list in the form f.
 func (c *call) respondPage(f wire.Format, p page) error {
 	release, err := c.claimAnswer(f, p)
 	if err != nil {
@@ -47,18 +47,18 @@ func (c *call) respondPage(f wire.Format, p page) error {
 	defer release()
 	switch {
 	case f.As == nil:
-		return writeList(c.w, c.r, f, c.res.listGVK, p)
+		return c.writeList(f, p)
 	case f.As.Kind == wire.Table:
-		rows := make([]row, len(p.entries))
+		rows := make([]shown, len(p.entries))
 		for i, e := range p.entries {
-			rows[i] = row{e.Object, e}
+			rows[i] = c.res.show(e)
 		}
 		return c.respondTable(200, f, rows, p.meta)
 	}
-	return writePartialList(c.w, c.r, f, p)
+	return c.writePartialList(f, p)
 }
 
-// page finds the objects that a list asks for.
+// page returns the objects that a list selects.
 func (r *resource) page(ctx context.Context, namespace string, o listOptions) (page, error) {
 	snap, pos, err := r.listed(ctx, o)
 	if err != nil {
@@ -72,9 +72,9 @@ func (r *resource) page(ctx context.Context, namespace string, o listOptions) (p
 			return page{}, apierrors.NewBadRequest("continue key is not valid: it belongs to another list")
 		}
 	}
-	more := r.collect(snap, namespace, scope, after, o, &p)
-	if !more {
-		return p, nil
+	more, err := r.gather(ctx, snap, namespace, scope, after, o, &p)
+	if err != nil || !more {
+		return p, err
 	}
 	last := p.entries[len(p.entries)-1]
 	next := position{Revision: snap.Revision, After: strings.TrimPrefix(last.Key, r.prefix)}
@@ -92,7 +92,7 @@ func (r *resource) page(ctx context.Context, namespace string, o listOptions) (p
 	return p, err
 }
 
-// listed is the snapshot a list is of, and where in it the page begins.
+// listed returns the snapshot for a list and the position where the page begins.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list
 func (r *resource) listed(ctx context.Context, o listOptions) (*watchcache.Snapshot, position, error) {
 	if o.Continue != "" {
@@ -115,6 +115,7 @@ func (r *resource) listed(ctx context.Context, o listOptions) (*watchcache.Snaps
 	return snap, position{}, readError(err)
 }
 
+// continued returns the snapshot and the position that a continue token names.
 func (r *resource) continued(ctx context.Context, o listOptions) (*watchcache.Snapshot, position, error) {
 	pos, err := parsePosition(o.Continue)
 	if err != nil {
@@ -134,7 +135,59 @@ func (r *resource) continued(ctx context.Context, o listOptions) (*watchcache.Sn
 	return snap, pos, readError(err)
 }
 
-// collect fills the page and says whether more objects match than fit.
+// gather appends matching objects to the page, as the version of the resource shows
+// them, and reports whether more objects match than fit.
+func (r *resource) gather(ctx context.Context, snap *watchcache.Snapshot, namespace, scope, after string, o listOptions, p *page) (more bool, err error) {
+	if !r.converts() || r == r.raw || !o.selective() {
+		more = r.collect(snap, namespace, scope, after, o, p)
+		p.entries, err = r.seen(ctx, p.entries)
+		return more, err
+	}
+	// The selectors are about the converted objects: convert as many as may be needed.
+	all := o
+	all.LabelSelector, all.FieldSelector = nil, identity(o.FieldSelector)
+	if all.Limit = chunk; o.Limit > 0 {
+		all.Limit = min(chunk, o.Limit+1)
+	}
+	for left := true; left; {
+		var next page
+		left = r.collect(snap, namespace, scope, after, all, &next)
+		if next.entries, err = r.seen(ctx, next.entries); err != nil {
+			return false, err
+		}
+		for _, e := range next.entries {
+			if after = e.Key; !o.matches(e) {
+				continue
+			}
+			if o.Limit > 0 && int64(len(p.entries)) == o.Limit {
+				return true, nil
+			}
+			p.entries = append(p.entries, e)
+		}
+	}
+	return false, nil
+}
+
+// chunk is the number of objects that a selective list converts at a time.
+const chunk = 500
+
+// identity returns the part of a selector that is about an object's name and namespace,
+// which no conversion changes. nil: nothing is.
+func identity(sel fields.Selector) fields.Selector {
+	if sel == nil {
+		return nil
+	}
+	var own []fields.Selector
+	for _, name := range []string{"metadata.name", "metadata.namespace"} {
+		if value, ok := sel.RequiresExactMatch(name); ok {
+			own = append(own, fields.OneTermEqualSelector(name, value))
+		}
+	}
+	return fields.AndSelectors(own...)
+}
+
+// collect appends matching objects to the page and reports whether more objects
+// match than fit.
 func (r *resource) collect(snap *watchcache.Snapshot, namespace, scope, after string, o listOptions, p *page) (more bool) {
 	limit := int(o.Limit)
 	if limit <= 0 || limit > snap.Len() {
@@ -173,7 +226,8 @@ func (r *resource) collect(snap *watchcache.Snapshot, namespace, scope, after st
 	return more
 }
 
-// indexedField is an exact field of the selector that objects are indexed by.
+// indexedField returns an indexed field that the field selector requires to have
+// one value, and that value.
 func (r *resource) indexedField(o listOptions) (name, value string, ok bool) {
 	for _, name := range r.Indexed {
 		if value, ok := exactly(o, name); ok {
@@ -190,7 +244,7 @@ func exactly(o listOptions, field string) (string, bool) {
 	return o.FieldSelector.RequiresExactMatch(field)
 }
 
-// left counts the objects behind a page.
+// left counts the objects after a page.
 func (r *resource) left(snap *watchcache.Snapshot, scope, after, last string, sent int) int64 {
 	if scope == r.prefix && after == "" {
 		return int64(snap.Len() - sent)

@@ -16,12 +16,12 @@ import (
 	"podium/pkg/storage/watchcache"
 )
 
-// listOptions say which objects, as of when, and how many.
+// listOptions select the objects of a list or a watch, their revision and number.
 type listOptions struct {
 	internalversion.ListOptions
 }
 
-// listOptions reads the query of a list, a watch or a delete of many.
+// listOptions parses the query of a list, a watch or a delete of a collection.
 func (c *call) listOptions(watch bool) (listOptions, error) {
 	o, err := parseListOptions(c.query(), watch)
 	if err != nil {
@@ -30,12 +30,13 @@ func (c *call) listOptions(watch bool) (listOptions, error) {
 	if err := o.only(c.info.Name); err != nil {
 		return o, err
 	}
-	return o, c.res.checkFields(o.FieldSelector)
+	o.FieldSelector, err = c.res.storageFields(o.FieldSelector)
+	return o, err
 }
 
-// only restricts the selection to the name that the request was authorized
-// for; "" is all names. A field selector beside a name in the path must require
-// the same name.
+// only restricts the selection to the name that the request was authorized for; ""
+// does not restrict it. If the path has a name, a field selector must require the
+// same name.
 func (o *listOptions) only(name string) error {
 	if name == "" {
 		return nil
@@ -98,16 +99,34 @@ func parseNumber(q url.Values, key string) (int64, error) {
 	return n, nil
 }
 
-// checkFields refuses a selector over fields that the kind cannot be found by.
-func (r *resource) checkFields(sel fields.Selector) error {
+// storageFields translates a selector of the version to the names of the storage
+// version. It returns a 400 if the selector uses a field that cannot be selected.
+func (v *version) storageFields(sel fields.Selector) (fields.Selector, error) {
+	if names := v.served.Fields; sel != nil && names != nil {
+		return sel.Transform(func(name, value string) (string, string, error) {
+			if stored, ok := names[name]; ok {
+				return stored, value, nil
+			}
+			if name == "metadata.name" || name == "metadata.namespace" {
+				return name, value, nil
+			}
+			return "", "", apierrors.NewBadRequest("field label not supported: " + name)
+		})
+	}
+	return sel, v.checkFields(sel)
+}
+
+// checkFields returns a 400 if the selector uses a field that the kind does not
+// support.
+func (v *version) checkFields(sel fields.Selector) error {
 	if sel == nil {
 		return nil
 	}
 	for _, req := range sel.Requirements() {
-		if r.selectable[req.Field] {
+		if v.selectable[req.Field] {
 			continue
 		}
-		if r.Fields != nil {
+		if v.rules.Fields != nil {
 			return apierrors.NewBadRequest("field label not supported: " + req.Field)
 		}
 		return apierrors.NewBadRequest(fmt.Sprintf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, req.Field))
@@ -115,13 +134,13 @@ func (r *resource) checkFields(sel fields.Selector) error {
 	return nil
 }
 
-// matches says whether the selectors choose an object.
+// matches reports whether an object matches the selectors.
 func (o *listOptions) matches(e *watchcache.Entry) bool {
 	return (o.LabelSelector == nil || o.LabelSelector.Matches(e.Labels)) &&
 		(o.FieldSelector == nil || o.FieldSelector.Matches(e.Fields))
 }
 
-// selective says that not every object is wanted.
+// selective reports whether the selectors may exclude objects.
 func (o *listOptions) selective() bool {
 	return o.LabelSelector != nil && !o.LabelSelector.Empty() || o.FieldSelector != nil && !o.FieldSelector.Empty()
 }

@@ -15,7 +15,9 @@ import (
 	"podium/pkg/scheme"
 )
 
-// matchNamespace puts the URL's namespace into an object that names none.
+// matchNamespace sets the namespace of the URL on an object without a namespace,
+// and returns a 400 if the two differ. It clears the namespace of cluster-scoped
+// objects.
 func (r *resource) matchNamespace(obj scheme.Object, namespace string) error {
 	switch {
 	case !r.Namespaced:
@@ -28,8 +30,9 @@ func (r *resource) matchNamespace(obj scheme.Object, namespace string) error {
 	return nil
 }
 
-// newborn fills in the metadata that the server gives an object at birth.
-func (a *API) newborn(obj scheme.Object) error {
+// setSystemMetadata sets the system metadata of a new object: UID and creation timestamp. It
+// clears what only the server may set later.
+func (a *API) setSystemMetadata(obj scheme.Object) error {
 	uid, err := uuid.NewRandomFromReader(a.Random)
 	if err != nil {
 		return fmt.Errorf("draw a UID: %w", err)
@@ -42,14 +45,15 @@ func (a *API) newborn(obj scheme.Object) error {
 	return nil
 }
 
-// Generated names end in a few characters that spell no words.
+// Generated names end in random characters without vowels, so that they spell no
+// words.
 const (
 	suffixLetters = "bcdfghjklmnpqrstvwxz2456789"
 	suffixLength  = 5
 	maxGenerated  = 63
 )
 
-// generateName makes a name of a prefix.
+// generateName appends a random suffix to base, which it cuts to fit.
 func (a *API) generateName(base string) (string, error) {
 	random := make([]byte, suffixLength)
 	if _, err := io.ReadFull(a.Random, random); err != nil {
@@ -61,8 +65,8 @@ func (a *API) generateName(base string) (string, error) {
 	return base[:min(len(base), maxGenerated-suffixLength)] + string(random), nil
 }
 
-// carryOver gives new the metadata of old that a client may not change, or
-// need not repeat.
+// carryOver copies the metadata that a client may not change, or may omit, from old
+// to new.
 func carryOver(new, old scheme.Object) {
 	new.SetGeneration(old.GetGeneration())
 	new.SetSelfLink("")
@@ -76,9 +80,10 @@ func carryOver(new, old scheme.Object) {
 	new.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
 }
 
-// validateNew checks a new object's metadata and then the rest.
-func (r *resource) validateNew(obj scheme.Object) error {
-	nameOK := r.ValidateName
+// validateNew validates the metadata of a new object, the object itself and what
+// the requested version adds.
+func (r *resource) validateNew(obj scheme.Object, o writeOptions) error {
+	nameOK := o.rules(r).ValidateName
 	if nameOK == nil {
 		nameOK = apivalidation.NameIsDNSSubdomain
 	}
@@ -89,17 +94,27 @@ func (r *resource) validateNew(obj scheme.Object) error {
 			errs = append(errs, field.Invalid(metadata.Child("name"), obj.GetName(), text))
 		}
 	}
-	if r.Validate != nil {
-		errs = append(errs, r.Validate(obj, nil)...)
+	if validate := o.rules(r).Validate; validate != nil {
+		errs = append(errs, validate(obj, nil)...)
 	}
+	errs = append(errs, o.validateVersion(obj, nil)...)
 	if len(errs) > 0 {
 		return r.invalid(obj.GetName(), errs)
 	}
 	return nil
 }
 
-// validateUpdate checks new's metadata against old's and then the rest, or the
-// part of it that the subresource owns.
+// validateVersion applies the validation that only the version of the request
+// requires.
+func (o writeOptions) validateVersion(new, old scheme.Object) field.ErrorList {
+	if o.in == nil || o.in.served.Validate == nil {
+		return nil
+	}
+	return o.in.served.Validate(new, old)
+}
+
+// validateUpdate validates the metadata of new against old, and the object itself,
+// or only the part that the subresource owns.
 func (r *resource) validateUpdate(new, old scheme.Object, o writeOptions) error {
 	errs := apivalidation.ValidateObjectMetaAccessorUpdate(new, old, field.NewPath("metadata"))
 	switch {
@@ -107,9 +122,10 @@ func (r *resource) validateUpdate(new, old scheme.Object, o writeOptions) error 
 		if o.sub.ValidatePart != nil {
 			errs = append(errs, o.sub.ValidatePart(new, old)...)
 		}
-	case r.Validate != nil:
-		errs = append(errs, r.Validate(new, old)...)
+	case o.rules(r).Validate != nil:
+		errs = append(errs, o.rules(r).Validate(new, old)...)
 	}
+	errs = append(errs, o.validateVersion(new, old)...)
 	if len(errs) > 0 {
 		return r.invalid(new.GetName(), errs)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"net/http"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -12,23 +11,27 @@ import (
 	"podium/pkg/scheme"
 )
 
-// partial shows only an object's metadata.
+// partial encodes only the metadata of an object.
 type partial struct {
-	obj func() scheme.Object
-	enc wire.Encoded
+	shown
+	text bool // the object itself has no protobuf form
 }
 
+// JSON encodes the metadata.
 func (p partial) JSON() ([]byte, error) {
-	data, err := json.Marshal(&metav1.PartialObjectMetadata{ObjectMeta: objectMeta(p.obj())})
+	data, err := json.Marshal(&metav1.PartialObjectMetadata{ObjectMeta: objectMeta(p.Object())})
 	if err != nil {
 		return nil, fmt.Errorf("encode metadata: %w", err)
 	}
 	return data, nil
 }
 
-// Proto cuts the metadata out of the object's own message.
+// Proto cuts the metadata out of the protobuf message of the object, if it has one.
 func (p partial) Proto() ([]byte, error) {
-	whole, err := p.enc.Proto()
+	if p.text {
+		return scheme.BareProto(&metav1.PartialObjectMetadata{ObjectMeta: objectMeta(p.Object())})
+	}
+	whole, err := p.shown.Proto()
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +44,8 @@ func (p partial) Proto() ([]byte, error) {
 	return append(out, metadata...), nil
 }
 
-// objectMeta is an object's metadata as a struct.
+// objectMeta returns the metadata of an object as a struct, which may share memory
+// with obj.
 func objectMeta(obj scheme.Object) metav1.ObjectMeta {
 	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
 		if m, ok := a.GetObjectMeta().(*metav1.ObjectMeta); ok {
@@ -58,12 +62,12 @@ func objectMeta(obj scheme.Object) metav1.ObjectMeta {
 	}
 }
 
-// writePartialList answers with the metadata of a list's objects.
-func writePartialList(w http.ResponseWriter, r *http.Request, f wire.Format, p page) error {
+// writePartialList answers with the metadata of the objects of a list.
+func (c *call) writePartialList(f wire.Format, p page) error {
 	items := make([][]byte, len(p.entries))
 	for i, e := range p.entries {
 		var err error
-		if one := (partial{e.Object, e}); f.Media == scheme.Protobuf {
+		if one := (partial{e, c.res.text}); f.Media == scheme.Protobuf {
 			items[i], err = one.Proto()
 		} else {
 			items[i], err = one.JSON()
@@ -76,5 +80,5 @@ func writePartialList(w http.ResponseWriter, r *http.Request, f wire.Format, p p
 		}
 	}
 	gvk := f.As.GroupVersion().WithKind(wire.PartialObjectMetadataList)
-	return writeItems(w, r, f, gvk, &p.meta, items)
+	return writeItems(c.w, c.r, f, gvk, &p.meta, items)
 }

@@ -18,25 +18,32 @@ import (
 
 const applyYAML = string(types.ApplyYAMLPatchType)
 
-// patchTypes are the media types of patches, in the order errors list them.
-func patchTypes() []string {
-	return []string{
+// patchTypes returns the supported media types of patches, in the order of error
+// messages. Only kinds with a Go type support strategic merge patches.
+func (r *resource) patchTypes() []string {
+	list := []string{
 		string(types.JSONPatchType), string(types.MergePatchType),
 		string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType),
 	}
+	if r.text {
+		list = slices.Delete(list, 2, 3)
+	}
+	return list
 }
 
-// patchCall is what a request to patch says.
+// patchCall is a parsed patch request.
 type patchCall struct {
 	writeOptions
 	kind types.PatchType
 	data []byte
 }
 
+// readPatch reads the options and the patch, and claims the memory for decoding it.
+// It returns a 415 for an unsupported type.
 func (c *call) readPatch() (p patchCall, err error) {
 	p.kind = types.PatchType(wire.ContentType(c.r))
-	if !slices.Contains(patchTypes(), string(p.kind)) {
-		return p, wire.UnsupportedMedia(patchTypes())
+	if accepted := c.res.patchTypes(); !slices.Contains(accepted, string(p.kind)) {
+		return p, wire.UnsupportedMedia(accepted)
 	}
 	if p.writeOptions, err = c.patchOptions(p.kind); err != nil {
 		return p, err
@@ -47,15 +54,20 @@ func (c *call) readPatch() (p patchCall, err error) {
 	return p, c.claim(p.data, string(p.kind))
 }
 
-// patch changes a part of an object, by one of the four kinds of patches.
+// patch changes an object by one of the four kinds of patches.
 func (c *call) patch() error {
-	f, err := wire.Negotiate(c.r, asObject())
+	f, err := wire.Negotiate(c.r, c.res.offer())
 	if err != nil {
 		return err
 	}
 	p, err := c.readPatch()
 	if err != nil {
 		return err
+	}
+	if onlyMetadata(f) && c.res.converts() && c.sub == nil && p.kind == types.MergePatchType {
+		if done, err := c.patchMetadata(f, p); done || err != nil {
+			return err
+		}
 	}
 	change, err := c.patcher(p)
 	if err != nil {
@@ -69,12 +81,13 @@ func (c *call) patch() error {
 		return err
 	}
 	if created {
-		return c.respondStored(http.StatusCreated, f, s)
+		return c.respond(http.StatusCreated, f, s)
 	}
-	return c.respondStored(http.StatusOK, f, s)
+	return c.respond(http.StatusOK, f, s)
 }
 
-// patcher is the function that applies the patch to the present state.
+// patcher returns a function that applies the patch to the present state, without
+// modifying it.
 func (c *call) patcher(p patchCall) (func(*present) (scheme.Object, error), error) {
 	if p.kind == types.ApplyYAMLPatchType {
 		return c.applier(p)
@@ -84,22 +97,27 @@ func (c *call) patcher(p patchCall) (func(*present) (scheme.Object, error), erro
 		return nil, err
 	}
 	return func(cur *present) (scheme.Object, error) {
-		next := cur.obj.DeepCopyObject().(scheme.Object)
+		next, err := c.res.fromStorage(cur.obj.DeepCopyObject().(scheme.Object))
+		if err != nil {
+			return nil, err
+		}
 		problems, err := doc.apply(next, c.res.gvk())
 		if err != nil {
 			return nil, err
 		}
-		if err := c.patchProblems(p, problems); err != nil {
+		next, unknown, err := c.res.toStorage(next)
+		if err != nil {
 			return nil, err
 		}
-		if c.res.Default != nil {
-			c.res.Default(next)
+		if err := c.patchProblems(p, append(problems, unknown...)); err != nil {
+			return nil, err
 		}
 		return next, c.checkPatched(next)
 	}, nil
 }
 
-// patchProblems does with unknown fields what the request wants.
+// patchProblems handles unknown and duplicate fields as the request's field
+// validation requires: an error, warnings, or nothing.
 func (c *call) patchProblems(p patchCall, problems []error) error {
 	if len(problems) == 0 || p.validation == metav1.FieldValidationIgnore {
 		return nil
@@ -111,12 +129,14 @@ func (c *call) patchProblems(p patchCall, problems []error) error {
 	return nil
 }
 
-// invalidPatch is the 422 of a patch whose result is no such object.
+// invalidPatch returns the 422 for a patch whose result does not decode as the
+// kind.
 func invalidPatch(shown []byte, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shortened(string(shown)), shortened(err.Error()))})
 }
 
-// checkPatched refuses a patch that makes another object of this one.
+// checkPatched returns a 400 if a patch changes the name or namespace of the
+// object.
 func (c *call) checkPatched(next scheme.Object) error {
 	if next.GetName() != c.info.Name {
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", next.GetName(), c.info.Name))
@@ -124,7 +144,7 @@ func (c *call) checkPatched(next scheme.Object) error {
 	return c.res.matchNamespace(next, c.info.Namespace)
 }
 
-// patchView patches another kind's view of an object.
+// patchView patches an object through a view of another kind, such as Scale.
 func (c *call) patchView() error {
 	p, err := c.readPatch()
 	if err != nil {

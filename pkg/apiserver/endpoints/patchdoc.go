@@ -7,8 +7,8 @@ import (
 	"reflect"
 	"strings"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,38 +16,29 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"podium/pkg/apiserver/budget"
-	"podium/pkg/apiserver/wire"
+	"podium/pkg/apiserver/jsonpatch"
 	"podium/pkg/scheme"
 )
 
-// These bound the work of one JSON patch: an operation may move the elements
-// of a list that is as long as the object.
-const (
-	maxPatchOperations = 10000
-	maxPatchWork       = 1 << 30 // operations by bytes of the object
-)
-
 // patchDoc is a parsed patch: a list of operations (JSON patch), or a tree of
-// fields (merge and strategic merge patch).
+// fields (merge patch and strategic merge patch). It is immutable and can be
+// applied repeatedly.
 type patchDoc struct {
 	kind     types.PatchType
 	data     []byte
-	ops      jsonpatch.Patch
+	patch    jsonpatch.Patch
 	fields   map[string]any
-	problems []error // what a strict reader would not accept in the patch itself
+	problems []error // duplicate fields of the patch itself
 }
 
+// parsePatch decodes a patch and returns a 400 if it is malformed, or a 413 if it
+// is a JSON patch with too many operations.
 func parsePatch(p patchCall) (*patchDoc, error) {
 	d := &patchDoc{kind: p.kind, data: p.data}
 	var err error
 	if p.kind == types.JSONPatchType {
-		if d.ops, err = jsonpatch.DecodePatch(p.data); err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
-		}
-		if len(d.ops) > maxPatchOperations {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(d.ops)))
-		}
-		return d, nil
+		d.patch, err = jsonpatch.Parse(p.data)
+		return d, err
 	}
 	if d.problems, err = kjson.UnmarshalStrict(p.data, &d.fields); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -58,8 +49,8 @@ func parsePatch(p patchCall) (*patchDoc, error) {
 	return d, nil
 }
 
-// apply changes obj, a pointer to a struct of kind gvk without type metadata,
-// and returns the unknown and duplicate fields it met.
+// apply changes obj, a pointer to a struct of kind gvk without type metadata, and
+// returns the unknown and duplicate fields that it found.
 func (d *patchDoc) apply(obj runtime.Object, gvk schema.GroupVersionKind) ([]error, error) {
 	if d.kind == types.JSONPatchType {
 		return d.operate(obj, gvk)
@@ -67,24 +58,18 @@ func (d *patchDoc) apply(obj runtime.Object, gvk schema.GroupVersionKind) ([]err
 	return d.merge(obj, gvk)
 }
 
-// patchOptions bound what copies may add up to: each can double what is there.
-func patchOptions() *jsonpatch.ApplyOptions {
-	o := jsonpatch.NewApplyOptions()
-	o.AccumulatedCopySizeLimit = wire.MaxBody
-	return o
-}
-
+// operate applies a JSON patch to obj.
 func (d *patchDoc) operate(obj runtime.Object, gvk schema.GroupVersionKind) ([]error, error) {
 	bare, err := scheme.BareJSON(obj)
 	if err != nil {
 		return nil, err
 	}
-	if len(d.ops)*len(bare) > maxPatchWork {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%d operations on an object of %d bytes are too many for one JSON patch", len(d.ops), len(bare)))
+	patched, err := d.patch.Apply(scheme.TypedJSON(gvk, bare))
+	if _, known := err.(apierrors.APIStatus); err != nil && !known {
+		err = apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	}
-	patched, err := d.ops.ApplyWithOptions(scheme.TypedJSON(gvk, bare), patchOptions())
 	if err != nil {
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+		return nil, err
 	}
 	fresh := reflect.New(reflect.TypeOf(obj).Elem())
 	problems, err := decodePatched(patched, fresh.Interface().(runtime.Object), gvk)
@@ -95,15 +80,19 @@ func (d *patchDoc) operate(obj runtime.Object, gvk schema.GroupVersionKind) ([]e
 	return problems, nil
 }
 
-// merge goes field by field of the object's top level: what the patch does not
-// name is neither encoded nor decoded.
+// merge encodes and decodes only those top-level fields of the object that the
+// patch names.
 func (d *patchDoc) merge(obj runtime.Object, gvk schema.GroupVersionKind) ([]error, error) {
+	if tree, untyped := obj.(*unstructured.Unstructured); untyped {
+		return d.mergeTree(tree, gvk)
+	}
 	whole := reflect.ValueOf(obj).Elem()
 	part := reflect.New(whole.Type())
 	touched := d.touched(whole.Type())
 	for _, i := range touched {
 		part.Elem().Field(i).Set(whole.Field(i))
 	}
+	restore := d.setAside(part.Interface())
 	have, err := toMap(part.Interface())
 	if err != nil {
 		return nil, err
@@ -121,12 +110,61 @@ func (d *patchDoc) merge(obj runtime.Object, gvk schema.GroupVersionKind) ([]err
 	if err != nil {
 		return nil, err
 	}
+	restore(fresh.Interface())
 	for _, i := range touched {
 		whole.Field(i).Set(fresh.Elem().Field(i))
 	}
 	return append(d.problems[:len(d.problems):len(d.problems)], problems...), nil
 }
 
+// mergeTree merges the patch into an object without a Go type.
+func (d *patchDoc) mergeTree(obj *unstructured.Unstructured, gvk schema.GroupVersionKind) ([]error, error) {
+	restore := d.setAside(obj)
+	text, err := json.Marshal(mergeInto(obj.Object, d.fields))
+	if err != nil {
+		return nil, fmt.Errorf("encode the patched object: %w", err)
+	}
+	obj.Object = nil
+	problems, err := decodePatched(text, obj, gvk)
+	if err == nil {
+		restore(obj)
+	}
+	return append(d.problems[:len(d.problems):len(d.problems)], problems...), err
+}
+
+// setAside removes the managed fields from obj if the patch does not touch them, so
+// that they are not encoded and decoded, and returns a function that restores them on
+// the patched object.
+func (d *patchDoc) setAside(obj any) (restore func(patched any)) {
+	patch, ok := d.fields["metadata"].(map[string]any)
+	for name := range patch {
+		ok = ok && name != "managedFields" && !strings.HasPrefix(name, "$")
+	}
+	if _, named := d.fields["metadata"]; named && !ok {
+		return func(any) {}
+	}
+	switch obj := obj.(type) {
+	case *unstructured.Unstructured:
+		field, found, _ := unstructured.NestedFieldNoCopy(obj.Object, "metadata", "managedFields")
+		if !found {
+			break
+		}
+		unstructured.RemoveNestedField(obj.Object, "metadata", "managedFields")
+		return func(patched any) {
+			if metadata, ok := patched.(*unstructured.Unstructured).Object["metadata"].(map[string]any); ok {
+				metadata["managedFields"] = field
+			}
+		}
+	case scheme.Object:
+		fields := obj.GetManagedFields()
+		obj.SetManagedFields(nil)
+		return func(patched any) { patched.(scheme.Object).SetManagedFields(fields) }
+	}
+	return func(any) {}
+}
+
+// mergeMaps applies the merge patch to have, which it may change. t is the Go type
+// of the object, whose tags define the strategic merge.
 func (d *patchDoc) mergeMaps(have map[string]any, t reflect.Type) (map[string]any, error) {
 	if d.kind == types.MergePatchType {
 		return mergeInto(have, d.fields), nil
@@ -134,7 +172,7 @@ func (d *patchDoc) mergeMaps(have map[string]any, t reflect.Type) (map[string]an
 	if err := budget.MergeWork(have, d.fields); err != nil {
 		return nil, err
 	}
-	// The fields are changed by the merge: each attempt needs its own.
+	// The merge modifies the fields, so each attempt needs its own copy.
 	patch := runtime.DeepCopyJSON(d.fields)
 	merged, err := strategicpatch.StrategicMergeMapPatchUsingLookupPatchMeta(have, patch, strategicpatch.PatchMetaFromStruct{T: t})
 	if err != nil {
@@ -143,8 +181,8 @@ func (d *patchDoc) mergeMaps(have map[string]any, t reflect.Type) (map[string]an
 	return merged, nil
 }
 
-// touched are the struct fields the patch may change, by index. Directives at
-// the top level reach all of them.
+// touched returns the indexes of the struct fields that the patch may change. A
+// directive at the top level may change all of them.
 func (d *patchDoc) touched(t reflect.Type) []int {
 	all := false
 	for name := range d.fields {
@@ -160,7 +198,7 @@ func (d *patchDoc) touched(t reflect.Type) []int {
 	return out
 }
 
-// toMap is an object as the maps and lists that patches work on.
+// toMap converts an object to the maps and lists that patches work on.
 func toMap(obj any) (map[string]any, error) {
 	text, err := json.Marshal(obj)
 	if err != nil {
@@ -173,8 +211,8 @@ func toMap(obj any) (map[string]any, error) {
 	return m, nil
 }
 
-// mergeInto is JSON merge patch (RFC 7396). The target is changed, the patch
-// is not.
+// mergeInto applies a JSON merge patch (RFC 7396). It modifies and returns target;
+// it does not modify patch.
 func mergeInto(target, patch map[string]any) map[string]any {
 	if target == nil {
 		target = map[string]any{}
@@ -193,13 +231,13 @@ func mergeInto(target, patch map[string]any) map[string]any {
 	return target
 }
 
-// decodePatched reads what a patch made, and leaves the type metadata empty.
+// decodePatched decodes the result of a patch and leaves the type metadata empty.
 func decodePatched(text []byte, obj runtime.Object, gvk schema.GroupVersionKind) ([]error, error) {
-	problems, err := kjson.UnmarshalStrict(text, obj)
+	problems, err := unmarshalJSON(text, obj, true)
 	if err != nil {
 		return nil, invalidPatch(text, err)
 	}
 	named := fill(obj.GetObjectKind().GroupVersionKind(), gvk)
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	clearKind(obj)
 	return problems, checkKind(named, gvk)
 }

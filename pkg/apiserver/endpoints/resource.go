@@ -1,66 +1,110 @@
 package endpoints
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podium/pkg/apiserver/registry"
-	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
 	"podium/pkg/storage"
 	"podium/pkg/storage/watchcache"
 )
 
-// resource is one kind as it is served: its rules, its cache, its place in the
-// store.
+// resource serves one kind: its rules, its cache and its prefix in the store.
 type resource struct {
 	*registry.Kind
-	api        *API
-	cache      *watchcache.Cache // nil: the kind is asked, not stored
-	prefix     string            // of its keys
-	listGVK    schema.GroupVersionKind
-	selectable map[string]bool // field selectors it knows
-	subs       map[string]*registry.Subresource
-	gates      bool // what other requests may do depends on its state: namespaces, roles and bindings
+	api      *API
+	versions []*version // the storage version first
+	codec    codec
+	text     bool              // the kind has no protobuf form
+	cache    *watchcache.Cache // nil: the kind is not stored, such as SubjectAccessReview
+	prefix   string            // of the keys in the store
+	gates    bool              // other requests depend on its state: namespaces, their limits and quotas, roles, webhooks, policies, bindings
+	managers managers
+
+	// A kind with a Converter has a resource for each version; see registry.Kind.Views.
+	// All share the cache of the storage version's, whose objects are of the versions in
+	// which they are stored, and have type metadata. Other kinds have only stored, the
+	// resource itself.
+	stored *resource
+	views  []*resource // on stored only: of all versions, stored first
+	raw    *resource   // its objects are as those of the cache: nothing is converted
 }
 
-func newResource(a *API, k *registry.Kind) *resource {
+// newResource builds a resource and adds its cache to the feed, which blocks until
+// the cache is filled or ctx ends.
+func newResource(ctx context.Context, a *API, k *registry.Kind) (*resource, error) {
+	if k.Convert == nil {
+		r := resourceOf(a, k)
+		return r, r.addCache(ctx)
+	}
+	var views []*resource
+	for _, view := range k.Views() {
+		views = append(views, resourceOf(a, view))
+	}
+	r := views[0]
+	r.views = views
+	return r, r.addCache(ctx)
+}
+
+// resourceOf returns a resource without a cache.
+func resourceOf(a *API, k *registry.Kind) *resource {
 	r := &resource{
-		Kind:       k,
-		api:        a,
-		prefix:     Prefix(k.Kind),
-		listGVK:    k.GroupVersion().WithKind(k.Kind.Kind + "List"),
-		selectable: map[string]bool{"metadata.name": true},
-		subs:       map[string]*registry.Subresource{},
-		gates:      k.Group == "" && k.Resource == "namespaces" || k.Group == rbacv1.GroupName,
+		Kind:   k,
+		api:    a,
+		codec:  codecOf(k.Kind),
+		text:   k.IsUntyped(),
+		prefix: Prefix(k.Kind),
+		gates: k.Group == "" && slices.Contains([]string{"limitranges", "namespaces", "resourcequotas"}, k.Resource) ||
+			k.Group == rbacv1.GroupName || k.Group == admissionregistrationv1.GroupName,
 	}
-	if k.Namespaced {
-		r.selectable["metadata.namespace"] = true
+	for _, v := range k.All() {
+		r.versions = append(r.versions, newVersion(r, v))
 	}
-	if k.Fields != nil {
-		for name := range k.Fields(k.New()) {
-			r.selectable[name] = true
-		}
-	}
-	for _, s := range k.Subresources {
-		r.subs[s.Name] = s
-	}
-	if !k.Stored() {
-		return r
-	}
-	r.cache = a.Feed.Cache(watchcache.Config{
-		Kind: k.Kind, Prefix: r.prefix, Decode: r.decode, Revive: r.revive, Fields: r.fields, Indexed: k.Indexed,
-		Follow: a.Followers[r.group()],
-	})
+	r.makeForms()
+	r.stored = r
 	return r
 }
 
-// Prefix is where a kind's objects are in the store.
+// addCache adds the cache of a resource that is stored to the feed, for all its views.
+func (r *resource) addCache(ctx context.Context) error {
+	if !r.Stored() {
+		return nil
+	}
+	cfg := watchcache.Config{
+		Kind: r.Kind.Kind, Prefix: r.prefix, Decode: r.decode, Restore: r.restore, Text: r.text, Fields: r.fields, Indexed: r.Indexed,
+		Follow: r.api.Followers[r.group()],
+	}
+	if r.Follow != nil {
+		cfg.Follow = r.Follow
+	}
+	if r.converts() {
+		cfg.Restore, cfg.Fields = restoreTyped, nil
+	}
+	cache, err := r.api.Feed.Add(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	r.cache = cache
+	if !r.converts() {
+		return nil
+	}
+	raw := resourceOf(r.api, r.Kind)
+	for _, view := range append(r.views, raw) {
+		view.cache, view.stored, view.raw = cache, r, raw
+	}
+	return nil
+}
+
+// Prefix returns the prefix of the keys of a kind in the store.
 func Prefix(k *scheme.Kind) string {
 	if k.Group == "" {
 		return "/registry/" + k.Resource + "/"
@@ -74,9 +118,9 @@ func (r *resource) group() schema.GroupResource {
 
 func (r *resource) gvk() schema.GroupVersionKind { return r.GroupVersionKind }
 
-func (r *resource) subresource(name string) *registry.Subresource { return r.subs[name] }
+func (v *version) subresource(name string) *registry.Subresource { return v.subs[name] }
 
-// key is where one object is in the store.
+// key returns the key of an object in the store.
 func (r *resource) key(namespace, name string) string {
 	if r.Namespaced {
 		return r.prefix + namespace + "/" + name
@@ -84,7 +128,8 @@ func (r *resource) key(namespace, name string) string {
 	return r.prefix + name
 }
 
-// scope is the prefix of the keys of a namespace, or of all.
+// scope returns the prefix of the keys of a namespace, or of all objects if
+// namespace is "" or the kind is cluster-scoped.
 func (r *resource) scope(namespace string) string {
 	if r.Namespaced && namespace != "" {
 		return r.prefix + namespace + "/"
@@ -92,11 +137,16 @@ func (r *resource) scope(namespace string) string {
 	return r.prefix
 }
 
-// fields are what field selectors see of an object.
+// fields returns the fields of an object that field selectors can use.
 func (r *resource) fields(obj scheme.Object) fields.Set {
-	set := fields.Set{}
-	if r.Fields != nil {
-		set = r.Fields(obj)
+	set, versions := fields.Set{}, r.versions
+	if r.converts() {
+		versions = versions[:1]
+	}
+	for _, v := range versions {
+		if v.rules.Fields != nil && (v.ownRules() || len(set) == 0) {
+			maps.Copy(set, v.rules.Fields(obj))
+		}
 	}
 	set["metadata.name"] = obj.GetName()
 	if r.Namespaced {
@@ -105,76 +155,91 @@ func (r *resource) fields(obj scheme.Object) fields.Set {
 	return set
 }
 
-// decode reads a stored value.
+// decode decodes a stored value, which may be of any version, sets defaults and the
+// resourceVersion. If the kind has a Converter, the object remains in its version and has
+// type metadata.
 func (r *resource) decode(kv storage.KV) (scheme.Object, error) {
-	gvk, bare, err := scheme.OpenProto(kv.Value)
+	v, obj, err := r.open(kv)
+	if err == nil && r.converts() {
+		complete(v.rules, obj)
+		obj.GetObjectKind().SetGroupVersionKind(v.gvk())
+	} else if err == nil {
+		obj, _, err = v.toStorage(obj)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s at revision %d: %w", kv.Key, kv.Revision, err)
-	}
-	if gvk != r.gvk() {
-		return nil, fmt.Errorf("%s at revision %d is a %v", kv.Key, kv.Revision, gvk)
-	}
-	obj := r.New()
-	if err := obj.(protoMessage).Unmarshal(bare); err != nil {
-		return nil, fmt.Errorf("%s at revision %d: %w", kv.Key, kv.Revision, err)
-	}
-	if r.Default != nil {
-		r.Default(obj)
 	}
 	obj.SetResourceVersion(strconv.FormatInt(kv.Revision, 10))
 	return obj, nil
 }
 
-// revive reads an object's message, resourceVersion and all.
-func (r *resource) revive(proto []byte) (scheme.Object, error) {
+// open decodes a stored value as an object of its version.
+func (r *resource) open(kv storage.KV) (*version, scheme.Object, error) {
+	gvk, message, err := r.codec.open(kv.Value)
+	if err != nil {
+		return nil, nil, err
+	}
+	i := slices.IndexFunc(r.versions, func(v *version) bool { return v.gvk() == gvk })
+	if i < 0 {
+		return nil, nil, fmt.Errorf("it is a %v", gvk)
+	}
+	obj := r.versions[i].empty()
+	return r.versions[i], obj, r.codec.decode(message, obj)
+}
+
+// restore decodes the message of a cache entry, which includes the resourceVersion.
+func (r *resource) restore(message []byte) (scheme.Object, error) {
 	obj := r.New()
-	if err := obj.(protoMessage).Unmarshal(proto); err != nil {
+	if err := r.codec.decode(message, obj); err != nil {
 		return nil, err
 	}
-	if r.Default != nil { // what the message cannot tell: an empty list from none
-		r.Default(obj)
-	}
+	r.setDefaults(obj) // protobuf does not distinguish empty lists from absent ones
 	return obj, nil
 }
 
-// protoMessage is what the generated code of every API type has.
-type protoMessage interface {
-	runtime.Object
-	Size() int
-	MarshalToSizedBuffer([]byte) (int, error)
-	Unmarshal([]byte) error
+// setDefaults sets the defaults of an object of the storage version.
+func (r *resource) setDefaults(obj scheme.Object) {
+	if r.Default != nil {
+		r.Default(obj)
+	}
 }
 
-// encode makes the value to store: the envelope around the object without its
-// resourceVersion. bare is the message within.
-func (r *resource) encode(obj scheme.Object) (value, bare []byte, err error) {
+// encode encodes obj for the store, without its resourceVersion. bare is the
+// message for stored.bare. obj must not be shared: encode changes it for a moment.
+func (r *resource) encode(ctx context.Context, obj scheme.Object) (value, bare []byte, err error) {
 	if rv := obj.GetResourceVersion(); rv != "" {
 		obj.SetResourceVersion("")
 		defer obj.SetResourceVersion(rv)
 	}
-	m := obj.(protoMessage)
-	size := m.Size()
-	value = make([]byte, 0, 64+len(r.Kind.Kind.Kind)+len(r.Group)+size)
-	value = wire.AppendProtoHead(value, r.gvk(), size)
-	head := len(value)
-	value = append(value, make([]byte, size)...)
-	bare = value[head : head+size : head+size]
-	if _, err := m.MarshalToSizedBuffer(bare); err != nil {
-		return nil, nil, fmt.Errorf("encode %s: %w", r.Kind.Kind.Kind, err)
+	switch {
+	case r == r.raw:
+		gvk := obj.GetObjectKind().GroupVersionKind()
+		clearKind(obj)
+		defer obj.GetObjectKind().SetGroupVersionKind(gvk)
+		return r.codec.encode(gvk, obj)
+	case r != r.stored:
+		out, err := r.stored.fromVersion(ctx, r.gvk(), obj)
+		if err != nil {
+			return nil, nil, err
+		}
+		return r.codec.encode(r.stored.gvk(), out)
 	}
-	return append(value, wire.ProtoTail...), bare, nil
+	return r.codec.encode(r.gvk(), obj)
 }
 
 // stored is an object as a write left it in the store.
 type stored struct {
 	obj  scheme.Object // resourceVersion is set
-	bare []byte        // its message without resourceVersion; nil: not at hand
+	bare []byte        // the protobuf message without resourceVersion; nil: not encoded yet
 }
 
-func (s *stored) object() scheme.Object { return s.obj }
+// Object returns the object, which the caller must not modify.
+func (s *stored) Object() scheme.Object { return s.obj }
 
+// JSON encodes the object without type metadata, as in the items of a list.
 func (s *stored) JSON() ([]byte, error) { return scheme.BareJSON(s.obj) }
 
+// Proto returns the protobuf message of the object, without the envelope.
 func (s *stored) Proto() ([]byte, error) {
 	if s.bare == nil {
 		return scheme.BareProto(s.obj)

@@ -4,11 +4,10 @@ import (
 	"net/http"
 
 	"podium/pkg/apiserver/admission"
-	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/wire"
 )
 
-// review answers the question that the body asks. Nothing is stored.
+// review answers a review such as SubjectAccessReview. It stores nothing.
 func (c *call) review() error {
 	f, err := wire.Negotiate(c.r, wire.Offer{})
 	if err != nil {
@@ -29,18 +28,14 @@ func (c *call) review() error {
 	if err := c.res.matchNamespace(obj, c.info.Namespace); err != nil {
 		return err
 	}
-	user := request.UserFrom(c.ctx)
 	a := &admission.Attributes{
-		Operation: admission.Create, Kind: c.res.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName(),
-		Object: obj, DryRun: o.dryRun, User: user,
+		Operation: admission.Create, Namespace: obj.GetNamespace(), Name: obj.GetName(), Object: obj, Options: o.options, DryRun: o.dryRun,
+		Forms: c.res.forms,
 	}
-	if err := admission.Run(c.ctx, c.res.api.Admission.Mutate, a); err != nil {
+	if err := c.res.admit(c.ctx, a, nil); err != nil {
 		return err
 	}
-	if err := admission.Run(c.ctx, c.res.api.Admission.Validate, a); err != nil {
-		return err
-	}
-	answer, err := c.res.Review(c.ctx, c.res.api, user, obj)
+	answer, err := c.res.Review(c.ctx, c.res.api, a.User, obj)
 	if err != nil {
 		return err
 	}

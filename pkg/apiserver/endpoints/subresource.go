@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"net/http"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,13 +14,16 @@ import (
 	"podium/pkg/scheme"
 )
 
-// getView answers with another kind's view of an object.
+// getView answers with a view of an object as another kind, such as Scale.
 func (c *call) getView() error {
 	f, err := wire.Negotiate(c.r, wire.Offer{})
 	if err != nil {
 		return err
 	}
 	e, err := c.entry()
+	if err == nil {
+		e, err = c.res.seenOne(c.ctx, e)
+	}
 	if err != nil {
 		return err
 	}
@@ -51,7 +53,8 @@ func (c *call) updateView() error {
 	})
 }
 
-// changeView stores what change makes of the present view.
+// changeView calls change with the present view, merges the result into the object,
+// stores the object and answers with its new view.
 func (c *call) changeView(o writeOptions, change func(runtime.Object) (runtime.Object, error)) error {
 	return c.storeView(o, func(cur *present) (scheme.Object, error) {
 		next := cur.obj.DeepCopyObject().(scheme.Object)
@@ -70,7 +73,7 @@ func (c *call) changeView(o writeOptions, change func(runtime.Object) (runtime.O
 	})
 }
 
-// storeView stores a changed object and answers with its new view.
+// storeView stores the object that change returns and answers with its new view.
 func (c *call) storeView(o writeOptions, change func(*present) (scheme.Object, error)) error {
 	f, err := wire.Negotiate(c.r, wire.Offer{})
 	if err != nil {
@@ -87,12 +90,13 @@ func (c *call) storeView(o writeOptions, change func(*present) (scheme.Object, e
 	return wire.WriteObject(c.w, c.r, http.StatusOK, f, c.sub.GVK, wire.Bare(view))
 }
 
-// matchView takes over what a view says of the object's identity, to be
-// checked like that of any update.
+// matchView copies the resourceVersion and the UID of a view to next, where the
+// update checks them, and returns a 400 if the name or namespace differ from the
+// URL.
 func (c *call) matchView(next scheme.Object, view runtime.Object) error {
 	m, err := meta.Accessor(view)
 	if err != nil {
-		return nil // a view without metadata has nothing to check
+		return nil // the view has no metadata to check
 	}
 	if name := m.GetName(); name != "" && name != c.info.Name {
 		return apierrors.NewBadRequest("the name of the object (" + name + ") does not match the name on the URL (" + c.info.Name + ")")
@@ -109,7 +113,7 @@ func (c *call) matchView(next scheme.Object, view runtime.Object) error {
 	return nil
 }
 
-// newBody is an empty object of the subresource's own kind.
+// newBody returns an empty object of the kind of the subresource.
 func (c *call) newBody() (runtime.Object, error) {
 	obj, err := c.res.api.Scheme.New(c.sub.GVK)
 	if err != nil {
@@ -118,7 +122,7 @@ func (c *call) newBody() (runtime.Object, error) {
 	return obj, nil
 }
 
-// act carries out an action on an object: a binding, an eviction, a token.
+// act performs an action on an object: a binding, an eviction, a token request.
 func (c *call) act() error {
 	f, err := wire.Negotiate(c.r, wire.Offer{})
 	if err != nil {
@@ -142,10 +146,10 @@ func (c *call) act() error {
 	if err := c.nameBody(obj); err != nil {
 		return err
 	}
-	if err := c.admitSubresource(admission.Create, obj); err != nil {
+	opts := &metav1.CreateOptions{DryRun: c.query()["dryRun"], FieldManager: o.manager, FieldValidation: o.validation}
+	if err := c.admitSubresource(admission.Create, obj, opts); err != nil {
 		return err
 	}
-	opts := &metav1.CreateOptions{DryRun: c.query()["dryRun"], FieldManager: o.manager, FieldValidation: o.validation}
 	out, err := c.sub.Act(c.ctx, c.res.api, c.info.Namespace, c.info.Name, obj, opts)
 	if err != nil {
 		return err
@@ -163,8 +167,8 @@ func (c *call) act() error {
 	return wire.WriteObject(c.w, c.r, http.StatusCreated, f, gvk, wire.Bare(out))
 }
 
-// nameBody gives the body of an action the name and namespace of the URL, or
-// refuses others.
+// nameBody sets the name and namespace of the URL on the body of an action, and
+// returns a 400 if the body has others.
 func (c *call) nameBody(obj runtime.Object) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -185,43 +189,32 @@ func (c *call) nameBody(obj runtime.Object) error {
 	return nil
 }
 
-func (c *call) admitSubresource(op admission.Operation, body runtime.Object) error {
-	a := &admission.Attributes{
-		Operation: op, Kind: c.res.Kind, Subresource: c.sub.Name, Namespace: c.info.Namespace, Name: c.info.Name,
-		Body: body, DryRun: len(c.query()["dryRun"]) > 0, User: request.UserFrom(c.ctx),
-	}
-	if err := admission.Run(c.ctx, c.res.api.Admission.Mutate, a); err != nil {
-		return err
-	}
-	return admission.Run(c.ctx, c.res.api.Admission.Validate, a)
+// admitSubresource runs the admission chain for an action or a connection. opts are
+// nil for a connection.
+func (c *call) admitSubresource(op admission.Operation, body, opts runtime.Object) error {
+	return c.res.admit(c.ctx, &admission.Attributes{
+		Operation: op, Subresource: c.sub.Name, Kind: c.sub.GVK, Namespace: c.info.Namespace, Name: c.info.Name,
+		Body: body, Options: opts, DryRun: len(c.query()["dryRun"]) > 0,
+		Forms: []admission.Form{{Resource: c.res.served.GVR(), Kind: c.sub.GVK}},
+	}, nil)
 }
 
-// connectVerbs hand the connection to the subresource, for the methods it
-// answers.
+// connectVerbs returns a handler for each method of a subresource that takes over
+// the connection, such as exec.
 func (c *call) connectVerbs() map[string]handler {
 	verbs := map[string]handler{}
 	for _, m := range c.sub.Methods {
-		verbs[connectVerb(m)] = (*call).connect
+		verbs[request.ResourceVerb(m)] = (*call).connect
 	}
 	return verbs
 }
 
 func (c *call) connect() error {
-	if err := c.admitSubresource(admission.Connect, nil); err != nil {
-		return err
+	if c.sub.GVK != c.res.gvk() { // a read, such as a log, passes no admission
+		if err := c.admitSubresource(admission.Connect, c.connectOptions(), nil); err != nil {
+			return err
+		}
 	}
 	c.sub.Connect(c.res.api, c.info.Namespace, c.info.Name, c.info.Rest).ServeHTTP(c.w, c.r)
 	return nil
-}
-
-func connectVerb(method string) string {
-	switch method {
-	case http.MethodPost:
-		return "create"
-	case http.MethodGet, http.MethodHead:
-		return "get"
-	case http.MethodPut:
-		return "update"
-	}
-	return strings.ToLower(method)
 }

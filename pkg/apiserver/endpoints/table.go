@@ -13,14 +13,8 @@ import (
 	"podium/pkg/scheme"
 )
 
-// row is one object of a table.
-type row struct {
-	obj func() scheme.Object
-	enc wire.Encoded
-}
-
-// respondTable answers with objects as `kubectl get` prints them.
-func (c *call) respondTable(code int, f wire.Format, rows []row, meta metav1.ListMeta) error {
+// respondTable answers with a Table, which kubectl get prints.
+func (c *call) respondTable(code int, f wire.Format, rows []shown, meta metav1.ListMeta) error {
 	t, err := c.table(f, rows, meta, true)
 	if err != nil {
 		return err
@@ -36,8 +30,8 @@ func (c *call) respondTable(code int, f wire.Format, rows []row, meta metav1.Lis
 	return nil
 }
 
-// table builds the table; only the first of a watch has its head.
-func (c *call) table(f wire.Format, rows []row, meta metav1.ListMeta, head bool) (*metav1.Table, error) {
+// table builds a Table, with column definitions if head is set.
+func (c *call) table(f wire.Format, rows []shown, meta metav1.ListMeta, head bool) (*metav1.Table, error) {
 	include := metav1.IncludeObjectPolicy(c.query().Get("includeObject"))
 	errs := metavalidation.ValidateTableOptions(&metav1.TableOptions{IncludeObject: include})
 	if err := invalidOptions("TableOptions", errs); err != nil {
@@ -57,34 +51,40 @@ func (c *call) table(f wire.Format, rows []row, meta metav1.ListMeta, head bool)
 		if err != nil {
 			return nil, err
 		}
-		t.Rows[i] = metav1.TableRow{Cells: c.res.cells(r.obj(), now), Object: runtime.RawExtension{Raw: shown}}
+		cells, err := c.res.cells(r.Object(), now)
+		if err != nil {
+			return nil, err
+		}
+		t.Rows[i] = metav1.TableRow{Cells: cells, Object: runtime.RawExtension{Raw: shown}}
 	}
 	return t, nil
 }
 
-// rowObject is the object as it stands beside a row's cells.
-func (c *call) rowObject(f wire.Format, include metav1.IncludeObjectPolicy, r row) ([]byte, error) {
+// rowObject returns the encoded object of a row, as includeObject requires:
+// nothing, the object, or its metadata (the default).
+func (c *call) rowObject(f wire.Format, include metav1.IncludeObjectPolicy, r shown) ([]byte, error) {
 	switch include {
 	case metav1.IncludeNone:
 		return nil, nil
 	case metav1.IncludeObject:
-		bare, err := r.enc.JSON()
+		bare, err := r.JSON()
 		if err != nil {
 			return nil, err
 		}
 		return scheme.TypedJSON(c.res.gvk(), bare), nil
 	}
-	bare, err := partial(r).JSON()
+	bare, err := partial{r, c.res.text}.JSON()
 	if err != nil {
 		return nil, err
 	}
 	return scheme.TypedJSON(f.As.GroupVersion().WithKind(wire.PartialObjectMetadata), bare), nil
 }
 
-// columns are the kind's, or name and age.
-func (r *resource) columns() []metav1.TableColumnDefinition {
-	if r.Row != nil {
-		return r.Columns
+// columns returns the columns of the version, or name and creation time if it has
+// none.
+func (v *version) columns() []metav1.TableColumnDefinition {
+	if v.rules.Row != nil {
+		return v.rules.Columns
 	}
 	doc := metav1.ObjectMeta{}.SwaggerDoc()
 	return []metav1.TableColumnDefinition{
@@ -93,9 +93,16 @@ func (r *resource) columns() []metav1.TableColumnDefinition {
 	}
 }
 
-func (r *resource) cells(obj scheme.Object, now time.Time) []any {
-	if r.Row != nil {
-		return r.Row(obj, now)
+// cells returns the row of an object of the storage version.
+func (v *version) cells(obj scheme.Object, now time.Time) ([]any, error) {
+	if v.rules.Row == nil {
+		return []any{obj.GetName(), obj.GetCreationTimestamp().UTC().Format(time.RFC3339)}, nil
 	}
-	return []any{obj.GetName(), obj.GetCreationTimestamp().UTC().Format(time.RFC3339)}
+	if v.ownRules() {
+		var err error
+		if obj, err = v.fromStorage(obj); err != nil {
+			return nil, err
+		}
+	}
+	return v.rules.Row(obj, now), nil
 }

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"podium/pkg/apiserver/admission"
-	"podium/pkg/apiserver/request"
+	"podium/pkg/apiserver/managed"
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
 )
 
 // update replaces an object, or the part of it that a subresource owns.
 func (c *call) update() error {
-	f, err := wire.Negotiate(c.r, asObject())
+	f, err := wire.Negotiate(c.r, c.res.offer())
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (c *call) update() error {
 	fresh := true
 	o.createAlong = c.res.AllowCreateOnUpdate && c.sub == nil
 	s, created, err := c.res.update(c.ctx, c.info.Namespace, c.info.Name, o, func(*present) (scheme.Object, error) {
-		if fresh { // only one attempt may have the object itself: it is changed on the way
+		if fresh { // the update modifies the object, so a second attempt decodes the body again
 			fresh = false
 			return sent, nil
 		}
@@ -54,12 +54,13 @@ func (c *call) update() error {
 		return err
 	}
 	if created {
-		return c.respondStored(http.StatusCreated, f, s)
+		return c.respond(http.StatusCreated, f, s)
 	}
-	return c.respondStored(http.StatusOK, f, s)
+	return c.respond(http.StatusOK, f, s)
 }
 
-// checkName compares the object's name and namespace with the URL's.
+// checkName returns a 400 if the name or namespace of the object differ from the
+// URL. It fills in those that a subresource may omit.
 func (c *call) checkName(obj scheme.Object) error {
 	switch obj.GetName() {
 	case c.info.Name:
@@ -74,9 +75,9 @@ func (c *call) checkName(obj scheme.Object) error {
 	return c.res.matchNamespace(obj, c.info.Namespace)
 }
 
-// update stores what change makes of the present state. created says that the
-// object was not there and o allowed to create it; then change was called with
-// nil.
+// update stores the result of change, which gets the present state. If the object
+// does not exist and o.createAlong is set, update authorizes a create, calls change
+// with nil and creates the object; created then is true. change may run many times.
 func (r *resource) update(ctx context.Context, namespace, name string, o writeOptions, change func(*present) (scheme.Object, error)) (s *stored, created bool, err error) {
 	for {
 		s, err = r.mutate(ctx, r.key(namespace, name), name, o.dryRun, func(cur *present) (plan, error) {
@@ -107,8 +108,8 @@ func (r *resource) update(ctx context.Context, namespace, name string, o writeOp
 	}
 }
 
-// authorizeCreate is asked before a request for an update or a patch creates
-// the object: that takes the verb create.
+// authorizeCreate returns an error unless the user of ctx may create the object
+// that an update or a patch is about to create.
 func (a *API) authorizeCreate(ctx context.Context) error {
 	if a.MayCreate == nil {
 		return apierrors.NewInternalError(errors.New("no authorizer provided, unable to authorize a create on update"))
@@ -116,44 +117,40 @@ func (a *API) authorizeCreate(ctx context.Context) error {
 	return a.MayCreate(ctx)
 }
 
-// planUpdate takes an update through admission, preparation and validation.
-// next is changed; old is shared and is not.
+// planUpdate runs admission, preparation and validation of an update. It changes
+// next; old is shared and is not modified.
 func (r *resource) planUpdate(ctx context.Context, old, next scheme.Object, o writeOptions) (p plan, err error) {
 	if err := r.checkPreconditions(old, next); err != nil {
 		return p, err
 	}
+	times, err := r.track(old, next, o)
+	if err != nil {
+		return p, err
+	}
+	restore := guard(ctx, next)
 	a := &admission.Attributes{
-		Operation: admission.Update, Kind: r.Kind, Namespace: old.GetNamespace(), Name: old.GetName(),
-		Object: next, Old: old, DryRun: o.dryRun, User: request.UserFrom(ctx),
+		Operation: admission.Update, Namespace: old.GetNamespace(), Name: old.GetName(), Object: next, Old: old, Options: o.options, DryRun: o.dryRun,
+		Forms: r.formsOf(o),
 	}
 	if o.sub != nil {
 		a.Subresource = o.sub.Name
 	}
-	if err := admission.Run(ctx, r.api.Admission.Mutate, a); err != nil {
+	prepare := func() error {
+		restore()
+		return r.prepareUpdate(ctx, next, old, o)
+	}
+	if err := r.admit(ctx, a, prepare); err != nil {
 		return p, err
 	}
-	carryOver(next, old)
-	if err := r.prepareUpdate(ctx, next, old, o); err != nil {
-		return p, err
-	}
-	if err := r.validateUpdate(next, old, o); err != nil {
-		return p, err
-	}
-	r.addWarnings(ctx, next, old)
-	if err := admission.Run(ctx, r.api.Admission.Validate, a); err != nil {
-		return p, err
-	}
-	if !o.applied && (len(old.GetManagedFields()) > 0 || len(next.GetManagedFields()) > 0) {
-		if err := r.api.managed.update(r, old, next, o); err != nil {
-			return p, err
-		}
+	if times && managed.Same(old, next) {
+		next.SetManagedFields(old.GetManagedFields()) // a write that changes nothing leaves the times, too
 	}
 	gone, err := r.finished(next)
 	if err != nil {
 		return p, err
 	}
 	if !gone {
-		p.next = next
+		p.next, p.shrinks = next, !o.applied
 		if p.undo, err = r.allocate(ctx, next, old, o.dryRun); err != nil {
 			return p, err
 		}
@@ -164,21 +161,30 @@ func (r *resource) planUpdate(ctx context.Context, old, next scheme.Object, o wr
 	return p, nil
 }
 
-func (r *resource) prepareUpdate(ctx context.Context, next, old scheme.Object, o writeOptions) error {
+// prepareUpdate prepares and validates next as the successor of old.
+func (r *resource) prepareUpdate(ctx context.Context, next, old scheme.Object, o writeOptions) (err error) {
+	carryOver(next, old)
 	switch {
 	case o.sub != nil && o.sub.View == nil:
-		if o.sub.PreparePart == nil {
-			return nil
+		if o.sub.PreparePart != nil {
+			err = o.sub.PreparePart(ctx, next, old)
 		}
-		return o.sub.PreparePart(ctx, next, old)
-	case r.Prepare != nil:
-		return r.Prepare(ctx, r.api, next, old)
+	case o.rules(r).Prepare != nil:
+		err = o.rules(r).Prepare(ctx, r.api, next, old)
 	}
+	if err != nil {
+		return err
+	}
+	if err := r.validateUpdate(next, old, o); err != nil {
+		return err
+	}
+	r.addWarnings(ctx, next, old, o)
 	return nil
 }
 
-// checkPreconditions compares what the client says it has changed with what is
-// there.
+// checkPreconditions returns a conflict if the UID or the resourceVersion of next
+// is set and differs from old's. Without a resourceVersion, it takes over old's if
+// the kind allows unconditional updates.
 func (r *resource) checkPreconditions(old, next scheme.Object) error {
 	if uid := next.GetUID(); uid != "" && uid != old.GetUID() {
 		return r.conflict(old.GetName(), "Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())
@@ -196,8 +202,8 @@ func (r *resource) checkPreconditions(old, next scheme.Object) error {
 	return nil
 }
 
-// finished says that an object which is being deleted has nothing left to wait
-// for: no finalizers, no grace period, nothing of the kind's own.
+// finished reports whether an object that is being deleted can be removed: it has
+// no finalizers, no grace period, and the kind's BeforeDelete does not keep it.
 func (r *resource) finished(obj scheme.Object) (bool, error) {
 	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
 		return false, nil

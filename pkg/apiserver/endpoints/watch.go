@@ -21,12 +21,14 @@ import (
 	"podium/pkg/storage/watchcache"
 )
 
-// A watch that does not say how long lasts at least this long, at most twice.
+// minWatch is the minimum duration of a watch without timeoutSeconds; the maximum
+// is twice that.
 const minWatch = 30 * time.Minute
 
-// watch streams the changes of a namespace, or of all.
+// watch streams the changes of a namespace, or of all namespaces, until the watch
+// ends.
 func (c *call) watch() error {
-	f, err := wire.Negotiate(c.r, wire.Offer{As: []string{wire.Table, wire.PartialObjectMetadata, wire.PartialObjectMetadataList}, Stream: true})
+	f, err := wire.Negotiate(c.r, wire.Offer{As: []string{wire.Table, wire.PartialObjectMetadata, wire.PartialObjectMetadataList}, Stream: true, TextOnly: c.res.text})
 	if err != nil {
 		return err
 	}
@@ -47,16 +49,24 @@ func (c *call) watch() error {
 	defer context.AfterFunc(c.res.api.Closing, cancel)()
 
 	s := c.newStream(f, o)
+	if c.res.converts() && !onlyMetadata(f) {
+		s.selected, wo.Labels, wo.Fields = &o, nil, identity(wo.Fields)
+	}
 	if wo.Initial {
 		s.begin()
 		req := request.From(c.ctx)
 		if s.turn, err = req.Turns.Acquire(ctx, req.Flow, 1); err != nil {
-			return nil // the watch has ended before its turn
+			return nil // the watch ended while it waited for its turn
 		}
 		defer func() { s.turn() }()
 	}
 	watcher, err := c.res.cache.Watch(ctx, wo)
 	if err != nil {
+		if errors.Is(err, watchcache.ErrRemoved) && s.begun {
+			return nil
+		} else if errors.Is(err, watchcache.ErrRemoved) {
+			return unknownResource(c.info)
+		}
 		if errors.Is(err, storage.ErrFuture) {
 			err = c.res.tooLargeVersion(c.ctx, wo.After)
 		}
@@ -67,6 +77,8 @@ func (c *call) watch() error {
 	return s.run(ctx, watcher)
 }
 
+// watchTime returns how long a watch lasts: timeoutSeconds, else a random time, so
+// that clients do not reconnect all at once.
 func (a *API) watchTime(o listOptions) (time.Duration, error) {
 	if o.TimeoutSeconds != nil && *o.TimeoutSeconds > 0 {
 		return time.Duration(*o.TimeoutSeconds) * time.Second, nil
@@ -78,7 +90,7 @@ func (a *API) watchTime(o listOptions) (time.Duration, error) {
 	return minWatch + time.Duration(binary.LittleEndian.Uint64(random[:])%uint64(minWatch)), nil
 }
 
-// watchOptions says where the watch begins.
+// watchOptions returns where the watch begins.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-watch
 func (c *call) watchOptions(o listOptions) (watchcache.WatchOptions, error) {
 	wo := watchcache.WatchOptions{
@@ -97,22 +109,24 @@ func (c *call) watchOptions(o listOptions) (watchcache.WatchOptions, error) {
 		wo.Initial, wo.Fresh = true, o.ResourceVersion == ""
 	case o.SendInitialEvents != nil && rev == 0:
 		wo.After = -1
-	case rev == 0: // the old way: what is there comes first, without a mark behind it
+	case rev == 0: // legacy watch: initial events without a closing bookmark
 		wo.Initial, wo.Fresh = true, o.ResourceVersion == ""
 	}
 	return wo, nil
 }
 
-// stream writes one watch to its client.
+// stream writes one watch to its client. One goroutine uses it.
 type stream struct {
 	*call
 	f         wire.Format
-	initEnd   bool // the client wants to know where the initial events end
+	initEnd   bool // the client requested a bookmark after the initial events
 	bookmarks bool
 	begun     bool
 	out       *http.ResponseController
-	columns   bool   // the table's head has been sent
-	turn      func() // gives up the turn to send initial events
+	columns   bool   // the column definitions have been sent
+	turn      func() // releases the turn to send initial events
+
+	selected *listOptions // what the client sees of the converted objects; nil: nothing is converted
 }
 
 func (c *call) newStream(f wire.Format, o listOptions) *stream {
@@ -123,8 +137,8 @@ func (c *call) newStream(f wire.Format, o listOptions) *stream {
 	}
 }
 
-// begin sends the response's head, at once: the client may have long to wait
-// for the first event.
+// begin sends the response header, once, without waiting for the first event, which
+// may take long.
 func (s *stream) begin() {
 	if s.begun {
 		return
@@ -139,8 +153,8 @@ func (s *stream) begin() {
 	s.out.Flush()
 }
 
-// refuse ends a watch that could not begin. Clients expect the reason as an
-// event, not as the answer's status.
+// refuse ends a watch that could not begin. Clients expect the reason as an ERROR
+// event, not as the status of the response. It always returns nil.
 func (s *stream) refuse(err error, after int64) error {
 	s.begin()
 	s.writeError(watchError(err, after))
@@ -154,8 +168,8 @@ func watchError(err error, after int64) error {
 	return err
 }
 
-// run writes events until the watch ends: by its time, by the client, by the
-// server's shutdown, or because the cache cut it.
+// run writes events until the watch ends: by timeout, by the client, by shutdown of
+// the server, or because the cache dropped it as too slow.
 func (s *stream) run(ctx context.Context, watcher *watchcache.Watcher) error {
 	s.begin()
 	last := int64(0)
@@ -165,7 +179,11 @@ func (s *stream) run(ctx context.Context, watcher *watchcache.Watcher) error {
 			if errors.Is(err, storage.ErrCompacted) {
 				s.writeError(watchError(err, last))
 			}
-			return nil // an end without an error event: the client resumes where it is
+			return nil // without an error event, the client resumes at its last revision
+		}
+		if events, err = s.seen(ctx, events); err != nil {
+			s.writeError(err)
+			return nil
 		}
 		for i := range events {
 			last = events[i].Revision
@@ -184,7 +202,7 @@ func (s *stream) run(ctx context.Context, watcher *watchcache.Watcher) error {
 	}
 }
 
-// write sends one event.
+// write sends one event. It skips bookmarks that the client did not request.
 func (s *stream) write(e *watchcache.WatchEvent) error {
 	if e.Entry == nil {
 		if !s.bookmarks || e.InitialEnd && !s.initEnd {
@@ -192,41 +210,46 @@ func (s *stream) write(e *watchcache.WatchEvent) error {
 		}
 		return s.send(s.bookmark(e))
 	}
+	obj := s.res.show(e.Entry)
 	if s.f.As != nil && s.f.As.Kind == wire.Table {
-		return s.send(s.tableFrame(e.Type, row{e.Entry.Object, e.Entry}))
+		return s.send(s.tableFrame(e.Type, obj))
 	}
 	if e.Alone() && s.f.As == nil && s.f.Media == scheme.JSON {
-		return s.sendAlone(e)
+		return s.sendAlone(e.Type, obj)
 	}
 	var failed error
 	data := e.Frame(s.frameKey(), func() []byte {
-		frame, err := s.objectFrame(e.Type, e.Entry.Object, e.Entry)
+		frame, err := s.objectFrame(e.Type, obj)
 		failed = err
 		return frame
 	})
-	if data == nil && failed == nil { // another watcher could not encode it
+	if data == nil && failed == nil { // another watcher failed to encode the shared frame
 		failed = errors.New("the event cannot be encoded")
 	}
 	return s.send(data, failed)
 }
 
-// frameKey tells apart the forms a watched object is sent in.
+// frameKey identifies the encoding of the stream among the encodings of an event
+// that watchers share.
 func (s *stream) frameKey() string {
-	if s.f.As != nil {
+	switch {
+	case s.f.As != nil:
 		return s.f.Media + ";as=" + s.f.As.Version + "." + s.f.As.Kind
+	case s.res.served.GroupVersionKind != s.res.resource.gvk(), s.selected != nil:
+		return s.f.Media + ";" + s.res.gvk().GroupVersion().String()
 	}
 	return s.f.Media
 }
 
-// sendAlone sends an event that no other watch sends, such as an initial one,
-// without a copy of the object: only the cached bytes are kept while the client
-// does not read.
-func (s *stream) sendAlone(e *watchcache.WatchEvent) error {
-	bare, err := e.Entry.JSON()
+// sendAlone sends an event that no other watch shares, such as an initial event,
+// without copying the object: if the client reads slowly, only the cached bytes are
+// kept in memory.
+func (s *stream) sendAlone(event watch.EventType, obj shown) error {
+	bare, err := obj.JSON()
 	if err != nil {
 		return err
 	}
-	head := appendJSONEventHead(make([]byte, 0, 128), e.Type, s.res.gvk(), bare)
+	head := appendJSONEventHead(make([]byte, 0, 128), event, s.res.gvk(), bare)
 	s.res.api.Observe.WatchEvent(s.res.gvk(), len(head)+len(bare)-1+len(jsonEventTail))
 	for _, part := range [][]byte{head, bare[1:], []byte(jsonEventTail)} {
 		if _, err := s.w.Write(part); err != nil {
@@ -245,18 +268,17 @@ func (s *stream) send(frame []byte, err error) error {
 	return err
 }
 
-// bookmark is an event that only says how far the watch has come.
+// bookmark encodes a BOOKMARK event with the revision that the watch has reached.
 func (s *stream) bookmark(e *watchcache.WatchEvent) ([]byte, error) {
-	obj := s.res.New()
+	obj := s.res.empty()
 	obj.SetResourceVersion(strconv.FormatInt(e.Revision, 10))
 	if e.InitialEnd {
 		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
-	enc, same := wire.Bare(obj), func() scheme.Object { return obj }
 	if s.f.As != nil && s.f.As.Kind == wire.Table {
-		return s.tableFrame(watch.Bookmark, row{same, enc})
+		return s.tableFrame(watch.Bookmark, &stored{obj: obj})
 	}
-	return s.objectFrame(watch.Bookmark, same, enc)
+	return s.objectFrame(watch.Bookmark, &stored{obj: obj})
 }
 
 // writeError sends an ERROR event with a Status.

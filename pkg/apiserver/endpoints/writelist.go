@@ -15,22 +15,25 @@ import (
 	"podium/pkg/scheme"
 )
 
-// writeList answers with a list. Sizes are added up first, then the cached
-// bytes of each item go out: nothing is encoded twice.
-func writeList(w http.ResponseWriter, r *http.Request, f wire.Format, gvk schema.GroupVersionKind, p page) error {
+// writeList answers with a list. It sums up the sizes first and then writes the
+// cached bytes of each item, so that nothing is encoded twice.
+func (c *call) writeList(f wire.Format, p page) error {
 	items := make([][]byte, len(p.entries))
 	for i, e := range p.entries {
 		var err error
 		if f.Media == scheme.Protobuf {
-			items[i], err = e.Proto()
+			items[i], err = c.res.show(e).Proto()
 		} else {
-			items[i], err = e.JSON()
+			items[i], err = c.res.show(e).JSON()
+		}
+		if c.res.text && err == nil { // as upstream: only items with a Go type omit their kind
+			items[i] = scheme.TypedJSON(c.res.gvk(), items[i])
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return writeItems(w, r, f, gvk, &p.meta, items)
+	return writeItems(c.w, c.r, f, c.res.served.ListGVK(), &p.meta, items)
 }
 
 // writeItems answers with a list of encoded items.
@@ -67,7 +70,7 @@ func writeItems(w http.ResponseWriter, r *http.Request, f wire.Format, gvk schem
 	return nil
 }
 
-// writeReadable answers with JSON in a form for people: YAML or indented.
+// writeReadable answers with JSON converted to YAML or indented JSON.
 func writeReadable(w http.ResponseWriter, r *http.Request, f wire.Format, text []byte) (err error) {
 	if f.Media == scheme.YAML {
 		text, err = yaml.JSONToYAML(text)
@@ -83,8 +86,8 @@ func writeReadable(w http.ResponseWriter, r *http.Request, f wire.Format, text [
 	return nil
 }
 
-// writeProtoList: every list type has its metadata as field 1 and its items as
-// field 2.
+// writeProtoList answers with a protobuf list. Every list type has its metadata as
+// field 1 and its items as field 2.
 func writeProtoList(w http.ResponseWriter, r *http.Request, gvk schema.GroupVersionKind, meta *metav1.ListMeta, items [][]byte) error {
 	metadata, err := meta.Marshal()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Writes bounds how many bytes a user writes to the store: a token bucket for
-// each. A nil Writes has no bound. It is safe for concurrent use.
+// Writes limits the bytes that each user writes to the store, by a token bucket
+// per user. A nil *Writes has no limit. It is safe for concurrent use.
 type Writes struct {
 	rate, burst float64 // bytes a second, bytes
 	now         func() time.Time
@@ -18,26 +18,27 @@ type Writes struct {
 	buckets map[string]bucket
 }
 
-// bucket is what was left in it, below zero after a large write, and when.
+// bucket holds the tokens left at a time; they are negative after a large
+// write.
 type bucket struct {
 	left float64
 	at   time.Time
 }
 
-// burstSeconds is for how long a user may write that has been idle, and none of
-// whose bytes count.
+// burstSeconds is the size of a full bucket, in seconds of the rate.
 const burstSeconds = 16
 
-// manyBuckets is how many are kept before full ones are dropped.
+// manyBuckets is the number of buckets from which full ones are dropped.
 const manyBuckets = 1024
 
-// NewWrites allows rate bytes a second, and sixteen times as many at once.
+// NewWrites returns Writes that allow rate bytes per second, and bursts of
+// sixteen times as many.
 func NewWrites(rate int64, now func() time.Time) *Writes {
 	return &Writes{rate: float64(rate), burst: burstSeconds * float64(rate), now: now, buckets: map[string]bucket{}}
 }
 
-// Spend counts a write of n bytes. The error is a 429 that says when to come
-// again.
+// Spend takes n bytes from the user's bucket. If the bucket is empty it takes
+// nothing and returns a 429 error with the seconds to wait.
 func (w *Writes) Spend(user string, n int) error {
 	if w == nil {
 		return nil
@@ -57,7 +58,7 @@ func (w *Writes) Spend(user string, n int) error {
 	return nil
 }
 
-// left wants the lock held.
+// left returns the user's tokens at the time now. The caller holds w.mu.
 func (w *Writes) left(user string, now time.Time) float64 {
 	b, ok := w.buckets[user]
 	if !ok {
@@ -66,8 +67,8 @@ func (w *Writes) left(user string, now time.Time) float64 {
 	return min(w.burst, b.left+w.rate*now.Sub(b.at).Seconds())
 }
 
-// dropFull forgets the users who have written nothing for long. It wants the
-// lock held.
+// dropFull drops full buckets, which are equivalent to absent ones. The caller
+// holds w.mu.
 func (w *Writes) dropFull(now time.Time) {
 	for user := range w.buckets {
 		if w.left(user, now) >= w.burst {

@@ -18,7 +18,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// oneNode is a backend whose every node says it is at one address.
+// oneNode is a backend in which every node has the same address.
 type oneNode struct {
 	registry.Backend
 	kind    corev1.NodeAddressType
@@ -32,8 +32,8 @@ func (o oneNode) Get(context.Context, schema.GroupVersionResource, string, strin
 	return n, nil
 }
 
-// A kubelet writes its own node's addresses: it must not make the server talk,
-// with the server's certificate, to whom it likes.
+// A kubelet writes its own node's addresses. It must not make the server
+// connect, with the server's certificate, to arbitrary hosts.
 func TestNodesCannotSayTheyAreHere(t *testing.T) {
 	here := httptest.NewTLSServer(http.NotFoundHandler())
 	defer here.Close()
@@ -79,8 +79,8 @@ func TestNodesCannotSayTheyAreHere(t *testing.T) {
 	}
 }
 
-// A node that says it is where another one is gets nothing of what is meant for
-// that one, though its connection is still open.
+// A node that claims another node's address does not receive requests for that
+// node, even over an open connection.
 func TestConnectionsAreANodesOwn(t *testing.T) {
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte(r.Host)) }))
 	defer kubelet.Close()
@@ -111,7 +111,7 @@ func TestConnectionsAreANodesOwn(t *testing.T) {
 		text, err := io.ReadAll(resp.Body)
 		return string(text), err
 	}
-	for range 2 { // the name in the certificate
+	for range 2 { // the name in the test certificate
 		if host, err := get("example.com"); err != nil || host != "[2001:db8::1]:10250" {
 			t.Fatalf("Host %q, %v", host, err)
 		}

@@ -13,10 +13,11 @@ import (
 	"podium/pkg/client/streams"
 )
 
+// podExec and podAttach serve pods/exec and pods/attach.
 func (p *Proxy) podExec(req *request) error   { return p.remoteCommand(req, "exec") }
 func (p *Proxy) podAttach(req *request) error { return p.remoteCommand(req, "attach") }
 
-// remoteCommand is exec and attach: the pod's kubelet does it.
+// remoteCommand serves exec and attach through the pod's kubelet.
 func (p *Proxy) remoteCommand(req *request, what string) error {
 	q := req.r.URL.Query()
 	pod, err := get[*corev1.Pod](req, "pods", req.namespace, req.name)
@@ -46,7 +47,7 @@ func (p *Proxy) remoteCommand(req *request, what string) error {
 	return dialing(target.RemoteCommand(req.w, req.r, opts))
 }
 
-// podPortForward connects to ports in the pod's network.
+// podPortForward forwards connections to ports of the pod through its kubelet.
 func (p *Proxy) podPortForward(req *request) error {
 	pod, err := get[*corev1.Pod](req, "pods", req.namespace, req.name)
 	if err != nil {
@@ -64,7 +65,8 @@ func (p *Proxy) podPortForward(req *request) error {
 	return dialing(target.PortForward(req.w, req.r))
 }
 
-// host is the kubelet of the pod's node, for a request that switches protocols.
+// host returns the kubelet of the pod's node, for a request that must be an
+// upgrade to a streaming protocol.
 func (p *Proxy) host(req *request, pod *corev1.Pod) (*kubelet, error) {
 	if pod.Spec.NodeName == "" {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", req.name))
@@ -75,7 +77,8 @@ func (p *Proxy) host(req *request, pod *corev1.Pod) (*kubelet, error) {
 	return p.kubelet(req, pod.Spec.NodeName)
 }
 
-// dialing words the failure to open a stream as upstream does.
+// dialing returns the API error for a failure to open a stream, with upstream's
+// text.
 func dialing(err error) error {
 	var bad *streams.RequestError
 	switch {
@@ -87,7 +90,8 @@ func dialing(err error) error {
 	return unreachable(fmt.Errorf("error dialing backend: %w", err))
 }
 
-// pickContainer is the container that a request names, or the only one.
+// pickContainer returns the container that a request names, or the pod's only
+// one if name is empty.
 func pickContainer(pod *corev1.Pod, name string) (string, error) {
 	all := containers(pod)
 	if name != "" {
@@ -105,7 +109,7 @@ func pickContainer(pod *corev1.Pod, name string) (string, error) {
 	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %s", pod.Name, all))
 }
 
-// containers names all containers of a pod, in upstream's order.
+// containers returns the names of all containers of a pod, in upstream's order.
 func containers(pod *corev1.Pod) []string {
 	var names []string
 	for i := range pod.Spec.InitContainers {
@@ -120,7 +124,8 @@ func containers(pod *corev1.Pod) []string {
 	return names
 }
 
-// flag reads a boolean of a query as the API does: a name alone is true.
+// flag returns a boolean query parameter: true if it is present, unless its
+// value is 0 or false.
 func flag(q url.Values, name string) bool {
 	v, ok := q[name]
 	if !ok {

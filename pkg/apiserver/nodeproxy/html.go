@@ -16,15 +16,16 @@ import (
 	"golang.org/x/net/html/atom"
 )
 
-// rewriter makes an answer's links lead through the proxy: what is absolute
-// on the proxied server is below the proxy's path for the client.
+// rewriter rewrites the links of a response to lead through the proxy: an
+// absolute path on the proxied server becomes a path below the proxy's.
 type rewriter struct {
-	prefix string // the proxy's path, without what is behind it
+	prefix string // the proxy's path, without the proxied path
 	target string // host:port of the proxied server
-	host   string // the name under which the client knows us
+	host   string // the host by which the client addresses the API server
 }
 
-// response rewrites an answer's Location and, if it is HTML, its links.
+// response rewrites a response's Location and, if it is HTML, its links. It
+// leaves a body with an unknown Content-Encoding unchanged.
 func (l *rewriter) response(resp *http.Response) error {
 	if to := resp.Header.Get("Location"); to != "" {
 		resp.Header.Set("Location", l.link(to))
@@ -36,7 +37,7 @@ func (l *rewriter) response(resp *http.Response) error {
 	}
 	body, ok := decoder(resp)
 	if !ok {
-		return nil // an encoding we cannot read: as it is
+		return nil // unknown encoding
 	}
 	resp.Header.Del("Content-Length")
 	resp.ContentLength = -1
@@ -44,7 +45,9 @@ func (l *rewriter) response(resp *http.Response) error {
 	return nil
 }
 
-// decoder opens a body's encoding, lazily: nothing is read yet.
+// decoder returns a function that decodes a body by the response's
+// Content-Encoding; ok is false if the encoding is unknown. It reads nothing
+// itself.
 func decoder(resp *http.Response) (open func(io.Reader) (io.Reader, error), ok bool) {
 	switch resp.Header.Get("Content-Encoding") {
 	case "":
@@ -57,13 +60,14 @@ func decoder(resp *http.Response) (open func(io.Reader) (io.Reader, error), ok b
 	return nil, false
 }
 
+// encoder returns a function that encodes by the response's Content-Encoding.
 func encoder(resp *http.Response) func(io.Writer) io.WriteCloser {
 	switch resp.Header.Get("Content-Encoding") {
 	case "gzip":
 		return func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }
 	case "deflate":
 		return func(w io.Writer) io.WriteCloser {
-			fw, _ := flate.NewWriter(w, flate.DefaultCompression) // fails on a bad level only
+			fw, _ := flate.NewWriter(w, flate.DefaultCompression) // the only error is an invalid level
 			return fw
 		}
 	}
@@ -74,7 +78,8 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// rewritten is a body on its way through a rewriting; closing it ends that.
+// rewritten returns body after it passes open, page and encode, which run in a
+// goroutine. Closing the result closes body and ends the goroutine.
 func rewritten(body io.ReadCloser, open func(io.Reader) (io.Reader, error), encode func(io.Writer) io.WriteCloser, page func(io.Writer, io.Reader) error) io.ReadCloser {
 	pr, pw := io.Pipe()
 	go func() {
@@ -100,11 +105,11 @@ func (b pipedBody) Close() error {
 	return b.source.Close()
 }
 
-// maxToken is the longest tag or text of a page that is looked at; a page with
-// a longer one goes through as it is from there on.
+// maxToken is the largest HTML token, in bytes, that page parses. If a page has
+// a larger one, page copies the rest of it unchanged.
 const maxToken = 8 << 20
 
-// page copies HTML, changing nothing but links.
+// page copies HTML and changes only links.
 func (l *rewriter) page(w io.Writer, r io.Reader) error {
 	out := bufio.NewWriter(w)
 	z := html.NewTokenizer(r)
@@ -126,7 +131,8 @@ func (l *rewriter) page(w io.Writer, r io.Reader) error {
 	}
 }
 
-// rest writes what the tokenizer left at its end.
+// rest writes what the tokenizer has not returned at the end of its input, or
+// all further input if a token was too long.
 func (l *rewriter) rest(out *bufio.Writer, z *html.Tokenizer, raw []byte, r io.Reader) error {
 	if _, err := out.Write(raw); err != nil {
 		return err
@@ -146,7 +152,8 @@ func (l *rewriter) rest(out *bufio.Writer, z *html.Tokenizer, raw []byte, r io.R
 	return out.Flush()
 }
 
-// tag rewrites the links among a tag's attributes.
+// tag rewrites the links in a tag's attributes. text is the new tag if changed
+// is set.
 func (l *rewriter) tag(t html.Token) (text string, changed bool) {
 	for i, a := range t.Attr {
 		if !isLink(t.DataAtom, a.Key) {
@@ -160,7 +167,7 @@ func (l *rewriter) tag(t html.Token) (text string, changed bool) {
 	return t.String(), changed
 }
 
-// isLink tells which attributes hold URLs, by the HTML standard.
+// isLink reports whether an attribute contains a URL, by the HTML standard.
 func isLink(tag atom.Atom, attr string) bool {
 	switch tag {
 	case atom.A, atom.Area, atom.Base, atom.Link:
@@ -197,8 +204,8 @@ func isLink(tag atom.Atom, attr string) bool {
 	return false
 }
 
-// link is where a link leads from the client's side. One to another server,
-// a relative one, and one that leads through the proxy already stay.
+// link returns a link's target for the client. Links to other servers, relative
+// links and links through the proxy stay as they are.
 func (l *rewriter) link(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" {

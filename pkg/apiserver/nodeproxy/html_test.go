@@ -55,7 +55,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// A page with a token that is too long to hold goes on as it is.
+// A page with a token above maxToken passes through unchanged from there on.
 func TestAPageTooLongToReadPassesThrough(t *testing.T) {
 	in := `<a href="/x">` + strings.Repeat("y", 2*maxToken) + `<a href="/z">`
 	want := `<a href="/p/proxy/x">` + in[len(`<a href="/x">`):]

@@ -20,7 +20,8 @@ import (
 	"podium/pkg/client/streams"
 )
 
-// podLog streams a container's log from its kubelet, as plain HTTP or over a WebSocket.
+// podLog streams a container's log from its kubelet, as plain HTTP or over a
+// WebSocket. It writes an empty log for a pod without a node.
 func (p *Proxy) podLog(req *request) error {
 	q := req.r.URL.Query()
 	out, errs := logQuery(q)
@@ -64,7 +65,8 @@ func (p *Proxy) podLog(req *request) error {
 	return logPlain(req, resp.Body)
 }
 
-// logQuery checks a PodLogOptions, and gives what of it the kubelet is asked.
+// logQuery validates the PodLogOptions in a query and returns the query for the
+// kubelet.
 func logQuery(q url.Values) (url.Values, field.ErrorList) {
 	out := url.Values{}
 	var errs field.ErrorList
@@ -118,9 +120,10 @@ func logQuery(q url.Values) (url.Values, field.ErrorList) {
 	return out, errs
 }
 
+// maxAnswer is the number of bytes of a kubelet's error that are passed on.
 const maxAnswer = 50000
 
-// logFailure is a kubelet's no as the apiserver says it.
+// logFailure returns the API error for a kubelet's error response.
 func logFailure(resp *http.Response, name string) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
@@ -136,8 +139,8 @@ func logFailure(resp *http.Response, name string) error {
 	return apierrors.NewGenericServerResponse(resp.StatusCode, "", schema.GroupResource{Resource: "pods/log"}, name, text, 0, false)
 }
 
-// logPlain copies a log as it comes: each piece at once, for there may be one
-// an hour.
+// logPlain copies a log to the client and flushes each piece, since the next
+// one may come an hour later.
 func logPlain(req *request, body io.Reader) error {
 	req.w.Header().Set("Content-Type", "text/plain")
 	req.w.WriteHeader(http.StatusOK)
@@ -148,24 +151,25 @@ func logPlain(req *request, body io.Reader) error {
 		n, err := body.Read(buf)
 		if n > 0 {
 			if _, err := req.w.Write(buf[:n]); err != nil {
-				return nil // the client has gone
+				return nil // the client has disconnected
 			}
 			rc.Flush()
 		}
 		if err != nil {
-			return nil // the end, or one that cannot be told any more
+			return nil // the end of the log, or an error after the response has begun
 		}
 	}
 }
 
-// The WebSocket subprotocols of logs: bytes as they are, or as base64 text.
+// The WebSocket subprotocols of logs: raw bytes, or base64 text.
 const (
 	binaryProtocol = "binary.k8s.io"
 	base64Protocol = "base64.binary.k8s.io"
 )
 
-// logSocket copies a log into a WebSocket's messages. What the client sends is
-// ignored; when it closes, hangUp ends the copying.
+// logSocket copies a log into WebSocket messages. It ignores what the client
+// sends. It calls hangUp, which must end reads of body, when the client closes
+// the connection.
 func logSocket(req *request, body io.Reader, hangUp func()) error {
 	protocol, err := streams.Negotiate(req.r, []string{"", binaryProtocol, base64Protocol})
 	if err != nil {

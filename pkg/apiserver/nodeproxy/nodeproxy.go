@@ -25,36 +25,40 @@ import (
 	"podium/pkg/client/streams"
 )
 
-// Config says how nodes and pods are reached.
+// Config configures how the proxy connects to nodes and pods.
 type Config struct {
-	// Certificate is ours, for kubelets; nil: none. Authority signs theirs
-	// (nil, or a nil pool: the system's); a kubelet's must be valid for the
-	// address it is reached at or for its node's name.
+	// Certificate is the client certificate for kubelets; nil: none. Authority
+	// holds the CAs of kubelets' serving certificates (nil, or a nil pool: the
+	// system's). A kubelet's certificate must be valid for the address that is
+	// dialed or for its node's name.
 	Certificate func() *tls.Certificate
 	Authority   func() *x509.CertPool
 
-	// AddressTypes is which of a node's addresses to use, best first; nil:
-	// InternalIP, ExternalIP, Hostname, InternalDNS, ExternalDNS.
+	// AddressTypes are the types of node addresses to use, in order of
+	// preference; nil: InternalIP, ExternalIP, Hostname, InternalDNS,
+	// ExternalDNS.
 	AddressTypes []corev1.NodeAddressType
 
-	// Dial opens connections; nil: TCP, with Timeout.
+	// Dial opens connections; nil: TCP, with Timeout, to allowed addresses
+	// only.
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	Timeout time.Duration // 0: 10 s
 
-	// Own are the addresses of this server. Nothing is proxied to them, and
-	// nothing to loopback and link-local addresses, whatever nodes and pods say
-	// theirs are, unless Anywhere is set.
+	// Own are the addresses of this server. Unless Anywhere is set, the proxy
+	// refuses to connect to them and to loopback and link-local addresses,
+	// whatever the status of nodes and pods.
 	Own      []netip.AddrPort
 	Anywhere bool
 
 	Log *slog.Logger // nil: discarded
 }
 
-// Proxy has the handlers.
+// Proxy serves the streaming and proxy subresources. It is safe for concurrent
+// use.
 type Proxy struct {
 	Config
-	kubelets *http.Transport // TLS with our certificate
-	pods     *http.Transport // whatever a pod serves
+	kubelets *http.Transport // TLS with the client certificate
+	pods     *http.Transport // to pods and Services, without credentials
 }
 
 const (
@@ -63,7 +67,7 @@ const (
 	idleTimeout    = 90 * time.Second
 )
 
-// New is a proxy that holds idle connections until Close.
+// New returns a proxy. It keeps idle connections until Close.
 func New(cfg Config) *Proxy {
 	if cfg.Authority == nil {
 		cfg.Authority = func() *x509.CertPool { return nil }
@@ -87,18 +91,18 @@ func New(cfg Config) *Proxy {
 		IdleConnTimeout:     idleTimeout,
 		TLSHandshakeTimeout: cfg.Timeout,
 		DisableCompression:  true,
-		// Not verified, as upstream: clients ask for a pod or a Service by its
-		// name and the proxy dials an address, for which no certificate of a
-		// pod is valid, by an authority that the cluster does not know. The
-		// API decides which address the proxy dials: the pod's IP, allowed below.
-		// kubelets are verified (dialKubelet); pods get none of our credentials.
+		// Not verified, as upstream: clients name a pod or a Service and the
+		// proxy dials an IP address, for which a pod's certificate is not
+		// valid, by a CA that the cluster does not know. The API decides which
+		// address the proxy dials: the pod's IP, allowed below. kubelets are
+		// verified (dialKubelet); pods get no credentials of the server.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}
 	return p
 }
 
-// dialer connects to allowed addresses alone: what a name stands for is known
-// only when it is dialled.
+// dialer connects to allowed addresses only. It checks when it dials, since a
+// host name may resolve to any address.
 func (c *Config) dialer() *net.Dialer {
 	return &net.Dialer{Timeout: c.Timeout, KeepAlive: 30 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
@@ -112,11 +116,11 @@ func (c *Config) dialer() *net.Dialer {
 	}}
 }
 
-// errNotAllowed has upstream's words.
+// errNotAllowed has upstream's text.
 var errNotAllowed = errors.New("address not allowed")
 
-// FromFiles is New with certificates from files, which may change later; a
-// file without a name is not used.
+// FromFiles is New with certificates from files, which are read again when they
+// change. An empty file name means none.
 func FromFiles(cfg Config, authority, certificate, key string) (*Proxy, error) {
 	if authority != "" {
 		pool, err := certfile.NewPool(authority)
@@ -135,13 +139,13 @@ func FromFiles(cfg Config, authority, certificate, key string) (*Proxy, error) {
 	return New(cfg), nil
 }
 
-// Close drops idle connections.
+// Close closes idle connections. Connections in use stay.
 func (p *Proxy) Close() {
 	p.kubelets.CloseIdleConnections()
 	p.pods.CloseIdleConnections()
 }
 
-// Streams are the handlers, by the subresource they serve.
+// Streams returns the handlers, by the subresource that they serve.
 func (p *Proxy) Streams() registry.Streams {
 	return registry.Streams{
 		PodLog:         connect(p.podLog),
@@ -154,7 +158,7 @@ func (p *Proxy) Streams() registry.Streams {
 	}
 }
 
-// request is one call of a subresource.
+// request is one request for a subresource.
 type request struct {
 	registry.Backend
 	namespace, name, path string
@@ -162,7 +166,8 @@ type request struct {
 	r                     *http.Request
 }
 
-// connect makes a handler that returns errors one that answers with a Status.
+// connect adapts a handler that returns errors: an error is answered with a
+// Status.
 func connect(f func(*request) error) registry.Connect {
 	return func(b registry.Backend, namespace, name, path string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -173,7 +178,7 @@ func connect(f func(*request) error) registry.Connect {
 	}
 }
 
-// get reads an object of the core group.
+// get returns an object of the core group, or an API error.
 func get[T any](req *request, resource, namespace, name string) (T, error) {
 	var zero T
 	obj, err := req.Get(req.r.Context(), corev1.SchemeGroupVersion.WithResource(resource), namespace, name)
@@ -187,13 +192,15 @@ func get[T any](req *request, resource, namespace, name string) (T, error) {
 	return t, nil
 }
 
-// kubelet is where a node's kubelet listens.
+// kubelet is the address of a node's kubelet.
 type kubelet struct {
 	node string
 	host string
 	port string
 }
 
+// kubelet returns the kubelet of a node, at its first address of the preferred
+// types. It returns a BadRequest error if that address is not allowed.
 func (p *Proxy) kubelet(req *request, nodeName string) (*kubelet, error) {
 	node, err := get[*corev1.Node](req, "nodes", "", nodeName)
 	if err != nil {
@@ -217,7 +224,7 @@ func (p *Proxy) kubelet(req *request, nodeName string) (*kubelet, error) {
 	return nil, unreachable(fmt.Errorf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
 }
 
-// unreachable is a 500 in the words of err alone.
+// unreachable returns a 500 error with exactly the text of err.
 func unreachable(err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
 }
@@ -227,24 +234,26 @@ func (k *kubelet) url(query url.Values, path ...string) *url.URL {
 	return u.JoinPath(path...)
 }
 
-// target is a path of the kubelet as the end of a stream.
+// target returns a stream target for a URL of the kubelet.
 func (p *Proxy) target(k *kubelet, u *url.URL) streams.Target {
 	return streams.Target{URL: u, Transport: kubeletTransport{p.kubelets, k.node}}
 }
 
-// kubeletTransport tells the dialer whose kubelet it dials, and keeps the
-// connections of each node apart: that a certificate is good for one node does
-// not make it good for another that says it is at the same address.
+// kubeletTransport passes the node's name to dialKubelet and keeps the
+// connections of nodes apart: a connection that was verified for one node must
+// not serve another that claims the same address.
 type kubeletTransport struct {
 	*http.Transport
 	node string
 }
 
-// kubeletAt is the kubelet to be dialled.
+// kubeletAt is the kubelet to dial.
 type kubeletAt struct{ node, address string }
 
 type kubeletKey struct{}
 
+// RoundTrip implements http.RoundTripper. It replaces the host of the URL,
+// which is the key of the connection pool, by node and address.
 func (t kubeletTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	at := kubeletAt{t.node, r.URL.Host}
 	out := r.WithContext(context.WithValue(r.Context(), kubeletKey{}, at))
@@ -252,12 +261,12 @@ func (t kubeletTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		out.Host = at.address
 	}
 	u := *r.URL
-	u.Host = at.node + "@" + at.address // what connections are kept under; the dialer knows better
+	u.Host = at.node + "@" + at.address // the key of the connection pool; dialKubelet uses kubeletAt
 	out.URL = &u
 	return t.Transport.RoundTrip(out)
 }
 
-// dialKubelet connects and checks whose certificate it is.
+// dialKubelet connects to the kubelet in ctx and verifies its certificate.
 func (p *Proxy) dialKubelet(ctx context.Context, network, _ string) (net.Conn, error) {
 	at, ok := ctx.Value(kubeletKey{}).(kubeletAt)
 	if !ok {
@@ -274,7 +283,7 @@ func (p *Proxy) dialKubelet(ctx context.Context, network, _ string) (net.Conn, e
 	names := []string{host, at.node}
 	cfg := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, // verify does it, with two names
+		InsecureSkipVerify: true, // verify does, with two names
 		VerifyConnection:   func(cs tls.ConnectionState) error { return verify(cs, p.Authority(), names) },
 	}
 	if p.Certificate != nil {
@@ -290,7 +299,8 @@ func (p *Proxy) dialKubelet(ctx context.Context, network, _ string) (net.Conn, e
 	return secured, nil
 }
 
-// verify accepts a certificate that the authority signed for one of the names.
+// verify returns nil if a root signed the server's certificate and it is valid
+// for one of names. nil roots are the system's.
 func verify(cs tls.ConnectionState, roots *x509.CertPool, names []string) error {
 	if len(cs.PeerCertificates) == 0 {
 		return errors.New("the kubelet has no certificate")

@@ -2,7 +2,6 @@ package nodeproxy
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -12,15 +11,15 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"podium/pkg/apiserver/backends"
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/client/streams"
 )
 
-// podProxy is the HTTP proxy to a pod: [scheme:]name[:port].
+// podProxy serves the HTTP proxy to a pod: [scheme:]name[:port].
 func (p *Proxy) podProxy(req *request) error {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(req.name)
 	if !ok {
@@ -40,6 +39,7 @@ func (p *Proxy) podProxy(req *request) error {
 	return p.forward(req, scheme, ip, port, p.pods)
 }
 
+// firstPort returns the first container port of a pod, "" if there is none.
 func firstPort(pod *corev1.Pod) string {
 	for i := range pod.Spec.Containers {
 		if ports := pod.Spec.Containers[i].Ports; len(ports) > 0 {
@@ -49,75 +49,25 @@ func firstPort(pod *corev1.Pod) string {
 	return ""
 }
 
-// serviceProxy is the HTTP proxy to one of a Service's ready endpoints:
+// serviceProxy serves the HTTP proxy to a random ready endpoint of a Service:
 // [scheme:]name[:port or port name].
 func (p *Proxy) serviceProxy(req *request) error {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(req.name)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", req.name))
 	}
-	svc, err := get[*corev1.Service](req, "services", req.namespace, name)
+	to, err := backends.Pick(req.r.Context(), req, req.namespace, name, port)
 	if err != nil {
 		return err
 	}
-	if number, err := strconv.ParseInt(port, 10, 32); err == nil {
-		if port, err = portName(svc, int32(number)); err != nil {
-			return err
-		}
-	}
-	slices, err := req.List(req.r.Context(), discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), req.namespace)
-	if err != nil {
-		return err
-	}
-	var ready []netip.AddrPort
-	for _, obj := range slices {
-		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok && slice.Labels[discoveryv1.LabelServiceName] == name {
-			ready = append(ready, endpoints(slice, port)...)
-		}
-	}
-	if len(ready) == 0 {
+	if !to.IsValid() {
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", req.name))
 	}
-	to := ready[rand.IntN(len(ready))]
 	return p.forward(req, scheme, to.Addr().String(), strconv.Itoa(int(to.Port())), p.pods)
 }
 
-// portName is the name of a Service's port, as its endpoints have it.
-func portName(svc *corev1.Service, number int32) (string, error) {
-	for i := range svc.Spec.Ports {
-		if svc.Spec.Ports[i].Port == number {
-			return svc.Spec.Ports[i].Name, nil
-		}
-	}
-	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, svc.Name))
-}
-
-// endpoints are a slice's ready addresses on the port of that name.
-func endpoints(slice *discoveryv1.EndpointSlice, port string) []netip.AddrPort {
-	var number uint16
-	for _, sp := range slice.Ports {
-		if sp.Port != nil && (sp.Name == nil && port == "" || sp.Name != nil && *sp.Name == port) {
-			number = uint16(*sp.Port)
-		}
-	}
-	if number == 0 {
-		return nil
-	}
-	var out []netip.AddrPort
-	for i := range slice.Endpoints {
-		ep := &slice.Endpoints[i]
-		if ep.Conditions.Ready != nil && !*ep.Conditions.Ready || len(ep.Addresses) == 0 {
-			continue
-		}
-		if a, err := netip.ParseAddr(ep.Addresses[0]); err == nil {
-			out = append(out, netip.AddrPortFrom(a, number))
-		}
-	}
-	return out
-}
-
-// nodeProxy is the HTTP proxy to a node's kubelet, or to another port of the
-// node: [scheme:]name[:port].
+// nodeProxy serves the HTTP proxy to a node's kubelet, or to another port of
+// the node: [scheme:]name[:port].
 func (p *Proxy) nodeProxy(req *request) error {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(req.name)
 	if !ok {
@@ -134,7 +84,8 @@ func (p *Proxy) nodeProxy(req *request) error {
 	return p.pass(req, u, kubeletTransport{p.kubelets, k.node})
 }
 
-// forward passes the request on to an address, if that is one where pods can be.
+// forward proxies the request to an IP address and port, or returns a
+// BadRequest error if the address is not allowed. The default scheme is http.
 func (p *Proxy) forward(req *request, scheme, ip, port string, transport http.RoundTripper) error {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil || !p.allowed(addr, port) {
@@ -153,8 +104,9 @@ func (p *Proxy) forward(req *request, scheme, ip, port string, transport http.Ro
 	return p.pass(req, &url.URL{Scheme: scheme, Host: host, Path: req.path}, transport)
 }
 
-// allowed refuses addresses of this machine's own (loopback, link-local) and
-// this server itself: the proxy must not lend its place in the network.
+// allowed reports whether the proxy may connect to an address. It refuses
+// loopback and link-local addresses and this server itself: clients must not
+// gain the server's access to the network.
 func (c *Config) allowed(addr netip.Addr, port string) bool {
 	if c.Anywhere {
 		return true
@@ -171,8 +123,8 @@ func (c *Config) allowed(addr netip.Addr, port string) bool {
 	return true
 }
 
-// pass sends the request to u, and the answer back with its links rewritten so
-// that they lead through the proxy again.
+// pass proxies the request to u and rewrites links in the response to lead
+// through the proxy.
 func (p *Proxy) pass(req *request, u *url.URL, transport http.RoundTripper) error {
 	r := req.r
 	if u.Path == "" && strings.HasSuffix(r.URL.Path, "/") {
@@ -209,7 +161,8 @@ func (p *Proxy) pass(req *request, u *url.URL, transport http.RoundTripper) erro
 	return nil
 }
 
-// hygienic is the request without what proves to us who the client is.
+// hygienic returns a copy of the request without the client's credentials and
+// identity headers.
 func hygienic(r *http.Request) *http.Request {
 	out := r.WithContext(r.Context())
 	out.Header = r.Header.Clone()

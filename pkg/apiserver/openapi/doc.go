@@ -1,3 +1,2 @@
-// Package openapi serves the published OpenAPI documents, version 2 and 3, as
-// JSON and as protobuf.
+// Package openapi serves the OpenAPI documents, v2 and v3, as JSON and as protobuf.
 package openapi

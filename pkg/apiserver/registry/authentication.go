@@ -13,7 +13,8 @@ import (
 	"podium/pkg/scheme"
 )
 
-// selfSubjectReviews tell a user who the server takes it for.
+// selfSubjectReviews returns the kind that reports the authenticated user of the
+// request.
 func selfSubjectReviews(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*authenticationv1.SelfSubjectReview]{
 		Review: func(_ context.Context, _ Backend, user *request.User, _ *authenticationv1.SelfSubjectReview) (*authenticationv1.SelfSubjectReview, error) {
@@ -28,7 +29,8 @@ func selfSubjectReviews(k *scheme.Kind, cfg Config) *Kind {
 	}.Kind(k)
 }
 
-// tokenReviews say whose a token is. The answer to a bad one says why.
+// tokenReviews returns the kind that authenticates a token. The response for an
+// invalid token has the reason.
 func tokenReviews(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*authenticationv1.TokenReview]{
 		Review: func(ctx context.Context, b Backend, _ *request.User, review *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {

@@ -15,8 +15,8 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Reviews of group authorization.k8s.io: may somebody do something, and what
-// may I do?
+// Reviews of group authorization.k8s.io: whether a user may do something, and what
+// the user of the request may do.
 
 func subjectAccessReviews(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*authorizationv1.SubjectAccessReview]{
@@ -75,7 +75,7 @@ func selfSubjectRulesReviews(k *scheme.Kind, cfg Config) *Kind {
 	}.Kind(k)
 }
 
-// decide asks as if the user had sent the request.
+// decide authorizes the attributes as if user had sent the request.
 func (cfg *Config) decide(ctx context.Context, user *request.User, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	if cfg.Access == nil || user == nil {
 		return authorizationv1.SubjectAccessReviewStatus{EvaluationError: "this server has no authorizer to ask"}
@@ -119,7 +119,8 @@ func validateNoMetadata(m *metav1.ObjectMeta) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), m, "must be empty")}
 }
 
-// validateAttributes: a question is about a resource or about another path.
+// validateAttributes checks that exactly one of resource and path is set, and
+// validates it.
 func validateAttributes(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) field.ErrorList {
 	spec := field.NewPath("spec")
 	switch {

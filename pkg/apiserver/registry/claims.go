@@ -8,15 +8,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/scheme"
 	"podium/pkg/storage"
 )
 
-// A ledger says who owns which of a stock of names that all apiservers share:
-// one key a name, made by create-if-absent, so that two can never own one.
+// ledger records which Service owns which name of a pool that all API servers
+// share, such as an address. Each name has one key in the store, which is only
+// created if absent, so that a name never has two owners. Safe for concurrent use.
 type ledger struct {
 	store  storage.Store
 	prefix string
@@ -24,20 +27,22 @@ type ledger struct {
 	decode func(data []byte) (claim, error)
 }
 
-// claim is what stands in the ledger under a name.
+// claim is the ledger's entry for a name.
 type claim struct {
 	Namespace string    `json:"namespace"` // of the Service
 	Name      string    `json:"name"`
 	Since     time.Time `json:"since"`
 
 	revision int64
+	foreign  bool // made by a user for other purposes: never released
 }
 
 func (c claim) owner() string { return c.Namespace + "/" + c.Name }
 
 var errTaken = errors.New("already allocated")
 
-// take writes the claim under name, or returns errTaken and the present one.
+// take stores the claim under name. If the name is taken, it returns errTaken and
+// the present claim, or an empty claim if that was released meanwhile.
 func (l *ledger) take(ctx context.Context, name string, c claim) (holder claim, err error) {
 	data, err := l.encode(name, c)
 	if err != nil {
@@ -49,7 +54,7 @@ func (l *ledger) take(ctx context.Context, name string, c claim) (holder claim, 
 	}
 	holder, err = l.get(ctx, name)
 	if errors.Is(err, storage.ErrNotFound) {
-		return claim{}, errTaken // just given back; who asks again may have it
+		return claim{}, errTaken // just released; a retry may succeed
 	}
 	if err != nil {
 		return claim{}, err
@@ -57,6 +62,7 @@ func (l *ledger) take(ctx context.Context, name string, c claim) (holder claim, 
 	return holder, errTaken
 }
 
+// get returns the claim of name, or storage.ErrNotFound.
 func (l *ledger) get(ctx context.Context, name string) (claim, error) {
 	kv, err := l.store.Get(ctx, l.prefix+name)
 	if err != nil {
@@ -74,7 +80,7 @@ func (l *ledger) read(kv storage.KV) (claim, error) {
 	return c, nil
 }
 
-// giveBack frees name if owner has it. Twice is fine.
+// giveBack releases name if owner holds it. A second call does nothing.
 func (l *ledger) giveBack(ctx context.Context, name, owner string) error {
 	c, err := l.get(ctx, name)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -86,7 +92,7 @@ func (l *ledger) giveBack(ctx context.Context, name, owner string) error {
 	return l.drop(ctx, name, c)
 }
 
-// drop frees name unless its claim is not c any more.
+// drop releases name unless its claim has changed since c was read.
 func (l *ledger) drop(ctx context.Context, name string, c claim) error {
 	_, err := l.store.Delete(ctx, l.prefix+name, c.revision)
 	var conflict *storage.ConflictError
@@ -96,7 +102,7 @@ func (l *ledger) drop(ctx context.Context, name string, c claim) error {
 	return err
 }
 
-// all is the whole ledger.
+// all returns all claims by name.
 func (l *ledger) all(ctx context.Context) (map[string]claim, error) {
 	page, err := l.store.List(ctx, l.prefix, storage.ListOptions{})
 	if err != nil {
@@ -113,7 +119,7 @@ func (l *ledger) all(ctx context.Context) (map[string]claim, error) {
 	return claims, nil
 }
 
-// portLedger keeps node ports.
+// portLedger returns the ledger of node ports.
 func portLedger(store storage.Store) *ledger {
 	return &ledger{
 		store:  store,
@@ -123,15 +129,15 @@ func portLedger(store storage.Store) *ledger {
 	}
 }
 
-// Labels of the IPAddress objects that are made for Services, as upstream has them.
+// Labels of the IPAddress objects for Services, as upstream.
 const (
 	labelIPFamily    = "ipaddress.kubernetes.io/ip-family"
 	labelIPManagedBy = "ipaddress.kubernetes.io/managed-by"
 	ipManager        = "ipallocator.k8s.io"
 )
 
-// addressLedger keeps cluster IPs, as the networking.k8s.io IPAddress objects
-// that upstream keeps.
+// addressLedger returns the ledger of cluster IPs. Its entries are
+// networking.k8s.io IPAddress objects, as upstream.
 func addressLedger(store storage.Store, s *scheme.Scheme, family string) *ledger {
 	return &ledger{
 		store:  store,
@@ -140,6 +146,7 @@ func addressLedger(store storage.Store, s *scheme.Scheme, family string) *ledger
 			return s.Encode(&networkingv1.IPAddress{
 				ObjectMeta: metav1.ObjectMeta{
 					Name:              name,
+					UID:               types.UID(uuid.NewString()),
 					CreationTimestamp: metav1.NewTime(c.Since),
 					Labels:            map[string]string{labelIPFamily: family, labelIPManagedBy: ipManager},
 				},
@@ -155,6 +162,9 @@ func addressLedger(store storage.Store, s *scheme.Scheme, family string) *ledger
 			ip, ok := obj.(*networkingv1.IPAddress)
 			if !ok || ip.Spec.ParentRef == nil {
 				return claim{}, fmt.Errorf("%T is not the address of a Service", obj)
+			}
+			if ip.Labels[labelIPManagedBy] != ipManager {
+				return claim{foreign: true}, nil
 			}
 			return claim{Namespace: ip.Spec.ParentRef.Namespace, Name: ip.Spec.ParentRef.Name, Since: ip.CreationTimestamp.Time}, nil
 		},

@@ -9,42 +9,43 @@ import (
 	"podium/pkg/storage"
 )
 
-// Config is what the kinds need from the server that serves them.
+// Config configures the kinds. Store, ServiceCIDR, NodePorts, Tokens and Now are
+// required.
 type Config struct {
-	// Store keeps who owns which Service address and node port.
+	// Store records which Service owns which cluster IP and node port.
 	Store       storage.Store
-	ServiceCIDR netip.Prefix // where cluster IPs come from
-	NodePorts   PortRange    // where node ports come from
+	ServiceCIDR netip.Prefix // range of cluster IPs until there are ServiceCIDRs
+	NodePorts   PortRange    // range of node ports
 
-	Tokens         TokenSigner // signs what serviceaccounts/token hands out
-	TokenAudiences []string    // of a token that asks for none, and of a review that asks for none
+	Tokens         TokenSigner // signs the tokens of serviceaccounts/token
+	TokenAudiences []string    // default audiences of tokens and of token reviews
 
-	MaxTokenLife time.Duration // who asks for more gets this; 0: no limit
+	MaxTokenLife time.Duration // longer requested lifetimes are cut to this; 0: no limit
 
-	Identify authn.TokenAuthenticator // answers TokenReviews; nil: knows nobody
+	Identify authn.TokenAuthenticator // authenticates tokens for TokenReviews; nil: no token is valid
 
-	Access Access // answers reviews, and limits who writes roles; nil: only system:masters may
+	Access Access // authorizes reviews and changes of roles; nil: only system:masters may change roles
 
 	Now func() time.Time
 
 	Streams Streams
 
-	Disabled PluginSet // rules of admission that are off
+	DenyPrivileged bool // reject privileged containers, including those in templates
 
-	DenyPrivileged bool // refuse privileged containers, in templates too
+	ranges *serviceRanges // set by Kinds
 }
 
-// PortRange is the ports from First to Last, both included.
+// PortRange is the ports from First to Last, both inclusive.
 type PortRange struct{ First, Last int32 }
 
-// Streams are the subresources that are connections to a node or a pod. One
-// that is nil is not served.
+// Streams are the subresources that connect to a node or a pod. A nil one is not
+// served.
 type Streams struct {
 	PodLog, PodExec, PodAttach, PodPortForward, PodProxy Connect
 	NodeProxy, ServiceProxy                              Connect
 }
 
-// TokenSigner makes service account tokens.
+// TokenSigner signs service account tokens. It must be safe for concurrent use.
 type TokenSigner interface {
 	SignToken(ctx context.Context, c authn.Claims) (string, error)
 }

@@ -14,10 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/scheme"
 )
 
-// ConfigMaps and Secrets: data by key, at most so much of it.
+// ConfigMaps and Secrets hold data by key, of limited total size.
 
 const isImmutable = "field is immutable when `immutable` is set"
 
@@ -47,14 +48,14 @@ func validateConfigMap(new, old *corev1.ConfigMap) field.ErrorList {
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(new.Data)) {
 		at := field.NewPath("data").Key(key)
-		errs = append(errs, messages(validation.IsConfigMapKey(key), at, key)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsConfigMapKey(key), at, key)...)
 		if _, twice := new.BinaryData[key]; twice {
 			errs = append(errs, field.Invalid(at, key, "duplicate of key present in binaryData"))
 		}
 		size += len(new.Data[key])
 	}
 	for _, key := range slices.Sorted(maps.Keys(new.BinaryData)) {
-		errs = append(errs, messages(validation.IsConfigMapKey(key), field.NewPath("binaryData").Key(key), key)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsConfigMapKey(key), field.NewPath("binaryData").Key(key), key)...)
 		size += len(new.BinaryData[key])
 	}
 	if size > corev1.MaxSecretSize {
@@ -87,8 +88,7 @@ func secrets(k *scheme.Kind, _ Config) *Kind {
 	}.Kind(k)
 }
 
-// defaultSecret puts what was sent as text beside the rest; text is written,
-// never read.
+// defaultSecret moves StringData to Data: StringData is write-only.
 func defaultSecret(s *corev1.Secret) {
 	if len(s.StringData) > 0 && s.Data == nil {
 		s.Data = map[string][]byte{}
@@ -100,7 +100,7 @@ func defaultSecret(s *corev1.Secret) {
 	orDefault(&s.Type, corev1.SecretTypeOpaque)
 }
 
-// prepareSecret: a Secret that is replaced without saying its type keeps it.
+// prepareSecret keeps the type of a Secret whose update omits it.
 func prepareSecret(_ context.Context, _ Backend, new, old *corev1.Secret) error {
 	if old != nil && new.Type == "" {
 		new.Type = old.Type
@@ -122,7 +122,7 @@ func validateSecret(new, old *corev1.Secret) field.ErrorList {
 	}
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(new.Data)) {
-		errs = append(errs, messages(validation.IsConfigMapKey(key), data.Key(key), key)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsConfigMapKey(key), data.Key(key), key)...)
 		size += len(new.Data[key])
 	}
 	if size > corev1.MaxSecretSize {
@@ -131,7 +131,8 @@ func validateSecret(new, old *corev1.Secret) field.ErrorList {
 	return append(errs, validateSecretType(new, data)...)
 }
 
-// validateSecretType: the types that others read hold what those look for.
+// validateSecretType checks that a Secret of a well-known type has the keys and
+// annotations of that type.
 func validateSecretType(s *corev1.Secret, data *field.Path) field.ErrorList {
 	require := func(keys ...string) field.ErrorList {
 		var errs field.ErrorList

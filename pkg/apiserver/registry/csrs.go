@@ -17,15 +17,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/client/access"
 	"podium/pkg/client/csr"
 	"podium/pkg/scheme"
 )
 
-// A CertificateSigningRequest is asked by anybody for themselves; whoever may
-// approve it writes through one subresource, whoever may sign it through the
-// other.
+// certificateSigningRequests returns the kind CertificateSigningRequest. Users
+// create requests for themselves; an approver writes through the approval
+// subresource, a signer through status.
 func certificateSigningRequests(k *scheme.Kind, cfg Config) *Kind {
 	spec, status := certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc(), certificatesv1.CertificateSigningRequestStatus{}.SwaggerDoc()
 	now := cfg.Now
@@ -62,8 +63,8 @@ func certificateSigningRequests(k *scheme.Kind, cfg Config) *Kind {
 	}.Kind(k)
 }
 
-// prepareCSR notes who asks, whatever the object says, and keeps a request as
-// it was asked.
+// prepareCSR sets the requesting user of a new request, whatever the object
+// contains. On update it keeps spec and status.
 func prepareCSR(ctx context.Context, _ Backend, new, old *certificatesv1.CertificateSigningRequest) error {
 	if old != nil {
 		new.Spec, new.Status = old.Spec, old.Status
@@ -78,7 +79,7 @@ func prepareCSR(ctx context.Context, _ Backend, new, old *certificatesv1.Certifi
 	return nil
 }
 
-// stampConditions gives the times that a condition came without.
+// stampConditions sets the timestamps that a condition omits.
 func stampConditions(new, old *certificatesv1.CertificateSigningRequest, now time.Time) {
 	at := metav1.NewTime(now)
 	for i := range new.Status.Conditions {
@@ -99,10 +100,10 @@ func stampConditions(new, old *certificatesv1.CertificateSigningRequest, now tim
 	}
 }
 
-// minCSRSeconds is the shortest life that may be asked for.
+// minCSRSeconds is the minimum value of expirationSeconds.
 const minCSRSeconds = 600
 
-// legacySigner signs anything; version v1 of the API does not let it be asked.
+// legacySigner signs anything; version v1 of the API rejects requests for it.
 const legacySigner = "kubernetes.io/legacy-unknown"
 
 func validateCSR(new, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
@@ -126,8 +127,8 @@ func validateCSR(new, old *certificatesv1.CertificateSigningRequest) field.Error
 	return errs
 }
 
-// checkRequest wants a request that its own key has signed: who asks must have
-// the key.
+// checkRequest checks that the request is signed with its own key, which proves
+// that the requester has the private key.
 func checkRequest(text []byte) error {
 	parsed, err := csr.Parse(text)
 	if err != nil {
@@ -165,10 +166,11 @@ func validateUsages(usages []certificatesv1.KeyUsage, path *field.Path) field.Er
 	return errs
 }
 
-// maxSignerName is a domain name, a slash and a path of as many segments as fit.
+// maxSignerName is the maximum length: a domain name, a slash and a path.
 const maxSignerName = 571
 
-// validateSignerName wants example.com/name, or with dots in the name.
+// validateSignerName checks that the name is of the form example.com/name; the name
+// may have dots.
 func validateSignerName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -192,7 +194,7 @@ func validateSignerName(name string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// csrRights say what a change may touch.
+// csrRights are the parts of the status that a change may modify.
 type csrRights struct {
 	approve bool // the conditions Approved and Denied
 	sign    bool // the certificate
@@ -254,7 +256,7 @@ func validateCSRConditions(list []certificatesv1.CertificateSigningRequestCondit
 		case certificatesv1.CertificateFailed:
 			statuses = statuses[:1]
 		}
-		errs = append(errs, oneOf(c.Status, at.Child("status"), statuses...)...)
+		errs = append(errs, fieldcheck.OneOf(c.Status, at.Child("status"), statuses...)...)
 		if other != "" && seen[other] {
 			errs = append(errs, field.Invalid(at.Child("type"), c.Type, "Approved and Denied conditions are mutually exclusive"))
 		}
@@ -274,7 +276,8 @@ func csrRow(c *certificatesv1.CertificateSigningRequest, now time.Time) []any {
 	return []any{c.Name, age(c.CreationTimestamp, now), orNone(c.Spec.SignerName), orNone(c.Spec.Username), asked, csrState(c)}
 }
 
-// csrState is Pending, Approved or Denied, and what the signer made of it.
+// csrState returns the printed condition: Pending, Approved or Denied, with
+// ",Failed" and ",Issued".
 func csrState(c *certificatesv1.CertificateSigningRequest) string {
 	has := func(t certificatesv1.RequestConditionType) bool { return len(conditionsOfType(c, t)) > 0 }
 	state := "Pending"

@@ -126,7 +126,7 @@ func TestCSRValidation(t *testing.T) {
 	}
 }
 
-// changed is what a subresource makes of new, and what it has against it.
+// changed returns what a subresource makes of new, and its validation errors.
 func changed(t *testing.T, k *registry.Kind, sub string, new, old scheme.Object) []string {
 	t.Helper()
 	s := subresource(t, k, sub)

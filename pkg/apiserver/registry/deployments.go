@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"podium/pkg/apiserver/registry/podspec"
@@ -19,20 +17,25 @@ import (
 )
 
 func deployments(k *scheme.Kind, cfg Config) *Kind {
+	life := lifecycle[*appsv1.Deployment, appsv1.DeploymentSpec, appsv1.DeploymentStatus]{
+		parts: func(d *appsv1.Deployment) (*appsv1.DeploymentSpec, *appsv1.DeploymentStatus) {
+			return &d.Spec, &d.Status
+		},
+		// The deployment controller copies annotations to its ReplicaSets.
+		revises: func(new, old *appsv1.Deployment) bool {
+			return !apiequality.Semantic.DeepEqual(new.Annotations, old.Annotations)
+		},
+	}
 	return Of[*appsv1.Deployment]{
 		Default:                  defaultDeployment,
-		Prepare:                  prepareDeployment,
+		Prepare:                  life.prepare,
 		Validate:                 validatePrivileged(cfg, validateDeployment, func(d *appsv1.Deployment) (*corev1.PodSpec, *field.Path) { return templateSpec(&d.Spec.Template) }),
 		Warnings:                 func(new, _ *appsv1.Deployment) []string { return templateWarnings(new.Name, &new.Spec.Template) },
 		Columns:                  deploymentColumns(),
 		Row:                      deploymentRow,
 		AllowUnconditionalUpdate: true,
 		Subresources: []*Subresource{
-			part(k, "status", func(new, old *appsv1.Deployment) {
-				new.Spec = old.Spec
-				new.Labels = old.Labels
-				new.Generation = old.Generation
-			}, validateDeploymentStatus),
+			life.status(k, func(new, old *appsv1.Deployment) { new.Labels = old.Labels }, validateDeploymentStatus),
 			scalable[*appsv1.Deployment]{
 				replicas: func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
 				running:  func(d *appsv1.Deployment) int32 { return d.Status.Replicas },
@@ -44,43 +47,16 @@ func deployments(k *scheme.Kind, cfg Config) *Kind {
 
 func defaultDeployment(d *appsv1.Deployment) {
 	spec := &d.Spec
-	if spec.Replicas == nil {
-		spec.Replicas = new(int32(1))
-	}
+	newIfNil(&spec.Replicas, 1)
 	orDefault(&spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
 	if spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
-		if spec.Strategy.RollingUpdate == nil {
-			spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{}
-		}
-		r := spec.Strategy.RollingUpdate
-		if r.MaxUnavailable == nil {
-			r.MaxUnavailable = new(intstr.FromString("25%"))
-		}
-		if r.MaxSurge == nil {
-			r.MaxSurge = new(intstr.FromString("25%"))
-		}
+		newIfNil(&spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+		newIfNil(&spec.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
+		newIfNil(&spec.Strategy.RollingUpdate.MaxSurge, intstr.FromString("25%"))
 	}
-	if spec.RevisionHistoryLimit == nil {
-		spec.RevisionHistoryLimit = new(int32(10))
-	}
-	if spec.ProgressDeadlineSeconds == nil {
-		spec.ProgressDeadlineSeconds = new(int32(600))
-	}
+	newIfNil(&spec.RevisionHistoryLimit, 10)
+	newIfNil(&spec.ProgressDeadlineSeconds, 600)
 	podspec.Default(&spec.Template.Spec)
-}
-
-// prepareDeployment counts changed annotations too: the controller copies
-// them to its ReplicaSets.
-func prepareDeployment(_ context.Context, _ Backend, new, old *appsv1.Deployment) error {
-	if old == nil {
-		new.Status = appsv1.DeploymentStatus{}
-		new.Generation = 1
-		return nil
-	}
-	new.Status = old.Status
-	same := apiequality.Semantic.DeepEqual(new.Spec, old.Spec) && apiequality.Semantic.DeepEqual(new.Annotations, old.Annotations)
-	new.Generation = nextGeneration(&old.ObjectMeta, same)
-	return nil
 }
 
 func validateDeployment(new, old *appsv1.Deployment) field.ErrorList {
@@ -96,7 +72,7 @@ func validateDeployment(new, old *appsv1.Deployment) field.ErrorList {
 		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*spec.Replicas), path.Child("replicas"))...)
 	}
 	errs = append(errs, validateSelector(spec.Selector, &spec.Template, "deployment", path)...)
-	errs = append(errs, validateTemplate(&spec.Template, before, path.Child("template"))...)
+	errs = append(errs, validateTemplate(&spec.Template, before, "ReplicaSet", path.Child("template"))...)
 	errs = append(errs, validateStrategy(&spec.Strategy, path.Child("strategy"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
 	if n := spec.RevisionHistoryLimit; n != nil {
@@ -137,33 +113,7 @@ func validateRolling(r *appsv1.RollingUpdateDeployment, path *field.Path) field.
 	if share(r.MaxUnavailable) == 0 && share(r.MaxSurge) == 0 {
 		errs = append(errs, field.Invalid(unavailable, r.MaxUnavailable, "may not be 0 when `maxSurge` is 0"))
 	}
-	if r.MaxUnavailable != nil && r.MaxUnavailable.Type == intstr.String && share(r.MaxUnavailable) > 100 {
-		errs = append(errs, field.Invalid(unavailable, r.MaxUnavailable, "must not be greater than 100%"))
-	}
-	return errs
-}
-
-// validateShare checks a number or a percentage of pods.
-func validateShare(v *intstr.IntOrString, path *field.Path) field.ErrorList {
-	if v == nil {
-		return nil
-	}
-	if v.Type == intstr.String {
-		return messages(validation.IsValidPercent(v.StrVal), path, v)
-	}
-	return apivalidation.ValidateNonnegativeField(int64(v.IntVal), path)
-}
-
-// share is the number in v, be it of pods or of hundredths.
-func share(v *intstr.IntOrString) int {
-	if v == nil {
-		return 0
-	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(v, 100, true)
-	if err != nil {
-		return 0
-	}
-	return n
+	return append(errs, atMostAll(r.MaxUnavailable, unavailable)...)
 }
 
 func validateDeploymentStatus(new, old *appsv1.Deployment) field.ErrorList {
@@ -178,13 +128,7 @@ func validateDeploymentStatus(new, old *appsv1.Deployment) field.ErrorList {
 	if s.AvailableReplicas > s.ReadyReplicas {
 		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
 	}
-	if n := s.CollisionCount; n != nil {
-		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*n), path.Child("collisionCount"))...)
-	}
-	if was := old.Status.CollisionCount; was != nil && (s.CollisionCount == nil || *s.CollisionCount < *was) {
-		errs = append(errs, field.Invalid(path.Child("collisionCount"), s.CollisionCount, "cannot be decremented"))
-	}
-	return errs
+	return append(errs, validateCollisions(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }
 
 func deploymentColumns() []metav1.TableColumnDefinition {

@@ -1,4 +1,4 @@
-// Package registry holds what is special about each kind the API serves, one
-// file a resource: defaults, preparation, validation, table columns,
-// subresources.
+// Package registry defines what differs between the kinds that the API serves:
+// defaults, preparation, validation, table columns and subresources. Each resource
+// has its own file.
 package registry

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/scheme"
 )
 
@@ -69,10 +70,10 @@ func validateAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorLis
 		errs = validateEndpointIP(ip, path.Child("ip"))
 	}
 	if a.Hostname != "" {
-		errs = append(errs, messages(validation.IsDNS1123Label(a.Hostname), path.Child("hostname"), a.Hostname)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Label(a.Hostname), path.Child("hostname"), a.Hostname)...)
 	}
 	if a.NodeName != nil {
-		errs = append(errs, messages(apivalidation.NameIsDNSSubdomain(*a.NodeName, false), path.Child("nodeName"), *a.NodeName)...)
+		errs = append(errs, fieldcheck.Invalid(apivalidation.NameIsDNSSubdomain(*a.NodeName, false), path.Child("nodeName"), *a.NodeName)...)
 	}
 	return errs
 }
@@ -80,14 +81,14 @@ func validateAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorLis
 func validateEndpointPort(p *corev1.EndpointPort, named bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if p.Name != "" {
-		errs = append(errs, messages(validation.IsDNS1123Label(p.Name), path.Child("name"), p.Name)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Label(p.Name), path.Child("name"), p.Name)...)
 	} else if named {
 		errs = append(errs, field.Required(path.Child("name"), ""))
 	}
-	errs = append(errs, messages(validation.IsValidPortNum(int(p.Port)), path.Child("port"), p.Port)...)
-	errs = append(errs, oneOf(p.Protocol, path.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+	errs = append(errs, fieldcheck.Invalid(validation.IsValidPortNum(int(p.Port)), path.Child("port"), p.Port)...)
+	errs = append(errs, fieldcheck.OneOf(p.Protocol, path.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 	if p.AppProtocol != nil {
-		errs = append(errs, messages(validation.IsQualifiedName(*p.AppProtocol), path.Child("appProtocol"), *p.AppProtocol)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsQualifiedName(*p.AppProtocol), path.Child("appProtocol"), *p.AppProtocol)...)
 	}
 	return errs
 }
@@ -110,7 +111,7 @@ func subsetAddresses(subsets []corev1.EndpointSubset) []string {
 	return list
 }
 
-// moreThan joins at most max of list and counts the others.
+// moreThan joins at most max elements of list and appends the number of the others.
 func moreThan(list []string, max int) string {
 	if len(list) > max {
 		return fmt.Sprintf("%s + %d more...", strings.Join(list[:max], ","), len(list)-max)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/scheme"
 )
 
@@ -54,7 +55,7 @@ func endpointSlices(k *scheme.Kind, _ Config) *Kind {
 
 func prepareSlice(_ context.Context, _ Backend, new, old *discoveryv1.EndpointSlice) error {
 	for i := range new.Endpoints {
-		new.Endpoints[i].DeprecatedTopology = nil // of v1beta1: v1 drops what is written to it
+		new.Endpoints[i].DeprecatedTopology = nil // a field of v1beta1 that v1 drops on writes
 	}
 	if old == nil {
 		new.Generation = 1
@@ -67,7 +68,7 @@ func prepareSlice(_ context.Context, _ Backend, new, old *discoveryv1.EndpointSl
 }
 
 func validateSlice(new, old *discoveryv1.EndpointSlice) field.ErrorList {
-	errs := oneOf(new.AddressType, field.NewPath("addressType"), discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
+	errs := fieldcheck.OneOf(new.AddressType, field.NewPath("addressType"), discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
 	if old != nil {
 		errs = append(errs, apivalidation.ValidateImmutableField(new.AddressType, old.AddressType, field.NewPath("addressType"))...)
 	}
@@ -94,16 +95,16 @@ func validateEndpoint(e *discoveryv1.Endpoint, t discoveryv1.AddressType, path *
 		errs = append(errs, validateSliceAddress(address, t, addresses.Index(i))...)
 	}
 	if e.NodeName != nil {
-		errs = append(errs, messages(apivalidation.NameIsDNSSubdomain(*e.NodeName, false), path.Child("nodeName"), *e.NodeName)...)
+		errs = append(errs, fieldcheck.Invalid(apivalidation.NameIsDNSSubdomain(*e.NodeName, false), path.Child("nodeName"), *e.NodeName)...)
 	}
 	if e.Hostname != nil {
-		errs = append(errs, messages(validation.IsDNS1123Label(*e.Hostname), path.Child("hostname"), *e.Hostname)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Label(*e.Hostname), path.Child("hostname"), *e.Hostname)...)
 	}
 	return append(errs, validateHints(e.Hints, path.Child("hints"))...)
 }
 
-// validateHints checks for which zones and nodes an endpoint is meant. A list
-// that is too long is not looked at, nor is what follows it.
+// validateHints validates the zones and nodes of topology hints. If a list is too
+// long, it validates neither that list nor the following one.
 func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorList {
 	if h == nil {
 		return nil
@@ -118,7 +119,7 @@ func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorLi
 		if slices.Contains(h.ForZones[:i], z) {
 			errs = append(errs, field.Duplicate(at, z.Name))
 		}
-		errs = append(errs, messages(validation.IsValidLabelValue(z.Name), at, z.Name)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsValidLabelValue(z.Name), at, z.Name)...)
 	}
 	if n := len(h.ForNodes); n > maxHints {
 		return append(errs, field.TooMany(nodes, n, maxHints))
@@ -128,7 +129,7 @@ func validateHints(h *discoveryv1.EndpointHints, path *field.Path) field.ErrorLi
 		if slices.Contains(h.ForNodes[:i], node) {
 			errs = append(errs, field.Duplicate(at, node.Name))
 		}
-		errs = append(errs, messages(apivalidation.NameIsDNSSubdomain(node.Name, false), at, node.Name)...)
+		errs = append(errs, fieldcheck.Invalid(apivalidation.NameIsDNSSubdomain(node.Name, false), at, node.Name)...)
 	}
 	return errs
 }
@@ -163,18 +164,18 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, path *field.Path) fiel
 		}
 		name := *p.Name
 		if name != "" {
-			errs = append(errs, messages(validation.IsDNS1123Label(name), at.Child("name"), name)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Label(name), at.Child("name"), name)...)
 		}
 		if names[name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), name))
 		}
 		names[name] = true
-		errs = append(errs, oneOf(*p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		errs = append(errs, fieldcheck.OneOf(*p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		if p.Port != nil {
-			errs = append(errs, messages(validation.IsValidPortNum(int(*p.Port)), at.Child("port"), *p.Port)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsValidPortNum(int(*p.Port)), at.Child("port"), *p.Port)...)
 		}
 		if p.AppProtocol != nil {
-			errs = append(errs, messages(validation.IsQualifiedName(*p.AppProtocol), at.Child("appProtocol"), *p.AppProtocol)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsQualifiedName(*p.AppProtocol), at.Child("appProtocol"), *p.AppProtocol)...)
 		}
 	}
 	return errs

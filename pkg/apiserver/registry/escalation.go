@@ -18,22 +18,28 @@ import (
 	"podium/pkg/roles"
 )
 
-// Access is who may do what, for the kinds that ask.
+// Access answers the authorization queries of the kinds. It must be safe for
+// concurrent use.
 type Access interface {
 	authz.Authorizer
-	// RulesFor are the rules that hold for a user in a namespace, or everywhere.
+	// RulesFor returns the rules of a user in a namespace, or cluster-wide if
+	// namespace is "".
 	RulesFor(user *request.User, namespace string) []rbacv1.PolicyRule
-	// RoleRules are the rules of a role, of a cluster role without a namespace.
+	// RoleRules returns the rules of a Role, or of a ClusterRole if namespace is
+	// "".
 	RoleRules(namespace, name string) (all []rbacv1.PolicyRule, found bool)
-	// Review is the answer to the question what a user may do in a namespace.
+	// Review returns the rules of a user in a namespace for a
+	// SelfSubjectRulesReview.
 	Review(user *request.User, namespace string) authorizationv1.SubjectRulesReviewStatus
 }
 
-// Nobody gives what he does not have: who writes a role must be allowed all
-// that it allows, or to escalate; who binds one, the same, or to bind it.
+// Privilege escalation prevention: a user who writes a role must hold all its
+// permissions, or the verb escalate; a user who binds a role must hold all its
+// permissions, or the verb bind.
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping
 
-// unlimited says that the request is the server's own or an administrator's.
+// unlimited reports whether the request is exempt: it is made by the server itself
+// or by a member of system:masters.
 func unlimited(ctx context.Context) bool {
 	user := request.UserFrom(ctx)
 	return user == nil || user.In(request.Masters)
@@ -43,7 +49,8 @@ func rbacGroup(resource string) schema.GroupResource {
 	return schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
 }
 
-// mayEscalate asks for the verb that lifts the limit.
+// mayEscalate reports whether the user of ctx has the verb that lifts the
+// restriction.
 func (cfg *Config) mayEscalate(ctx context.Context, verb, resource, namespace, name string) bool {
 	if cfg.Access == nil {
 		return false
@@ -54,7 +61,8 @@ func (cfg *Config) mayEscalate(ctx context.Context, verb, resource, namespace, n
 	return d == authz.Allow
 }
 
-// confirm is an error unless the user has all the rules in the namespace.
+// confirm returns an error unless the user of ctx has all wanted rules in the
+// namespace.
 func (cfg *Config) confirm(ctx context.Context, namespace string, wanted []rbacv1.PolicyRule) error {
 	user := request.UserFrom(ctx)
 	var have []rbacv1.PolicyRule
@@ -74,7 +82,8 @@ func (cfg *Config) confirm(ctx context.Context, namespace string, wanted []rbacv
 		user.Name, user.Groups, strings.Join(slices.Compact(lines), "\n"))
 }
 
-// prepareRole checks who writes a role.
+// prepareRole returns a Forbidden error if writing the role would escalate the
+// user's permissions.
 func (cfg *Config) prepareRole(ctx context.Context, _ Backend, new, old *rbacv1.Role) error {
 	if old != nil && equality.Semantic.DeepEqual(new.Rules, old.Rules) || unlimited(ctx) ||
 		cfg.mayEscalate(ctx, "escalate", "roles", new.Namespace, requestedName(ctx)) {
@@ -86,7 +95,8 @@ func (cfg *Config) prepareRole(ctx context.Context, _ Backend, new, old *rbacv1.
 	return nil
 }
 
-// prepareClusterRole does the same. What a role aggregates may be anything.
+// prepareClusterRole is prepareRole for cluster roles. Aggregation requires all
+// permissions, because the aggregated rules may be any.
 func (cfg *Config) prepareClusterRole(ctx context.Context, _ Backend, new, old *rbacv1.ClusterRole) error {
 	if old != nil && equality.Semantic.DeepEqual(new.Rules, old.Rules) && equality.Semantic.DeepEqual(new.AggregationRule, old.AggregationRule) ||
 		unlimited(ctx) || cfg.mayEscalate(ctx, "escalate", "clusterroles", "", requestedName(ctx)) {
@@ -108,8 +118,8 @@ func (cfg *Config) prepareClusterRole(ctx context.Context, _ Backend, new, old *
 	return nil
 }
 
-// prepareBinding checks who gives a role to somebody. namespace is empty for a
-// cluster role binding.
+// prepareBinding returns an error unless the user may grant the role. namespace is
+// "" for a ClusterRoleBinding.
 func (cfg *Config) prepareBinding(ctx context.Context, resource, namespace, name string, ref rbacv1.RoleRef) error {
 	if unlimited(ctx) {
 		return nil
@@ -135,8 +145,8 @@ func (cfg *Config) prepareBinding(ctx context.Context, resource, namespace, name
 	return nil
 }
 
-// requestedName is the name in the request's path: none where an object is
-// created.
+// requestedName returns the name in the path of the request, which is "" for a
+// create.
 func requestedName(ctx context.Context) string {
 	if r := request.From(ctx); r != nil {
 		return r.Name

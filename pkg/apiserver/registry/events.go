@@ -6,16 +6,23 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/scheme"
 )
 
 func events(k *scheme.Kind, _ Config) *Kind {
+	v1 := converted(scheme.As[eventsv1.Event, eventsv1.EventList](k, eventsv1.SchemeGroupVersion), eventToV1, eventFromV1, validateV1Event)
+	v1.Fields = v1EventFields()
 	return Of[*corev1.Event]{
+		Versions:                 []*Version{v1},
 		Validate:                 validateEvent,
 		Columns:                  eventColumns(),
 		Row:                      eventRow,
@@ -25,7 +32,7 @@ func events(k *scheme.Kind, _ Config) *Kind {
 	}.Kind(k)
 }
 
-// Limits of events of the new sort, those with an eventTime.
+// Limits of events with an eventTime, as events.k8s.io creates them.
 const (
 	maxEventField   = 128
 	maxEventMessage = 1024
@@ -48,7 +55,7 @@ func validateEvent(new, _ *corev1.Event) field.ErrorList {
 	if new.ReportingController == "" {
 		errs = append(errs, field.Required(field.NewPath("reportingComponent"), ""))
 	} else {
-		errs = append(errs, messages(validation.IsQualifiedName(new.ReportingController), field.NewPath("reportingComponent"), new.ReportingController)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsQualifiedName(new.ReportingController), field.NewPath("reportingComponent"), new.ReportingController)...)
 	}
 	for _, f := range []struct {
 		name, value string
@@ -88,6 +95,14 @@ func eventFields(e *corev1.Event) fields.Set {
 	}
 }
 
+func v1EventFields() map[string]string {
+	out := map[string]string{"reason": "reason", "reportingController": "reportingComponent", "type": "type"}
+	for _, name := range []string{"kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"} {
+		out["regarding."+name] = "involvedObject." + name
+	}
+	return out
+}
+
 func eventColumns() []metav1.TableColumnDefinition {
 	doc, object := corev1.Event{}.SwaggerDoc(), corev1.ObjectReference{}.SwaggerDoc()
 	lastly := columns()[0]
@@ -118,7 +133,7 @@ func eventRow(e *corev1.Event, now time.Time) []any {
 	case e.Series != nil:
 		last, times = age(metav1.NewTime(e.Series.LastObservedTime.Time), now), e.Series.Count
 	case times == 0:
-		times = 1 // an event of the new sort that happened once
+		times = 1 // an event with an eventTime that happened once
 	}
 	object := e.InvolvedObject.Name
 	if e.InvolvedObject.Kind != "" {
@@ -137,4 +152,86 @@ func eventSource(e *corev1.Event) string {
 		return component
 	}
 	return component + ", " + instance
+}
+
+// eventToV1 converts an event to events.k8s.io/v1.
+func eventToV1(e *corev1.Event) *eventsv1.Event {
+	return &eventsv1.Event{
+		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, Series: (*eventsv1.EventSeries)(e.Series),
+		ReportingController: e.ReportingController, ReportingInstance: e.ReportingInstance,
+		Action: e.Action, Reason: e.Reason, Regarding: e.InvolvedObject, Related: e.Related, Note: e.Message, Type: e.Type,
+		DeprecatedSource: e.Source, DeprecatedFirstTimestamp: e.FirstTimestamp,
+		DeprecatedLastTimestamp: e.LastTimestamp, DeprecatedCount: e.Count,
+	}
+}
+
+// eventFromV1 is the inverse of eventToV1.
+func eventFromV1(e *eventsv1.Event) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, Series: (*corev1.EventSeries)(e.Series),
+		ReportingController: e.ReportingController, ReportingInstance: e.ReportingInstance,
+		Action: e.Action, Reason: e.Reason, InvolvedObject: e.Regarding, Related: e.Related, Message: e.Note, Type: e.Type,
+		Source: e.DeprecatedSource, FirstTimestamp: e.DeprecatedFirstTimestamp,
+		LastTimestamp: e.DeprecatedLastTimestamp, Count: e.DeprecatedCount,
+	}
+}
+
+// validateV1Event validates what events.k8s.io/v1 requires and core/v1 does not:
+// eventTime is set, the deprecated fields are not, and only the series may change.
+func validateV1Event(new, old *corev1.Event) field.ErrorList {
+	if old == nil {
+		return validateNewV1Event(new)
+	}
+	var errs field.ErrorList
+	if !apiequality.Semantic.DeepEqual(new.Series, old.Series) {
+		errs = validateEventSeries(new)
+	}
+	for _, f := range []struct {
+		name     string
+		new, old any
+	}{
+		{"involvedObject", new.InvolvedObject, old.InvolvedObject}, {"reason", new.Reason, old.Reason},
+		{"message", new.Message, old.Message}, {"source", new.Source, old.Source},
+		{"firstTimestamp", new.FirstTimestamp, old.FirstTimestamp}, {"lastTimestamp", new.LastTimestamp, old.LastTimestamp},
+		{"count", new.Count, old.Count}, {"type", new.Type, old.Type}, {"eventTime", new.EventTime, old.EventTime},
+		{"action", new.Action, old.Action}, {"related", new.Related, old.Related},
+		{"reportingController", new.ReportingController, old.ReportingController},
+		{"reportingInstance", new.ReportingInstance, old.ReportingInstance},
+	} {
+		errs = append(errs, apivalidation.ValidateImmutableField(f.new, f.old, field.NewPath(f.name))...)
+	}
+	return errs
+}
+
+func validateNewV1Event(e *corev1.Event) field.ErrorList {
+	errs := validateEventSeries(e)
+	if e.EventTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
+	}
+	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning {
+		errs = append(errs, field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", e.Type)))
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"firstTimestamp", !e.FirstTimestamp.IsZero()}, {"lastTimestamp", !e.LastTimestamp.IsZero()},
+		{"count", e.Count != 0}, {"source", e.Source != corev1.EventSource{}},
+	} {
+		if f.set {
+			errs = append(errs, field.Invalid(field.NewPath(f.name), "", "needs to be unset"))
+		}
+	}
+	return errs
+}
+
+func validateEventSeries(e *corev1.Event) field.ErrorList {
+	var errs field.ErrorList
+	if e.Series != nil && e.Series.Count < 2 {
+		errs = append(errs, field.Invalid(field.NewPath("series.count"), "", "should be at least 2"))
+	}
+	if e.Series != nil && e.Series.LastObservedTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("series.lastObservedTime"), ""))
+	}
+	return errs
 }

@@ -18,7 +18,7 @@ import (
 	"podium/pkg/storage/memory"
 )
 
-// backend is a registry.Backend of plain objects.
+// backend is a registry.Backend in memory.
 type backend struct {
 	objects map[schema.GroupVersionResource][]scheme.Object
 	deleted []string
@@ -64,7 +64,8 @@ func (b *backend) Delete(_ context.Context, gvr schema.GroupVersionResource, nam
 	return err
 }
 
-// holding is a backend with these objects, by their resource in group core.
+// holding returns a backend with these objects, by their resource in the core
+// group.
 func holding(objects map[string][]scheme.Object) *backend {
 	b := &backend{objects: map[schema.GroupVersionResource][]scheme.Object{}}
 	for resource, list := range objects {
@@ -73,11 +74,9 @@ func holding(objects map[string][]scheme.Object) *backend {
 	return b
 }
 
-type gvr = schema.GroupVersionResource
-
 var today = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// rig is the kinds of a small cluster.
+// rig has the kinds of a small cluster.
 type rig struct {
 	scheme *scheme.Scheme
 	store  *memory.Store
@@ -85,7 +84,7 @@ type rig struct {
 	kinds  map[string]*registry.Kind
 }
 
-func newRig(t *testing.T, cidr string, ports registry.PortRange) *rig {
+func newRig(t testing.TB, cidr string, ports registry.PortRange) *rig {
 	t.Helper()
 	r := &rig{scheme: scheme.New(), store: memory.New(), kinds: map[string]*registry.Kind{}}
 	r.cfg = registry.Config{
@@ -98,7 +97,7 @@ func newRig(t *testing.T, cidr string, ports registry.PortRange) *rig {
 	return r
 }
 
-// keys are those of the store under a prefix, without it.
+// keys returns the keys in the store under a prefix, without the prefix.
 func (r *rig) keys(t *testing.T, prefix string) []string {
 	t.Helper()
 	page, err := r.store.List(t.Context(), prefix, storage.ListOptions{})

@@ -11,11 +11,11 @@ import (
 	"podium/pkg/scheme"
 )
 
-// checkFinalizers adds the check of metadata.finalizers to all that writes the
-// metadata of k. Upstream has it in the kinds' own validation, and not in that
-// of leases.
+// checkFinalizers adds the validation of metadata.finalizers to every write of the
+// metadata of k. Upstream has it in the validation of each kind except leases and
+// customresourcedefinitions.
 func checkFinalizers(k *Kind) {
-	if !k.Stored() || k.Resource == "leases" {
+	if !k.Stored() || k.Resource == "leases" || k.Resource == "customresourcedefinitions" {
 		return
 	}
 	k.Validate = finalizersAnd(k.Validate)
@@ -26,7 +26,8 @@ func checkFinalizers(k *Kind) {
 	}
 }
 
-// finalizersAnd is validate, which may be nil, after the check of finalizers.
+// finalizersAnd returns validate, which may be nil, preceded by the validation of
+// finalizers.
 func finalizersAnd(validate func(new, old scheme.Object) field.ErrorList) func(new, old scheme.Object) field.ErrorList {
 	return func(new, old scheme.Object) field.ErrorList {
 		errs := validateFinalizerNames(new, old)
@@ -37,9 +38,9 @@ func finalizersAnd(validate func(new, old scheme.Object) field.ErrorList) func(n
 	}
 }
 
-// validateFinalizerNames checks that each finalizer is one of Kubernetes' own
-// or names the domain of its owner. What old has already may stay, so that an
-// object that was stored without the check can still be written.
+// validateFinalizerNames checks that each finalizer is a standard one or is
+// qualified with a domain. It accepts the finalizers of old, so that an object
+// stored without this validation remains writable.
 func validateFinalizerNames(new, old scheme.Object) field.ErrorList {
 	if len(new.GetFinalizers()) == 0 {
 		return nil

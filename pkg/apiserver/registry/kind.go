@@ -3,83 +3,187 @@ package registry
 import (
 	"context"
 	"net/http"
+	"reflect"
+	"slices"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
 )
 
-// Kind is how the apiserver treats one resource. The path of a create, update
-// or delete is fixed (package endpoints); what differs per kind is here. A nil
-// function means that the kind has nothing special there.
+// Kind defines how the API server handles one resource.
 type Kind struct {
 	*scheme.Kind
+	Of[scheme.Object]
+}
 
-	// Default fills in what the user left out. Called on every decoded body,
-	// and on what comes from the store.
-	Default func(obj scheme.Object)
+// Of holds the rules of a kind, written with its Go type. Package endpoints
+// implements create, update and delete; what differs between kinds is here. A nil
+// function means that the kind has no such rule. Functions must be safe for
+// concurrent use.
+type Of[T scheme.Object] struct {
+	// Versions are further versions in which the kind is served. The rules below
+	// apply to the storage version.
+	Versions []*Version
 
-	// Prepare makes new storable: it resets what the user may not set
-	// (status on create and update), counts generation, fills in what depends
-	// on other objects. old is nil on create. It must bear what Validate
-	// would refuse, since it runs before.
-	Prepare func(ctx context.Context, b Backend, new, old scheme.Object) error
+	// Unserved means that the storage version is not served.
+	Unserved bool
 
-	// Allocate takes what new needs and old does not have from the cluster's
-	// stock (a Service's addresses and node ports) and writes it into new. It
-	// runs last before the write, after Validate. With dryRun it chooses and
-	// checks but takes nothing. undo, which may be nil, gives back what was
-	// taken; call it when the write did not happen.
-	Allocate func(ctx context.Context, new, old scheme.Object, dryRun bool) (undo func(context.Context), err error)
-	// Release gives back what old holds and new does not: after a successful
-	// update, and with a nil new after the object is gone from the store.
-	Release func(ctx context.Context, new, old scheme.Object)
+	// Convert converts between the versions, in place of the functions of Versions. Each
+	// version then needs Rules of its own. See Views.
+	Convert Converter
 
-	// Validate checks new, and against old where there is one; all errors at
-	// once, with upstream's field paths and texts. Object metadata has been
-	// checked already, with ValidateName for the name.
-	Validate     func(new, old scheme.Object) field.ErrorList
+	// Schema describes the objects of a kind without a Go type, for OpenAPI and
+	// server-side apply. If it is nil, the objects may have any fields. SchemaV2 is
+	// what OpenAPI v2 can express of it; nil: all of it.
+	Schema   *spec.Schema
+	SchemaV2 *spec.Schema
+
+	// Prune removes fields that the kind does not have from a decoded object of the
+	// storage version, and returns an unknown-field error for each.
+	Prune func(obj T) []error
+
+	// Default sets the fields that the user omitted. It runs on every decoded body
+	// and on every object read from the store, so it must be idempotent.
+	Default func(obj T)
+
+	// Prepare makes new ready to be stored: it resets fields that the user may not
+	// set (status on create and update), updates the generation, and sets fields
+	// that depend on other objects. old is nil on create. Prepare runs before
+	// Validate, so it must not panic on invalid objects.
+	Prepare func(ctx context.Context, b Backend, new, old T) error
+
+	// Allocate allocates cluster-wide values that new needs and old does not have,
+	// such as the addresses and node ports of a Service, and writes them into new.
+	// It runs last before the write, after Validate. In a dry run it chooses and
+	// checks values but allocates nothing. undo, which may be nil, releases what
+	// was allocated; the caller calls it if the write does not happen.
+	Allocate func(ctx context.Context, new, old T, dryRun bool) (undo func(context.Context), err error)
+	// Release releases what old holds and new does not. It runs after a successful
+	// update and, with a nil new, after the object is removed from the store.
+	Release func(ctx context.Context, new, old T)
+
+	// Validate validates new, and its changes against old unless old is nil. It
+	// returns all errors at once, with upstream's field paths and messages. The
+	// object metadata has been validated before, with ValidateName for the name.
+	Validate     func(new, old T) field.ErrorList
 	ValidateName func(name string, prefix bool) []string // nil: DNS-1123 subdomain
-	Warnings     func(new, old scheme.Object) []string
+	Warnings     func(new, old T) []string
 
-	// Review answers a question: a kind with it serves only create, and what is
-	// created is not stored but answered. Defaults, and the rules of admission,
-	// come before it. user is who asks.
-	Review func(ctx context.Context, b Backend, user *request.User, obj scheme.Object) (scheme.Object, error)
+	// Review answers a review such as SubjectAccessReview. A kind with Review
+	// supports only create: the object is returned to the client and not stored.
+	// Defaults and admission run before. user is the user of the request, or nil.
+	Review func(ctx context.Context, b Backend, user *request.User, obj T) (T, error)
 
-	// Columns and Row are the Table form: what `kubectl get` prints.
+	// Columns and Row define the Table form, which `kubectl get` prints.
 	Columns []metav1.TableColumnDefinition
-	Row     func(obj scheme.Object, now time.Time) []any
+	Row     func(obj T, now time.Time) []any
 
-	// Fields are the kind's own selectable fields, besides metadata.name and
-	// metadata.namespace; Indexed are those that watches are found by.
-	Fields  func(obj scheme.Object) fields.Set
+	// Fields returns the selectable fields of the kind, besides metadata.name and
+	// metadata.namespace. Indexed are those by which the watch cache indexes
+	// objects and watchers.
+	Fields  func(obj T) fields.Set
 	Indexed []string
 
-	// BeforeDelete may turn a delete into a graceful one by changing obj (a
-	// pod's deletion timestamp and grace period; a namespace's phase); it
-	// returns true if the object must be kept for now.
-	BeforeDelete func(obj scheme.Object, opts *metav1.DeleteOptions, now time.Time) (keep bool, err error)
+	// BeforeDelete may turn a delete into a graceful one by changing obj (the
+	// deletion timestamp and grace period of a Pod; the phase of a Namespace). It
+	// returns true if the object must remain in the store for now.
+	BeforeDelete func(obj T, opts *metav1.DeleteOptions, now time.Time) (keep bool, err error)
 
-	// AllowCreateOnUpdate: PUT of an absent object creates it (upstream's leases, endpoints, events ...).
+	// AllowCreateOnUpdate makes a PUT of an absent object create it (as upstream:
+	// leases, endpoints, events ...).
 	AllowCreateOnUpdate bool
-	// AllowUnconditionalUpdate: PUT without resourceVersion overwrites.
+	// AllowUnconditionalUpdate makes a PUT without resourceVersion overwrite the
+	// object.
 	AllowUnconditionalUpdate bool
-	// ReturnDeleted: a delete answers with the last state of the object, not
-	// with a Status (upstream's pods, serviceaccounts, ...).
+	// ReturnDeleted makes a delete return the last state of the object instead of a
+	// Status (as upstream: pods, serviceaccounts, ...).
 	ReturnDeleted bool
-	// NoDeleteCollection: there is no DELETE of many at once (namespaces).
+	// NoDeleteCollection disables DELETE of a collection (namespaces).
 	NoDeleteCollection bool
-	// Deprecated is the Warning of every request, if there is one.
+	// Deprecated is sent as a warning with every response; "": no warning.
 	Deprecated string
+	// OrphanByDefault makes a delete without a propagation policy keep the dependents
+	// (replicationcontrollers, jobs). OrphanWarning is sent with such a delete; "": no
+	// warning.
+	OrphanByDefault bool
+	OrphanWarning   string
+	// Follow receives all changes of the objects from the watch cache; see
+	// watchcache.Follower. May be nil.
+	Follow Follower
+
+	// NoController means that nothing in the cluster acts on the objects yet: a create is
+	// answered with a warning that says so.
+	NoController bool
 
 	Subresources []*Subresource
+}
+
+// Version is a further version in which a kind is served. Its objects are converted
+// when they are read and written. The conversion functions must not modify their
+// argument; their result may share memory with it.
+type Version struct {
+	*scheme.Kind // group, version, names and Go type
+	Unserved     bool
+	Schema       *spec.Schema
+	SchemaV2     *spec.Schema
+
+	// Rules are the rules for objects of this version, in place of those of the
+	// kind: Prune, Default, Prepare, Validate, Warnings, Columns, Row, Fields,
+	// Deprecated and Subresources. nil: those of the kind, which apply to objects of
+	// the storage version.
+	Rules *Of[scheme.Object]
+
+	// FromStorage and ToStorage convert from and to the storage version. If both
+	// are nil, the version has the same Go type under another name.
+	FromStorage func(obj scheme.Object) (scheme.Object, error)
+	ToStorage   func(obj scheme.Object) (scheme.Object, error)
+
+	// Fields are the names of selectable fields in this version, besides metadata.name
+	// and metadata.namespace, and their names in the storage version. nil: the same names.
+	Fields map[string]string
+
+	// Validate validates, on objects of the storage version, what only this version
+	// requires of writes. May be nil.
+	Validate func(new, old scheme.Object) field.ErrorList
+}
+
+// converted returns the version k of a kind whose storage version has the Go type
+// S.
+func converted[S, V scheme.Object](k *scheme.Kind, from func(S) V, to func(V) S, validate func(new, old S) field.ErrorList) *Version {
+	return &Version{
+		Kind:        k,
+		FromStorage: func(obj scheme.Object) (scheme.Object, error) { return from(obj.(S)), nil },
+		ToStorage:   func(obj scheme.Object) (scheme.Object, error) { return to(obj.(V)), nil },
+		Validate:    pair(validate),
+	}
+}
+
+// All returns all versions of the kind, the storage version first. Their Rules are
+// not nil.
+func (k *Kind) All() []*Version {
+	out := []*Version{{Kind: k.Kind, Unserved: k.Unserved, Schema: k.Schema, SchemaV2: k.SchemaV2, Rules: &k.Of}}
+	for _, v := range k.Versions {
+		if v.Rules == nil {
+			of := *v
+			v, of.Rules = &of, &k.Of
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// Served returns the versions in which the kind is served, in the order of All.
+func (k *Kind) Served() []*Version {
+	return slices.DeleteFunc(k.All(), func(v *Version) bool { return v.Unserved })
 }
 
 // Subresource is one path below an object. Exactly one of the four groups of
@@ -88,92 +192,119 @@ type Subresource struct {
 	Name string                  // "status", "scale", "binding", ...
 	GVK  schema.GroupVersionKind // of its bodies
 
-	// 1. A part of the object itself (status, ephemeralcontainers, resize):
-	// get, update, patch. PreparePart takes from old all that this part does
-	// not own.
+	// 1. A part of the object itself (status, ephemeralcontainers, resize): get,
+	// update, patch. PreparePart copies from old to new everything that this part
+	// does not own.
 	PreparePart  func(ctx context.Context, new, old scheme.Object) error
 	ValidatePart func(new, old scheme.Object) field.ErrorList
 
-	// 2. A view of the object (scale): get, update, patch.
-	View  func(obj scheme.Object) (runtime.Object, error)
-	Merge func(obj scheme.Object, view runtime.Object) error
+	// 2. A view of the object (scale): get, update, patch. Replicas is the field of
+	// the object that spec.replicas of the view shows; nil: spec.replicas.
+	View     func(obj scheme.Object) (runtime.Object, error)
+	Merge    func(obj scheme.Object, view runtime.Object) error
+	Replicas []string
 
 	// 3. An action (binding, eviction, token): create.
 	Act func(ctx context.Context, b Backend, namespace, name string, body runtime.Object, opts *metav1.CreateOptions) (runtime.Object, error)
 
-	// 4. A stream (log, exec, attach, portforward, proxy): the handler owns
-	// the connection. path is what follows the subresource's name in the URL.
-	// Methods are the HTTP methods it answers.
+	// 4. A stream (log, exec, attach, portforward, proxy): the handler owns the
+	// connection. path is what follows the name of the subresource in the URL.
+	// Methods are the supported HTTP methods.
 	Connect Connect
 	Methods []string
 }
 
-// Connect makes the handler of one streaming request.
+// Connect returns the handler for one streaming request.
 type Connect func(b Backend, namespace, name, path string) http.Handler
 
-// Backend is what a kind's own code may ask of the server: other objects.
-// Reads are consistent. Errors are *apierrors.StatusError.
+// Follower is watchcache.Follower.
+type Follower interface {
+	Replace(all []scheme.Object)
+	Put(obj scheme.Object)
+	Remove(namespace, name string)
+}
+
+// Backend gives the code of a kind access to other objects. Get and List are
+// consistent reads. Errors are *apierrors.StatusError. Implementations are safe for
+// concurrent use.
 type Backend interface {
 	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error)
 	List(ctx context.Context, gvr schema.GroupVersionResource, namespace string) ([]scheme.Object, error)
 	Create(ctx context.Context, gvr schema.GroupVersionResource, obj scheme.Object) (scheme.Object, error)
-	// Update applies change to the present state until it is stored without a
-	// conflict; validation and Prepare do not run (it is the server's own write).
+	// Update applies change to the present state and stores the result, and repeats
+	// both after a conflict. It runs neither Prepare nor validation, because the
+	// server itself makes the change.
 	Update(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, change func(scheme.Object) error) (scheme.Object, error)
 	Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts *metav1.DeleteOptions) error
 }
 
-// Of is a Kind written with its Go type. Kind erases the type.
-type Of[T scheme.Object] struct {
-	Default      func(obj T)
-	Prepare      func(ctx context.Context, b Backend, new, old T) error
-	Allocate     func(ctx context.Context, new, old T, dryRun bool) (undo func(context.Context), err error)
-	Release      func(ctx context.Context, new, old T)
-	Validate     func(new, old T) field.ErrorList
-	ValidateName func(name string, prefix bool) []string
-	Warnings     func(new, old T) []string
-	Review       func(ctx context.Context, b Backend, user *request.User, obj T) (T, error)
-	Columns      []metav1.TableColumnDefinition
-	Row          func(obj T, now time.Time) []any
-	Fields       func(obj T) fields.Set
-	Indexed      []string
-	BeforeDelete func(obj T, opts *metav1.DeleteOptions, now time.Time) (bool, error)
+// Kind returns the rules without their Go type. k is the entry of T in the scheme.
+func (o Of[T]) Kind(k *scheme.Kind) *Kind {
+	return &Kind{k, Of[scheme.Object]{
+		Versions: o.Versions,
+		Unserved: o.Unserved,
+		Convert:  o.Convert,
+		Schema:   o.Schema,
+		SchemaV2: o.SchemaV2,
+		Prune:    when(o.Prune, func(obj scheme.Object) []error { return o.Prune(typed[T](obj)) }),
+		Default:  when(o.Default, func(obj scheme.Object) { o.Default(typed[T](obj)) }),
+		Prepare: when(o.Prepare, func(ctx context.Context, b Backend, new, old scheme.Object) error {
+			return o.Prepare(ctx, b, typed[T](new), typed[T](old))
+		}),
+		Allocate: when(o.Allocate, func(ctx context.Context, new, old scheme.Object, dryRun bool) (func(context.Context), error) {
+			return o.Allocate(ctx, typed[T](new), typed[T](old), dryRun)
+		}),
+		Release:  when(o.Release, func(ctx context.Context, new, old scheme.Object) { o.Release(ctx, typed[T](new), typed[T](old)) }),
+		Validate: pair(o.Validate),
+		Warnings: pair(o.warnings(k)),
+		Review: when(o.Review, func(ctx context.Context, b Backend, user *request.User, obj scheme.Object) (scheme.Object, error) {
+			return o.Review(ctx, b, user, typed[T](obj))
+		}),
+		Row:    when(o.Row, func(obj scheme.Object, now time.Time) []any { return o.Row(typed[T](obj), now) }),
+		Fields: when(o.Fields, func(obj scheme.Object) fields.Set { return o.Fields(typed[T](obj)) }),
+		BeforeDelete: when(o.BeforeDelete, func(obj scheme.Object, opts *metav1.DeleteOptions, now time.Time) (bool, error) {
+			return o.BeforeDelete(typed[T](obj), opts, now)
+		}),
 
-	AllowCreateOnUpdate      bool
-	AllowUnconditionalUpdate bool
-	ReturnDeleted            bool
-	NoDeleteCollection       bool
-	Deprecated               string
-	Subresources             []*Subresource
+		ValidateName: o.ValidateName, Columns: o.Columns, Indexed: o.Indexed, Subresources: o.Subresources, Deprecated: o.Deprecated,
+		AllowCreateOnUpdate: o.AllowCreateOnUpdate, AllowUnconditionalUpdate: o.AllowUnconditionalUpdate,
+		ReturnDeleted: o.ReturnDeleted, NoDeleteCollection: o.NoDeleteCollection, NoController: o.NoController, Follow: o.Follow,
+		OrphanByDefault: o.OrphanByDefault, OrphanWarning: o.OrphanWarning,
+	}}
 }
 
-// Kind erases the Go type: k is the entry of T in the scheme's table.
-func (o Of[T]) Kind(k *scheme.Kind) *Kind {
-	return &Kind{
-		Kind:                     k,
-		Default:                  erase1(o.Default),
-		Prepare:                  erasePrepare(o.Prepare),
-		Allocate:                 eraseAllocate(o.Allocate),
-		Release:                  eraseRelease(o.Release),
-		Validate:                 erase2(o.Validate),
-		ValidateName:             o.ValidateName,
-		Warnings:                 erase2(o.Warnings),
-		Review:                   eraseReview(o.Review),
-		Columns:                  o.Columns,
-		Row:                      eraseRow(o.Row),
-		Fields:                   eraseFields(o.Fields),
-		Indexed:                  o.Indexed,
-		BeforeDelete:             eraseBeforeDelete(o.BeforeDelete),
-		AllowCreateOnUpdate:      o.AllowCreateOnUpdate,
-		AllowUnconditionalUpdate: o.AllowUnconditionalUpdate,
-		NoDeleteCollection:       o.NoDeleteCollection,
-		ReturnDeleted:            o.ReturnDeleted,
-		Deprecated:               o.Deprecated,
-		Subresources:             o.Subresources,
+// warnings returns Warnings, with the one that NoController demands.
+func (o Of[T]) warnings(k *scheme.Kind) func(new, old T) []string {
+	if !o.NoController {
+		return o.Warnings
+	}
+	return func(new, old T) (out []string) {
+		if reflect.ValueOf(old).IsNil() {
+			out = append(out, k.GVR().GroupResource().String()+": this cluster has no controller for this resource: the object is stored, and nothing acts on it")
+		}
+		if o.Warnings != nil {
+			out = append(out, o.Warnings(new, old)...)
+		}
+		return out
 	}
 }
 
-// typed is obj as a T; the zero T for the nil that stands for "there is none".
+// when returns erased, which calls rule, or nil if rule is nil.
+func when[R, E any](rule R, erased E) E {
+	if reflect.ValueOf(rule).IsNil() {
+		var none E
+		return none
+	}
+	return erased
+}
+
+// pair erases the type of a rule that compares an object with its previous state.
+func pair[T scheme.Object, R any](rule func(new, old T) R) func(new, old scheme.Object) R {
+	return when(rule, func(new, old scheme.Object) R { return rule(typed[T](new), typed[T](old)) })
+}
+
+// typed returns obj as a T, or the zero T if obj is nil because the object does not
+// exist.
 func typed[T scheme.Object](obj scheme.Object) T {
 	if obj == nil {
 		var none T
@@ -182,82 +313,7 @@ func typed[T scheme.Object](obj scheme.Object) T {
 	return obj.(T)
 }
 
-func erase1[T scheme.Object](f func(T)) func(scheme.Object) {
-	if f == nil {
-		return nil
-	}
-	return func(obj scheme.Object) { f(typed[T](obj)) }
-}
-
-func erase2[T scheme.Object, R any](f func(new, old T) R) func(new, old scheme.Object) R {
-	if f == nil {
-		return nil
-	}
-	return func(new, old scheme.Object) R { return f(typed[T](new), typed[T](old)) }
-}
-
-func erasePrepare[T scheme.Object](f func(context.Context, Backend, T, T) error) func(context.Context, Backend, scheme.Object, scheme.Object) error {
-	if f == nil {
-		return nil
-	}
-	return func(ctx context.Context, b Backend, new, old scheme.Object) error {
-		return f(ctx, b, typed[T](new), typed[T](old))
-	}
-}
-
-func eraseAllocate[T scheme.Object](f func(context.Context, T, T, bool) (func(context.Context), error)) func(context.Context, scheme.Object, scheme.Object, bool) (func(context.Context), error) {
-	if f == nil {
-		return nil
-	}
-	return func(ctx context.Context, new, old scheme.Object, dryRun bool) (func(context.Context), error) {
-		return f(ctx, typed[T](new), typed[T](old), dryRun)
-	}
-}
-
-func eraseRelease[T scheme.Object](f func(context.Context, T, T)) func(context.Context, scheme.Object, scheme.Object) {
-	if f == nil {
-		return nil
-	}
-	return func(ctx context.Context, new, old scheme.Object) { f(ctx, typed[T](new), typed[T](old)) }
-}
-
-func eraseReview[T scheme.Object](f func(context.Context, Backend, *request.User, T) (T, error)) func(context.Context, Backend, *request.User, scheme.Object) (scheme.Object, error) {
-	if f == nil {
-		return nil
-	}
-	return func(ctx context.Context, b Backend, user *request.User, obj scheme.Object) (scheme.Object, error) {
-		out, err := f(ctx, b, user, typed[T](obj))
-		if err != nil {
-			return nil, err
-		}
-		return out, nil
-	}
-}
-
-func eraseRow[T scheme.Object](f func(T, time.Time) []any) func(scheme.Object, time.Time) []any {
-	if f == nil {
-		return nil
-	}
-	return func(obj scheme.Object, now time.Time) []any { return f(typed[T](obj), now) }
-}
-
-func eraseFields[T scheme.Object](f func(T) fields.Set) func(scheme.Object) fields.Set {
-	if f == nil {
-		return nil
-	}
-	return func(obj scheme.Object) fields.Set { return f(typed[T](obj)) }
-}
-
-func eraseBeforeDelete[T scheme.Object](f func(T, *metav1.DeleteOptions, time.Time) (bool, error)) func(scheme.Object, *metav1.DeleteOptions, time.Time) (bool, error) {
-	if f == nil {
-		return nil
-	}
-	return func(obj scheme.Object, opts *metav1.DeleteOptions, now time.Time) (bool, error) {
-		return f(typed[T](obj), opts, now)
-	}
-}
-
-// part is the subresource of T that is a part of the object itself.
+// part returns a subresource that is a part of the object itself.
 func part[T scheme.Object](k *scheme.Kind, name string, prepare func(new, old T), validate func(new, old T) field.ErrorList) *Subresource {
 	return &Subresource{
 		Name: name, GVK: k.GroupVersionKind,
@@ -265,6 +321,68 @@ func part[T scheme.Object](k *scheme.Kind, name string, prepare func(new, old T)
 			prepare(typed[T](new), typed[T](old))
 			return nil
 		},
-		ValidatePart: erase2(validate),
+		ValidatePart: pair(validate),
+	}
+}
+
+// lifecycle implements Prepare and the status subresource of a kind with a spec and
+// a status.
+type lifecycle[T scheme.Object, Spec, Status any] struct {
+	parts   func(T) (*Spec, *Status)
+	revises func(new, old T) bool // reports other changes that increment the generation; may be nil
+
+	uncounted bool // objects have no generation
+}
+
+// prepare implements Prepare: a create starts with an empty status and generation
+// 1; an update keeps the status and increments the generation if the spec has
+// changed.
+func (l lifecycle[T, Spec, Status]) prepare(_ context.Context, _ Backend, obj, old T) error {
+	spec, status := l.parts(obj)
+	if reflect.ValueOf(old).IsNil() {
+		*status = *new(Status)
+		if !l.uncounted {
+			obj.SetGeneration(1)
+		}
+		return nil
+	}
+	before, kept := l.parts(old)
+	*status = *kept
+	obj.SetGeneration(old.GetGeneration())
+	revised := !apiequality.Semantic.DeepEqual(spec, before) || l.revises != nil && l.revises(obj, old)
+	if revised && !l.uncounted {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
+	return nil
+}
+
+// status returns the status subresource. keep restores further fields that a status
+// update must not change; it may be nil.
+func (l lifecycle[T, Spec, Status]) status(k *scheme.Kind, keep func(new, old T), validate func(new, old T) field.ErrorList) *Subresource {
+	return part(k, "status", func(new, old T) {
+		spec, _ := l.parts(new)
+		before, _ := l.parts(old)
+		*spec = *before
+		new.SetGeneration(old.GetGeneration())
+		if keep != nil {
+			keep(new, old)
+		}
+	}, validate)
+}
+
+// counted implements Prepare of a kind without a status: a create starts with
+// generation 1, and an update increments it if the part that spec returns has
+// changed.
+func counted[T scheme.Object, Spec any](spec func(T) *Spec) func(context.Context, Backend, T, T) error {
+	return func(_ context.Context, _ Backend, obj, old T) error {
+		if reflect.ValueOf(old).IsNil() {
+			obj.SetGeneration(1)
+			return nil
+		}
+		obj.SetGeneration(old.GetGeneration())
+		if !apiequality.Semantic.DeepEqual(spec(obj), spec(old)) {
+			obj.SetGeneration(old.GetGeneration() + 1)
+		}
+		return nil
 	}
 }

@@ -2,26 +2,43 @@ package registry
 
 import (
 	"fmt"
+	"maps"
 
+	"podium/pkg/apiserver/admission/expression"
 	"podium/pkg/scheme"
 )
 
-// Kinds is every served kind, in discovery order. Each kind of the scheme has
-// its line here; one without is a mistake in the program.
+// Kinds returns all served kinds in discovery order. It panics if a kind of the
+// scheme has no entry in the table below.
 func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
+	cfg.ranges = newServiceRanges(cfg.ServiceCIDR)
 	makers := map[string]func(*scheme.Kind, Config) *Kind{
-		"configmaps":      configMaps,
-		"endpoints":       endpoints,
-		"events":          events,
-		"namespaces":      namespaces,
-		"nodes":           nodes,
-		"pods":            pods,
-		"secrets":         secrets,
-		"serviceaccounts": serviceAccounts,
-		"services":        func(k *scheme.Kind, cfg Config) *Kind { return services(k, s, cfg) },
+		"configmaps":             configMaps,
+		"endpoints":              endpoints,
+		"events":                 events,
+		"limitranges":            limitRanges,
+		"namespaces":             namespaces,
+		"nodes":                  nodes,
+		"persistentvolumeclaims": persistentVolumeClaims,
+		"persistentvolumes":      persistentVolumes,
+		"pods":                   pods,
+		"podtemplates":           podTemplates,
+		"replicationcontrollers": replicationControllers,
+		"resourcequotas":         resourceQuotas,
+		"secrets":                secrets,
+		"serviceaccounts":        serviceAccounts,
+		"services":               func(k *scheme.Kind, cfg Config) *Kind { return services(k, s, cfg) },
 
-		"deployments.apps": deployments,
-		"replicasets.apps": replicaSets,
+		"controllerrevisions.apps": controllerRevisions,
+		"daemonsets.apps":          daemonSets,
+		"deployments.apps":         deployments,
+		"replicasets.apps":         replicaSets,
+		"statefulsets.apps":        statefulSets,
+
+		"horizontalpodautoscalers.autoscaling": horizontalPodAutoscalers,
+
+		"cronjobs.batch": cronJobs,
+		"jobs.batch":     jobs,
 
 		"selfsubjectreviews.authentication.k8s.io":       selfSubjectReviews,
 		"localsubjectaccessreviews.authorization.k8s.io": localSubjectAccessReviews,
@@ -30,15 +47,44 @@ func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 		"subjectaccessreviews.authorization.k8s.io":      subjectAccessReviews,
 		"tokenreviews.authentication.k8s.io":             tokenReviews,
 
+		"customresourcedefinitions.apiextensions.k8s.io": customResourceDefinitions,
+
 		"endpointslices.discovery.k8s.io": endpointSlices,
 		"leases.coordination.k8s.io":      leases,
 
+		"apiservices.apiregistration.k8s.io":             apiServices,
 		"certificatesigningrequests.certificates.k8s.io": certificateSigningRequests,
+		"poddisruptionbudgets.policy":                    podDisruptionBudgets,
 		"clusterrolebindings.rbac.authorization.k8s.io":  clusterRoleBindings,
 		"clusterroles.rbac.authorization.k8s.io":         clusterRoles,
 		"rolebindings.rbac.authorization.k8s.io":         roleBindings,
 		"roles.rbac.authorization.k8s.io":                namespacedRoles,
+
+		"flowschemas.flowcontrol.apiserver.k8s.io":                 flowSchemas,
+		"prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": priorityLevels,
+
+		"ingressclasses.networking.k8s.io":  ingressClasses,
+		"ingresses.networking.k8s.io":       ingresses,
+		"ipaddresses.networking.k8s.io":     ipAddresses,
+		"networkpolicies.networking.k8s.io": networkPolicies,
+		"servicecidrs.networking.k8s.io":    serviceCIDRs,
+
+		"deviceclasses.resource.k8s.io":          deviceClasses,
+		"resourceclaims.resource.k8s.io":         resourceClaims,
+		"resourceclaimtemplates.resource.k8s.io": resourceClaimTemplates,
+		"resourceslices.resource.k8s.io":         resourceSlices,
+
+		"priorityclasses.scheduling.k8s.io": priorityClasses,
+		"runtimeclasses.node.k8s.io":        runtimeClasses,
+
+		"csidrivers.storage.k8s.io":              csiDrivers,
+		"csinodes.storage.k8s.io":                csiNodes,
+		"csistoragecapacities.storage.k8s.io":    csiStorageCapacities,
+		"storageclasses.storage.k8s.io":          storageClasses,
+		"volumeattachments.storage.k8s.io":       volumeAttachments,
+		"volumeattributesclasses.storage.k8s.io": volumeAttributesClasses,
 	}
+	maps.Copy(makers, admissionKinds(s, cfg))
 	var kinds []*Kind
 	for _, k := range s.Kinds() {
 		maker := makers[k.GVR().GroupResource().String()]
@@ -50,4 +96,22 @@ func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 		kinds = append(kinds, kind)
 	}
 	return kinds
+}
+
+// admissionKinds returns the makers of the kinds that configure admission, which
+// share the compiler of their expressions.
+func admissionKinds(s *scheme.Scheme, cfg Config) map[string]func(*scheme.Kind, Config) *Kind {
+	compiler, readers := expression.NewCompiler(), &paramReaders{s, cfg.Access}
+	makers := map[string]func(*scheme.Kind, Config) *Kind{}
+	for resource, maker := range map[string]func(*scheme.Kind) *Kind{
+		"mutatingadmissionpolicies":         func(k *scheme.Kind) *Kind { return mutatingAdmissionPolicies(k, readers, compiler) },
+		"mutatingadmissionpolicybindings":   func(k *scheme.Kind) *Kind { return mutatingAdmissionPolicyBindings(k, readers) },
+		"mutatingwebhookconfigurations":     func(k *scheme.Kind) *Kind { return mutatingWebhookConfigurations(k, compiler) },
+		"validatingadmissionpolicies":       func(k *scheme.Kind) *Kind { return validatingAdmissionPolicies(k, readers, compiler) },
+		"validatingadmissionpolicybindings": func(k *scheme.Kind) *Kind { return validatingAdmissionPolicyBindings(k, readers) },
+		"validatingwebhookconfigurations":   func(k *scheme.Kind) *Kind { return validatingWebhookConfigurations(k, compiler) },
+	} {
+		makers[resource+".admissionregistration.k8s.io"] = func(k *scheme.Kind, _ Config) *Kind { return maker(k) }
+	}
+	return makers
 }

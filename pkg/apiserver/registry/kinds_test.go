@@ -23,8 +23,8 @@ import (
 	"podium/pkg/scheme"
 )
 
-// An empty object of each kind goes through everything without a panic, and
-// its row has a cell for each column.
+// An empty object of each kind causes no panic, and its row has a cell for each
+// column.
 func TestEveryKindBearsAnEmptyObject(t *testing.T) {
 	r := newRig(t, "10.0.0.0/24", somePorts)
 	b := holding(map[string][]scheme.Object{"serviceaccounts": {&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}})
@@ -249,7 +249,8 @@ func TestDeploymentGeneration(t *testing.T) {
 	}
 }
 
-// The life of a namespace: closed by delete, gone when the last finalizer is.
+// A deleted namespace is Terminating and can be removed when its last finalizer is
+// gone.
 func TestNamespaceDelete(t *testing.T) {
 	k := newRig(t, "10.0.0.0/24", somePorts).kinds["namespaces"]
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/scheme"
 )
 
@@ -40,7 +41,7 @@ func namespaces(k *scheme.Kind, _ Config) *Kind {
 	}.Kind(k)
 }
 
-// nameLabel lets selectors find a namespace by its name.
+// nameLabel sets the label by which selectors match a namespace's name.
 func nameLabel(ns *corev1.Namespace) {
 	if ns.Name != "" {
 		metav1.SetMetaDataLabel(&ns.ObjectMeta, corev1.LabelMetadataName, ns.Name)
@@ -48,7 +49,7 @@ func nameLabel(ns *corev1.Namespace) {
 }
 
 func prepareNamespace(_ context.Context, _ Backend, new, old *corev1.Namespace) error {
-	nameLabel(new) // a generated name is known only now
+	nameLabel(new) // a generated name was not known to Default
 	if old != nil {
 		new.Spec, new.Status = old.Spec, old.Status
 		return nil
@@ -65,13 +66,13 @@ func validateFinalizers(ns *corev1.Namespace) field.ErrorList {
 	path := field.NewPath("spec", "finalizers")
 	for i, f := range ns.Spec.Finalizers {
 		if f != corev1.FinalizerKubernetes {
-			errs = append(errs, messages(validation.IsQualifiedName(string(f)), path.Index(i), f)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsQualifiedName(string(f)), path.Index(i), f)...)
 		}
 	}
 	return errs
 }
 
-// validateNamespaceStatus: the phase follows from what is being done.
+// validateNamespaceStatus checks that the phase matches the deletion timestamp.
 func validateNamespaceStatus(new, _ *corev1.Namespace) field.ErrorList {
 	path := field.NewPath("status", "phase")
 	switch {
@@ -83,8 +84,9 @@ func validateNamespaceStatus(new, _ *corev1.Namespace) field.ErrorList {
 	return nil
 }
 
-// deleteNamespace closes a namespace; it goes when its content has gone and
-// whoever put a finalizer into its spec has taken it out.
+// deleteNamespace starts the termination of a namespace. The namespace remains
+// until the namespace controller has deleted its content and all spec.finalizers
+// are removed.
 func deleteNamespace(ns *corev1.Namespace, _ *metav1.DeleteOptions, now time.Time) (keep bool, err error) {
 	if ns.DeletionTimestamp == nil {
 		stamp := metav1.NewTime(now).Rfc3339Copy()

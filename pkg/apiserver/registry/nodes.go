@@ -21,7 +21,7 @@ import (
 func nodes(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*corev1.Node]{
 		Default:  defaultNode,
-		Prepare:  prepareNode(cfg.Disabled),
+		Prepare:  prepareNode,
 		Validate: validateNode,
 		Columns:  nodeColumns(),
 		Row:      nodeRow,
@@ -35,8 +35,8 @@ func nodes(k *scheme.Kind, cfg Config) *Kind {
 	}.Kind(k)
 }
 
-// defaultNode brings the two places of the pod range into step, and takes all
-// that a node has for what pods may use.
+// defaultNode synchronizes podCIDR and podCIDRs, and sets allocatable to capacity
+// if it is missing.
 func defaultNode(n *corev1.Node) {
 	if n.Spec.PodCIDR != "" && len(n.Spec.PodCIDRs) == 0 {
 		n.Spec.PodCIDRs = []string{n.Spec.PodCIDR}
@@ -48,26 +48,13 @@ func defaultNode(n *corev1.Node) {
 	}
 }
 
-// prepareNode: a kubelet registers with its status; later that is the status
-// subresource's.
-func prepareNode(off PluginSet) func(context.Context, Backend, *corev1.Node, *corev1.Node) error {
-	return func(_ context.Context, _ Backend, new, old *corev1.Node) error {
-		if old != nil {
-			new.Status = old.Status
-		} else if !off.Has(TaintNodesByCondition) {
-			taintNewNode(new)
-		}
-		return nil
+// prepareNode keeps the status on update, which only the status subresource
+// changes. On create, a kubelet may send a status.
+func prepareNode(_ context.Context, _ Backend, new, old *corev1.Node) error {
+	if old != nil {
+		new.Status = old.Status
 	}
-}
-
-// taintNewNode keeps pods off until the node lifecycle controller has seen the
-// node to be ready: it takes the taint away then.
-func taintNewNode(n *corev1.Node) {
-	taint := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
-	if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) }) {
-		n.Spec.Taints = append(n.Spec.Taints, taint)
-	}
+	return nil
 }
 
 func validateNode(new, old *corev1.Node) field.ErrorList {
@@ -203,7 +190,8 @@ func nodeStatus(n *corev1.Node) string {
 	return status
 }
 
-// nodeRoles are named by labels of two sorts.
+// nodeRoles returns the roles in the labels node-role.kubernetes.io/ROLE and
+// kubernetes.io/role=ROLE, sorted.
 func nodeRoles(n *corev1.Node) []string {
 	var roles []string
 	for key, value := range n.Labels {

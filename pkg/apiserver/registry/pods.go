@@ -2,13 +2,11 @@ package registry
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -22,8 +20,8 @@ import (
 func pods(k *scheme.Kind, cfg Config) *Kind {
 	kind := Of[*corev1.Pod]{
 		Default:                  defaultPod,
-		Prepare:                  preparePod(cfg.Disabled),
-		Validate:                 validatePrivileged(cfg, validatePod, func(p *corev1.Pod) (*corev1.PodSpec, *field.Path) { return &p.Spec, field.NewPath("spec") }),
+		Prepare:                  preparePod,
+		Validate:                 validatePrivileged(cfg, validatePod, podSpec),
 		Warnings:                 func(new, _ *corev1.Pod) []string { return podspec.Warnings(&new.Spec, field.NewPath("spec")) },
 		Columns:                  podColumns(),
 		Row:                      podRow,
@@ -34,8 +32,8 @@ func pods(k *scheme.Kind, cfg Config) *Kind {
 		ReturnDeleted:            true,
 		Subresources: []*Subresource{
 			part(k, "status", preparePodStatus, validatePodStatus),
-			part(k, "ephemeralcontainers", keepAllButSpec, refuseEphemeral),
-			part(k, "resize", keepAllButSpec, refuseResize),
+			part(k, "ephemeralcontainers", prepareEphemeral, validatePrivileged(cfg, validateEphemeral, podSpec)),
+			part(k, "resize", prepareResize, validateResize),
 			podBinding(cfg),
 			podEviction(cfg),
 		},
@@ -56,7 +54,9 @@ func pods(k *scheme.Kind, cfg Config) *Kind {
 	return kind.Kind(k)
 }
 
-// stream is a subresource that is a connection; none where nobody answers it.
+func podSpec(p *corev1.Pod) (*corev1.PodSpec, *field.Path) { return &p.Spec, field.NewPath("spec") }
+
+// stream returns a streaming subresource, or an empty slice if connect is nil.
 func stream(name, kind string, connect Connect, methods []string) []*Subresource {
 	if connect == nil {
 		return nil
@@ -70,7 +70,8 @@ func proxyMethods() []string {
 
 func defaultPod(pod *corev1.Pod) {
 	podspec.DefaultPod(pod)
-	// One address is said in two places; a writer may know only one of them.
+	// podIP and podIPs, and hostIP and hostIPs, repeat one address; a client may
+	// set only one of each.
 	s := &pod.Status
 	if s.PodIP != "" && len(s.PodIPs) == 0 {
 		s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
@@ -82,40 +83,29 @@ func defaultPod(pod *corev1.Pod) {
 	}
 }
 
-func preparePod(off PluginSet) func(ctx context.Context, b Backend, new, old *corev1.Pod) error {
-	return func(ctx context.Context, b Backend, new, old *corev1.Pod) error {
-		if !off.Has(DefaultTolerationSeconds) {
-			addNodeTolerations(&new.Spec)
-		}
-		if old != nil {
-			new.Status = old.Status
-			if new.Spec.Priority == nil {
-				new.Spec.Priority = old.Spec.Priority
-			}
-			new.Generation = nextGeneration(&old.ObjectMeta, apiequality.Semantic.DeepEqual(new.Spec, old.Spec))
-			return nil
-		}
-		for _, text := range podspec.AppArmorFields(new.Annotations, &new.Spec) {
-			request.Warn(ctx, text)
-		}
-		new.Generation = 1
-		new.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podspec.QOSClass(&new.Spec)}
-		if !off.Has(Priority) {
-			if err := setPriority(new); err != nil {
-				return err
-			}
-		}
-		if class := new.Spec.RuntimeClassName; class != nil {
-			return forbidden(new, fmt.Errorf("pod rejected: RuntimeClass %q not found", *class))
-		}
-		if off.Has(ServiceAccount) {
-			return nil
-		}
-		return admitAccount(ctx, b, new)
+func preparePod(ctx context.Context, _ Backend, new, old *corev1.Pod) error {
+	if old != nil {
+		new.Status = old.Status
+		new.Generation = nextGeneration(&old.ObjectMeta, apiequality.Semantic.DeepEqual(new.Spec, old.Spec))
+		return nil
 	}
+	for _, text := range podspec.AppArmorFields(new.Annotations, &new.Spec) {
+		request.Warn(ctx, text)
+	}
+	new.Generation = 1
+	new.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podspec.QOSClass(&new.Spec)}
+	if len(new.Spec.SchedulingGates) > 0 {
+		new.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+			Message: "Scheduling is blocked due to non-empty scheduling gates",
+		}}
+	}
+	podspec.MergeLabelKeys(new)
+	return nil
 }
 
-// nextGeneration counts the changes of a spec.
+// nextGeneration returns the generation after an update; same means that the spec
+// has not changed.
 func nextGeneration(old *metav1.ObjectMeta, same bool) int64 {
 	if same {
 		return old.Generation
@@ -123,51 +113,13 @@ func nextGeneration(old *metav1.ObjectMeta, same bool) int64 {
 	return old.Generation + 1
 }
 
-// setPriority resolves the pod's class. No class that exists keeps its pods
-// from preempting others.
-func setPriority(pod *corev1.Pod) error {
-	priority, ok := podspec.Priority(pod.Spec.PriorityClassName)
-	if !ok {
-		return forbidden(pod, fmt.Errorf("no PriorityClass with name %s was found", pod.Spec.PriorityClassName))
-	}
-	if p := pod.Spec.Priority; p != nil && *p != priority {
-		return forbidden(pod, fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *p, priority))
-	}
-	if p := pod.Spec.PreemptionPolicy; p != nil && *p != corev1.PreemptLowerPriority {
-		return forbidden(pod, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *p, corev1.PreemptLowerPriority))
-	}
-	pod.Spec.Priority = &priority
-	return nil
-}
-
-// How long a pod stays on a node that is not ready or not heard of, if the
-// pod does not say.
-const nodeFailureSeconds = 300
-
-func addNodeTolerations(spec *corev1.PodSpec) {
-	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		if toleratesEviction(spec.Tolerations, key) {
-			continue
-		}
-		seconds := int64(nodeFailureSeconds)
-		spec.Tolerations = append(spec.Tolerations, corev1.Toleration{
-			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds})
-	}
-}
-
-func toleratesEviction(tolerations []corev1.Toleration, key string) bool {
-	for _, t := range tolerations {
-		if (t.Key == key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "") {
-			return true
-		}
-	}
-	return false
-}
-
 func validatePod(new, old *corev1.Pod) field.ErrorList {
 	path, metadata := field.NewPath("spec"), field.NewPath("metadata")
 	if old == nil {
 		errs := podspec.ValidateAppArmorAnnotations(new.Annotations, &new.Spec, metadata, path)
+		if len(new.Spec.EphemeralContainers) > 0 {
+			errs = append(errs, field.Forbidden(path.Child("ephemeralContainers"), "cannot be set on create"))
+		}
 		return append(errs, podspec.Validate(&new.Spec, path)...)
 	}
 	errs := podspec.ValidateAppArmorUpdate(new.Annotations, old.Annotations, metadata.Child("annotations"))
@@ -196,8 +148,9 @@ func podFields(pod *corev1.Pod) fields.Set {
 	}
 }
 
-// deletePod gives a pod the time it asks for. What no kubelet knows of, or
-// what has ended, needs none. A second delete can only shorten the time.
+// deletePod sets the grace period and the deletion timestamp. A pod that is not
+// bound to a node, or has terminated, gets no grace period. A second delete can
+// only shorten it.
 func deletePod(pod *corev1.Pod, opts *metav1.DeleteOptions, now time.Time) (keep bool, err error) {
 	if pod.DeletionTimestamp != nil {
 		return shortenGrace(pod, opts), nil
@@ -223,6 +176,8 @@ func deletePod(pod *corev1.Pod, opts *metav1.DeleteOptions, now time.Time) (keep
 	return grace > 0, nil
 }
 
+// shortenGrace handles a delete of a pod that is already terminating: it may
+// shorten the grace period. keep is false if the pod can be removed at once.
 func shortenGrace(pod *corev1.Pod, opts *metav1.DeleteOptions) (keep bool) {
 	left := pod.DeletionGracePeriodSeconds
 	if left == nil {
@@ -260,7 +215,8 @@ func validatePodStatus(new, old *corev1.Pod) field.ErrorList {
 	return append(errs, validatePodIPs(&new.Status, path.Child("podIPs"))...)
 }
 
-// validateContainerStates: what ended for good does not come back.
+// validateContainerStates checks that terminated containers which the restart
+// policy does not restart remain terminated.
 func validateContainerStates(new, old []corev1.ContainerStatus, policy corev1.RestartPolicy, path *field.Path) field.ErrorList {
 	if policy == corev1.RestartPolicyAlways {
 		return nil
@@ -278,33 +234,4 @@ func validateContainerStates(new, old []corev1.ContainerStatus, policy corev1.Re
 		}
 	}
 	return errs
-}
-
-// keepAllButSpec is for the parts of a pod that are in its spec.
-func keepAllButSpec(new, old *corev1.Pod) {
-	new.Status = old.Status
-	new.Generation = nextGeneration(&old.ObjectMeta, apiequality.Semantic.DeepEqual(new.Spec, old.Spec))
-}
-
-func refuseEphemeral(new, old *corev1.Pod) field.ErrorList {
-	if apiequality.Semantic.DeepEqual(new.Spec, old.Spec) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec", "ephemeralContainers"), podspec.Unsupported)}
-}
-
-func refuseResize(new, old *corev1.Pod) field.ErrorList {
-	if apiequality.Semantic.DeepEqual(new.Spec, old.Spec) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), "Podium does not resize running containers")}
-}
-
-// forbidden is the answer of a rule that concerns more than the pod's fields.
-func forbidden(pod *corev1.Pod, err error) error {
-	name := pod.Name
-	if name == "" {
-		name = pod.GenerateName
-	}
-	return apierrors.NewForbidden(corev1.Resource("pods"), name, err)
 }

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/apiserver/registry/podspec"
 )
 
 func podColumns() []metav1.TableColumnDefinition {
@@ -69,15 +71,22 @@ func conditionTrue(status *corev1.PodStatus, t corev1.PodConditionType) bool {
 	return false
 }
 
-// summary is a pod's many statuses in a line.
+// summary is the status of a pod in one line, as `kubectl get` prints it.
 type summary struct {
 	total, ready, restarts int
 	lastRestart            metav1.Time
 	reason                 string
+	sidecars               map[string]bool // by name
 }
 
 func summarize(pod *corev1.Pod) summary {
-	s := summary{total: len(pod.Spec.Containers), reason: string(pod.Status.Phase)}
+	s := summary{total: len(pod.Spec.Containers), reason: string(pod.Status.Phase), sidecars: map[string]bool{}}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; podspec.Sidecar(c) {
+			s.sidecars[c.Name] = true
+			s.total++
+		}
+	}
 	if pod.Status.Reason != "" {
 		s.reason = pod.Status.Reason
 	}
@@ -88,6 +97,11 @@ func summarize(pod *corev1.Pod) summary {
 	}
 	if initializing := s.initContainers(pod); !initializing || conditionTrue(&pod.Status, corev1.PodInitialized) {
 		s.restarts, s.lastRestart = 0, metav1.Time{}
+		for i := range pod.Status.InitContainerStatuses {
+			if c := &pod.Status.InitContainerStatuses[i]; s.sidecars[c.Name] {
+				s.count(c)
+			}
+		}
 		s.containers(pod)
 	}
 	ended := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
@@ -100,7 +114,8 @@ func summarize(pod *corev1.Pod) summary {
 	return s
 }
 
-// initContainers looks for the first one that has not ended well.
+// initContainers sets the reason from the first init container that has not
+// succeeded and is not a sidecar that has started, and reports whether there is one.
 func (s *summary) initContainers(pod *corev1.Pod) (initializing bool) {
 	for i := range pod.Status.InitContainerStatuses {
 		c := &pod.Status.InitContainerStatuses[i]
@@ -108,6 +123,11 @@ func (s *summary) initContainers(pod *corev1.Pod) (initializing bool) {
 		ended, waiting := c.State.Terminated, c.State.Waiting
 		switch {
 		case ended != nil && ended.ExitCode == 0:
+			continue
+		case s.sidecars[c.Name] && c.Started != nil && *c.Started:
+			if c.Ready {
+				s.ready++
+			}
 			continue
 		case ended != nil:
 			s.reason = "Init:" + endReason(ended)
@@ -121,7 +141,8 @@ func (s *summary) initContainers(pod *corev1.Pod) (initializing bool) {
 	return false
 }
 
-// containers: the first container's reason stands last.
+// containers counts ready containers and sets the reason; that of the first
+// container takes precedence.
 func (s *summary) containers(pod *corev1.Pod) {
 	running := false
 	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {

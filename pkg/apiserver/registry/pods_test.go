@@ -1,10 +1,7 @@
 package registry_test
 
 import (
-	"context"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"podium/pkg/apiserver/registry"
 	"podium/pkg/scheme"
 )
 
@@ -37,101 +33,23 @@ func account(name string, change func(*corev1.ServiceAccount)) *corev1.ServiceAc
 	return a
 }
 
-// A new pod gets its account, a token in each container, and what the cluster
-// assumes of every pod.
+// A new pod is Pending, whatever status the client sends.
 func TestPodCreate(t *testing.T) {
 	k := newRig(t, "10.0.0.0/24", somePorts).kinds["pods"]
 	pod := newPod(func(p *corev1.Pod) {
 		p.Generation = 7
 		p.Status.Phase = corev1.PodRunning
-		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "own", Image: "web:1",
-			VolumeMounts: []corev1.VolumeMount{{Name: "mine", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"}}})
-		p.Spec.Volumes = []corev1.Volume{{Name: "mine"}}
 	})
-	b := holding(map[string][]scheme.Object{"serviceaccounts": {account("default", func(a *corev1.ServiceAccount) {
-		a.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
-	})}})
 	k.Default(pod)
-	if err := k.Prepare(t.Context(), b, pod, nil); err != nil {
+	if err := k.Prepare(t.Context(), nil, pod, nil); err != nil {
 		t.Fatal(err)
 	}
 	if errs := k.Validate(pod, nil); len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	volume := pod.Spec.Volumes[1]
-	if mounts := pod.Spec.Containers[0].VolumeMounts; len(mounts) != 1 || mounts[0].Name != volume.Name || !mounts[0].ReadOnly {
-		t.Errorf("mounts %+v", mounts)
+	if s := pod.Status; pod.Generation != 1 || s.Phase != corev1.PodPending || s.QOSClass != corev1.PodQOSBestEffort {
+		t.Errorf("generation %d, status %+v", pod.Generation, s)
 	}
-	if len(pod.Spec.Containers[1].VolumeMounts) != 1 {
-		t.Error("a container's own mount was covered")
-	}
-	if got := volume.Projected.Sources[0].ServiceAccountToken; *got.ExpirationSeconds != 3607 || got.Path != "token" {
-		t.Errorf("token %+v", got)
-	}
-	want := struct {
-		Account, Phase, QOS, Pull string
-		Generation                int64
-		Priority                  int32
-		Tolerations               int
-	}{"default", "Pending", "BestEffort", "pull", 1, 0, 2}
-	got := want
-	got.Account, got.Phase, got.QOS, got.Pull = pod.Spec.ServiceAccountName, string(pod.Status.Phase), string(pod.Status.QOSClass), pod.Spec.ImagePullSecrets[0].Name
-	got.Generation, got.Priority, got.Tolerations = pod.Generation, *pod.Spec.Priority, len(pod.Spec.Tolerations)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
-// serviceaccount-automount-optout: the pod's word counts more than the account's.
-func TestAutomount(t *testing.T) {
-	k := newRig(t, "10.0.0.0/24", somePorts).kinds["pods"]
-	yes, no := new(true), new(false)
-	for _, row := range []struct {
-		pod, account *bool
-		want         bool
-	}{
-		{nil, nil, true}, {nil, yes, true}, {nil, no, false},
-		{yes, nil, true}, {yes, yes, true}, {yes, no, true},
-		{no, nil, false}, {no, yes, false}, {no, no, false},
-	} {
-		pod := newPod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = row.pod })
-		b := holding(map[string][]scheme.Object{"serviceaccounts": {account("default", func(a *corev1.ServiceAccount) { a.AutomountServiceAccountToken = row.account })}})
-		if err := k.Prepare(t.Context(), b, pod, nil); err != nil {
-			t.Fatal(err)
-		}
-		if got := len(pod.Spec.Volumes) == 1; got != row.want {
-			t.Errorf("pod %v, account %v: mounted %v", row.pod, row.account, got)
-		}
-	}
-}
-
-// Namespace and first pod often come in one apply: the default account is
-// waited for, any other is not.
-func TestAccountIsWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newRig(t, "10.0.0.0/24", somePorts).kinds["pods"]
-		b := &lateAccounts{backend: holding(nil), after: time.Now().Add(300 * time.Millisecond)}
-		if err := k.Prepare(t.Context(), b, newPod(nil), nil); err != nil {
-			t.Error(err)
-		}
-		err := k.Prepare(t.Context(), holding(nil), newPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "robot" }), nil)
-		const want = `pods "p" is forbidden: error looking up service account ns/robot: serviceaccount "robot" not found`
-		if !apierrors.IsForbidden(err) || err.Error() != want {
-			t.Errorf("got  %v\nwant %s", err, want)
-		}
-	})
-}
-
-type lateAccounts struct {
-	*backend
-	after time.Time
-}
-
-func (b *lateAccounts) Get(ctx context.Context, gvr gvr, namespace, name string) (scheme.Object, error) {
-	if time.Now().Before(b.after) {
-		return b.backend.Get(ctx, gvr, namespace, name)
-	}
-	return account(name, nil), nil
 }
 
 func TestPodDelete(t *testing.T) {
@@ -188,9 +106,6 @@ func TestPodGeneration(t *testing.T) {
 		"Label": {func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }, 4},
 	} {
 		k.Default(old)
-		if err := k.Prepare(t.Context(), nil, old, old.DeepCopy()); err != nil { // the tolerations of every pod
-			t.Fatal(err)
-		}
 		old.Generation = 4
 		pod := old.DeepCopy()
 		row.change(pod)
@@ -337,126 +252,5 @@ func TestPodStatusUpdate(t *testing.T) {
 	want := []string{"status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"}
 	if diff := cmp.Diff(want, texts(status.ValidatePart(next, old))); diff != "" {
 		t.Error(diff)
-	}
-}
-
-var _ registry.Backend = (*lateAccounts)(nil)
-
-func TestWhatAPodMayReferTo(t *testing.T) {
-	env := func(secret string) []corev1.EnvVar {
-		return []corev1.EnvVar{{Name: "E", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: "k"}}}}
-	}
-	secretVolume := func(name string) []corev1.Volume {
-		return []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}}}
-	}
-	mirror := func(change func(*corev1.Pod)) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-			change(p)
-		}
-	}
-	limited := account("default", func(a *corev1.ServiceAccount) {
-		a.Annotations = map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"}
-		a.Secrets = []corev1.ObjectReference{{Name: "ours"}}
-		a.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
-	})
-	for name, tc := range map[string]struct {
-		account *corev1.ServiceAccount
-		change  func(*corev1.Pod)
-		want    string // "": allowed
-	}{
-		"a secret that the account lists": {limited, func(p *corev1.Pod) { p.Spec.Volumes = secretVolume("ours") }, ""},
-		"a volume of another":             {limited, func(p *corev1.Pod) { p.Spec.Volumes = secretVolume("theirs") }, `volume with secret.secretName="theirs" is not allowed because service account default does not reference that secret`},
-		"an environment of another":       {limited, func(p *corev1.Pod) { p.Spec.Containers[0].Env = env("theirs") }, `envVar E referencing secret.secretName="theirs" is not allowed`},
-		"another to pull images with":     {limited, func(p *corev1.Pod) { p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "theirs"}} }, `imagePullSecrets[0].name="theirs" is not allowed`},
-		"an account without limits":       {account("default", nil), func(p *corev1.Pod) { p.Spec.Volumes = secretVolume("theirs") }, ""},
-		"a mirror pod":                    {account("default", nil), mirror(func(*corev1.Pod) {}), ""},
-		"a mirror pod with an account":    {account("default", nil), mirror(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" }), "a mirror pod may not reference service accounts"},
-		"a mirror pod with a secret":      {account("default", nil), mirror(func(p *corev1.Pod) { p.Spec.Containers[0].Env = env("theirs") }), "a mirror pod may not reference secrets"},
-		"a mirror pod with a token for somebody": {account("default", nil), mirror(func(p *corev1.Pod) {
-			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-				Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
-			}}}}
-		}), "a mirror pod may not use ServiceAccountToken volume projections"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			k := newRig(t, "10.0.0.0/24", somePorts).kinds["pods"]
-			pod := newPod(tc.change)
-			k.Default(pod)
-			err := k.Prepare(t.Context(), holding(map[string][]scheme.Object{"serviceaccounts": {tc.account}}), pod, nil)
-			if tc.want == "" && err != nil || tc.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.want)) {
-				t.Errorf("%v, want %q", err, tc.want)
-			}
-		})
-	}
-}
-
-// Admission answers what depends on other objects before validation looks at
-// the fields, so these are Forbidden even in a pod with other errors.
-func TestPodClasses(t *testing.T) {
-	never, lower := new(corev1.PreemptNever), new(corev1.PreemptLowerPriority)
-	for name, row := range map[string]struct {
-		reason string
-		change func(*corev1.Pod)
-		off    registry.PluginSet
-		want   string // "": allowed
-	}{
-		"Nothing":   {reason: "as most pods", change: func(*corev1.Pod) {}},
-		"Class":     {reason: "it exists without being created", change: func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" }},
-		"SameValue": {reason: "as kubectl get -o yaml prints it", change: func(p *corev1.Pod) { p.Spec.Priority = new(int32(0)) }},
-		"UnknownClass": {
-			reason: "upstream's status and text",
-			change: func(p *corev1.Pod) { p.Spec.PriorityClassName, p.Spec.Containers = "gold", nil },
-			want:   `pods "p" is forbidden: no PriorityClass with name gold was found`,
-		},
-		"RuntimeClass": {
-			reason: "there is no such resource, so none is found",
-			change: func(p *corev1.Pod) { p.Spec.RuntimeClassName, p.Spec.Containers = new("kata"), nil },
-			want:   `pods "p" is forbidden: pod rejected: RuntimeClass "kata" not found`,
-		},
-		"EmptyRuntimeClass": {
-			reason: "nor is one without a name",
-			change: func(p *corev1.Pod) { p.Name, p.GenerateName, p.Spec.RuntimeClassName = "", "p-", new("") },
-			want:   `pods "p-" is forbidden: pod rejected: RuntimeClass "" not found`,
-		},
-		"OtherValue": {
-			reason: "a value without its class",
-			change: func(p *corev1.Pod) { p.Spec.Priority = new(int32(7)) },
-			want:   `pods "p" is forbidden: the integer value of priority (7) must not be provided in pod spec; priority admission controller computed 0 from the given PriorityClass name`,
-		},
-		"LowerPriority": {reason: "the policy of pods without a class", change: func(p *corev1.Pod) { p.Spec.PreemptionPolicy = lower }},
-		"Never": {
-			reason: "only a class can say so",
-			change: func(p *corev1.Pod) { p.Spec.PreemptionPolicy = never },
-			want:   `pods "p" is forbidden: the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission controller computed PreemptLowerPriority from the given PriorityClass name`,
-		},
-		"NeverOfClass": {
-			reason: "and none of those that exist does",
-			change: func(p *corev1.Pod) {
-				p.Spec.PriorityClassName, p.Spec.PreemptionPolicy = "system-cluster-critical", never
-			},
-			want: `pods "p" is forbidden: the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission controller computed PreemptLowerPriority from the given PriorityClass name`,
-		},
-		"NeverWithoutPlugin": {
-			reason: "the rule is the plugin's",
-			change: func(p *corev1.Pod) { p.Spec.PreemptionPolicy = never },
-			off:    registry.PluginSet{registry.Priority},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "10.0.0.0/24", somePorts)
-			r.cfg.Disabled = row.off
-			pod := newPod(row.change)
-			for _, k := range registry.Kinds(r.scheme, r.cfg) {
-				if k.Resource != "pods" {
-					continue
-				}
-				k.Default(pod)
-				err := k.Prepare(t.Context(), holding(map[string][]scheme.Object{"serviceaccounts": {account("default", nil)}}), pod, nil)
-				if row.want == "" && err != nil || row.want != "" && (!apierrors.IsForbidden(err) || err.Error() != row.want) {
-					t.Errorf("%s\ngot  %v\nwant %s", row.reason, err, row.want)
-				}
-			}
-		})
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"podium/pkg/scheme"
 )
 
-// validatePrivileged returns validate with the refusal of privileged
-// containers, if cfg says so; pod finds the pod spec and its path.
+// validatePrivileged returns validate, which also rejects privileged containers if
+// cfg.DenyPrivileged is set. pod returns the pod spec and its path.
 func validatePrivileged[T scheme.Object](cfg Config, validate func(new, old T) field.ErrorList, pod func(T) (*corev1.PodSpec, *field.Path)) func(new, old T) field.ErrorList {
 	if !cfg.DenyPrivileged {
 		return validate
@@ -20,7 +20,7 @@ func validatePrivileged[T scheme.Object](cfg Config, validate func(new, old T) f
 	}
 }
 
-// templateSpec is the pod spec of a template and its path.
+// templateSpec returns the pod spec of a template and its path.
 func templateSpec(t *corev1.PodTemplateSpec) (*corev1.PodSpec, *field.Path) {
 	return &t.Spec, field.NewPath("spec", "template", "spec")
 }

@@ -1,13 +1,11 @@
 package registry
 
 import (
-	"context"
 	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -18,9 +16,14 @@ import (
 )
 
 func replicaSets(k *scheme.Kind, cfg Config) *Kind {
+	life := lifecycle[*appsv1.ReplicaSet, appsv1.ReplicaSetSpec, appsv1.ReplicaSetStatus]{
+		parts: func(rs *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
+			return &rs.Spec, &rs.Status
+		},
+	}
 	return Of[*appsv1.ReplicaSet]{
 		Default:  defaultReplicaSet,
-		Prepare:  prepareReplicaSet,
+		Prepare:  life.prepare,
 		Validate: validatePrivileged(cfg, validateReplicaSet, func(rs *appsv1.ReplicaSet) (*corev1.PodSpec, *field.Path) { return templateSpec(&rs.Spec.Template) }),
 		Warnings: func(new, _ *appsv1.ReplicaSet) []string { return templateWarnings(new.Name, &new.Spec.Template) },
 		Columns:  replicaSetColumns(),
@@ -30,10 +33,7 @@ func replicaSets(k *scheme.Kind, cfg Config) *Kind {
 		},
 		AllowUnconditionalUpdate: true,
 		Subresources: []*Subresource{
-			part(k, "status", func(new, old *appsv1.ReplicaSet) {
-				new.Spec = old.Spec
-				new.Generation = old.Generation
-			}, validateReplicaSetStatus),
+			life.status(k, nil, validateReplicaSetStatus),
 			scalable[*appsv1.ReplicaSet]{
 				replicas: func(rs *appsv1.ReplicaSet) **int32 { return &rs.Spec.Replicas },
 				running:  func(rs *appsv1.ReplicaSet) int32 { return rs.Status.Replicas },
@@ -44,21 +44,8 @@ func replicaSets(k *scheme.Kind, cfg Config) *Kind {
 }
 
 func defaultReplicaSet(rs *appsv1.ReplicaSet) {
-	if rs.Spec.Replicas == nil {
-		rs.Spec.Replicas = new(int32(1))
-	}
+	newIfNil(&rs.Spec.Replicas, 1)
 	podspec.Default(&rs.Spec.Template.Spec)
-}
-
-func prepareReplicaSet(_ context.Context, _ Backend, new, old *appsv1.ReplicaSet) error {
-	if old == nil {
-		new.Status = appsv1.ReplicaSetStatus{}
-		new.Generation = 1
-		return nil
-	}
-	new.Status = old.Status
-	new.Generation = nextGeneration(&old.ObjectMeta, apiequality.Semantic.DeepEqual(new.Spec, old.Spec))
-	return nil
 }
 
 func validateReplicaSet(new, old *appsv1.ReplicaSet) field.ErrorList {
@@ -74,20 +61,26 @@ func validateReplicaSet(new, old *appsv1.ReplicaSet) field.ErrorList {
 	}
 	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(new.Spec.MinReadySeconds), path.Child("minReadySeconds"))...)
 	errs = append(errs, validateSelector(new.Spec.Selector, &new.Spec.Template, "deployment", path)...)
-	return append(errs, validateTemplate(&new.Spec.Template, before, path.Child("template"))...)
+	return append(errs, validateTemplate(&new.Spec.Template, before, "ReplicaSet", path.Child("template"))...)
 }
 
 func validateReplicaSetStatus(new, _ *appsv1.ReplicaSet) field.ErrorList {
-	path := field.NewPath("status")
 	s := &new.Status
-	errs := validateCounts(path, count{"replicas", s.Replicas},
-		count{"fullyLabeledReplicas", s.FullyLabeledReplicas},
-		count{"readyReplicas", s.ReadyReplicas},
-		count{"availableReplicas", s.AvailableReplicas})
-	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+	return validateReplicaCounts(s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, s.ObservedGeneration)
+}
+
+// validateReplicaCounts validates the status of a ReplicaSet or a
+// ReplicationController.
+func validateReplicaCounts(all, labelled, ready, available int32, observed int64) field.ErrorList {
+	path := field.NewPath("status")
+	errs := validateCounts(path, count{"replicas", all},
+		count{"fullyLabeledReplicas", labelled},
+		count{"readyReplicas", ready},
+		count{"availableReplicas", available})
+	if available > ready {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), available, "cannot be greater than readyReplicas"))
 	}
-	return append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	return append(errs, apivalidation.ValidateNonnegativeField(observed, path.Child("observedGeneration"))...)
 }
 
 func replicaSetColumns() []metav1.TableColumnDefinition {

@@ -11,12 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/scheme"
 )
 
-// Bindings say who has a role: in their namespace, or everywhere. What they
-// refer to never changes, so that who may change a binding's subjects is
-// decided once.
+// Bindings grant a role to subjects, in their namespace or cluster-wide. The role
+// reference is immutable; a change of the subjects requires the permission to bind
+// the role.
 
 func roleBindings(k *scheme.Kind, cfg Config) *Kind {
 	return Of[*rbacv1.RoleBinding]{
@@ -97,7 +98,7 @@ func validateRoleRef(ref *rbacv1.RoleRef, kinds ...string) field.ErrorList {
 	if ref.Name == "" {
 		return append(errs, field.Required(path.Child("name"), ""))
 	}
-	return append(errs, messages(validateRBACName(ref.Name, false), path.Child("name"), ref.Name)...)
+	return append(errs, fieldcheck.Invalid(validateRBACName(ref.Name, false), path.Child("name"), ref.Name)...)
 }
 
 func validateSameRole(new, old rbacv1.RoleRef) field.ErrorList {
@@ -115,8 +116,8 @@ func validateSubjects(subjects []rbacv1.Subject, namespaced bool) field.ErrorLis
 	return errs
 }
 
-// validateSubject: in a namespaced binding a service account without namespace
-// is one of the binding's.
+// validateSubject validates one subject. In a RoleBinding, a service account
+// without a namespace is in the namespace of the binding.
 func validateSubject(s *rbacv1.Subject, namespaced bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.Name == "" {
@@ -125,7 +126,7 @@ func validateSubject(s *rbacv1.Subject, namespaced bool, path *field.Path) field
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
 		if s.Name != "" {
-			errs = append(errs, messages(apivalidation.ValidateServiceAccountName(s.Name, false), path.Child("name"), s.Name)...)
+			errs = append(errs, fieldcheck.Invalid(apivalidation.ValidateServiceAccountName(s.Name, false), path.Child("name"), s.Name)...)
 		}
 		if s.APIGroup != "" {
 			errs = append(errs, field.NotSupported(path.Child("apiGroup"), s.APIGroup, []string{""}))

@@ -12,9 +12,9 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Roles say what may be done: in their namespace, or everywhere.
+// Roles are sets of permissions, in their namespace or cluster-wide.
 
-// validateRBACName: names of roles and bindings may hold colons.
+// validateRBACName validates the name of a role or binding, which may have colons.
 func validateRBACName(name string, _ bool) []string {
 	return pathvalidation.IsValidPathSegmentName(name)
 }
@@ -78,7 +78,8 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 	return errs
 }
 
-// validateRule: a rule is about resources or about other URLs.
+// validateRule checks that a rule applies either to resources or to non-resource
+// URLs.
 func validateRule(r *rbacv1.PolicyRule, namespaced bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(r.Verbs) == 0 {

@@ -44,8 +44,8 @@ const (
 	maxTokenSeconds = 1 << 32
 )
 
-// requestToken signs a token for an account, bound to the object the request
-// names: it is valid no longer than that lives.
+// requestToken signs a token for a service account. If the request names an object,
+// the token is bound to it and becomes invalid when the object is deleted.
 func requestToken(ctx context.Context, b Backend, cfg Config, namespace, name string, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	if req.Spec.ExpirationSeconds == nil {
 		req.Spec.ExpirationSeconds = new(int64(tokenSeconds))
@@ -98,7 +98,8 @@ func validateTokenSeconds(seconds int64) field.ErrorList {
 	return nil
 }
 
-// bindToken looks up what the token is to be bound to.
+// bindToken looks up the object of ref and adds it to the claims. A token bound to
+// a Pod is also bound to its node.
 func bindToken(ctx context.Context, b Backend, claims *authn.Claims, ref *authenticationv1.BoundObjectReference) error {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	resource := map[schema.GroupVersionKind]string{
@@ -139,7 +140,8 @@ func bindToken(ctx context.Context, b Backend, claims *authn.Claims, ref *authen
 	return nil
 }
 
-// nodeUID may be unknown: a pod can be ahead of its node, or outlive it.
+// nodeUID returns the UID of a node, or "" if it cannot be read: a pod may be bound
+// before its node is registered, and may outlive it.
 func nodeUID(ctx context.Context, b Backend, name string) types.UID {
 	node, err := b.Get(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "", name)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 func services(k *scheme.Kind, s *scheme.Scheme, cfg Config) *Kind {
-	alloc := newAllocator(s, cfg)
+	alloc := newAllocator(s, cfg, cfg.ranges)
 	return Of[*corev1.Service]{
 		Default: defaultService,
 		Prepare: func(_ context.Context, _ Backend, new, old *corev1.Service) error {
@@ -79,7 +79,7 @@ func defaultService(svc *corev1.Service) {
 	}
 }
 
-// external: the Service is reached from outside the cluster.
+// external reports whether the Service can be reached from outside the cluster.
 func external(svc *corev1.Service) bool {
 	switch svc.Spec.Type {
 	case corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
@@ -114,8 +114,8 @@ func needsHealthPort(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// prepareService brings the fields that say one thing twice into step, takes
-// over what was allocated before, and drops what the type no longer has.
+// prepareService synchronizes duplicate fields, keeps allocated values, and clears
+// fields that the new type does not have.
 func prepareService(svc, old *corev1.Service) {
 	if old == nil {
 		svc.Status = corev1.ServiceStatus{}
@@ -130,7 +130,7 @@ func prepareService(svc, old *corev1.Service) {
 	dropUnneeded(svc, old)
 }
 
-// keepAllocated fills in what a client that replaces the Service left out.
+// keepAllocated copies allocated values that an update omits from old.
 func keepAllocated(svc, old *corev1.Service) {
 	if needsClusterIP(svc) && needsClusterIP(old) && svc.Spec.ClusterIP == "" {
 		svc.Spec.ClusterIP = old.Spec.ClusterIP
@@ -166,8 +166,8 @@ func keepNodePorts(ports, old []corev1.ServicePort) {
 	}
 }
 
-// followClusterIP: clusterIP and clusterIPs[0] are one thing; a client that
-// knows only one of the fields changes only that one.
+// followClusterIP synchronizes clusterIP and clusterIPs[0]: a client that uses only
+// one of the fields changes only that one.
 func followClusterIP(spec, old *corev1.ServiceSpec) {
 	sameIP := spec.ClusterIP == old.ClusterIP
 	sameIPs := apiequality.Semantic.DeepEqual(spec.ClusterIPs, old.ClusterIPs)
@@ -181,8 +181,8 @@ func followClusterIP(spec, old *corev1.ServiceSpec) {
 	}
 }
 
-// dropUnneeded clears what the new type does not have, if the client left it
-// as it was. What it set itself is for Validate to refuse.
+// dropUnneeded clears fields that the new type does not have, if the client has not
+// changed them. Validate rejects those that the client has changed.
 func dropUnneeded(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
 	if needsClusterIP(old) && !needsClusterIP(svc) {
@@ -218,7 +218,7 @@ func dropUnneeded(svc, old *corev1.Service) {
 	}
 }
 
-// sameNodePorts: no node port that was not there before.
+// sameNodePorts reports whether all node ports of ports are also in old.
 func sameNodePorts(ports, old []corev1.ServicePort) bool {
 	before := map[int32]bool{0: true}
 	for _, p := range old {

@@ -17,24 +17,24 @@ import (
 	"podium/pkg/storage"
 )
 
-// allocator hands out cluster IPs and node ports. It has no state of its own:
-// the ledgers are in the store, where all apiservers see them.
+// allocator allocates cluster IPs and node ports. It has no state of its own: the
+// ledgers are in the store, which all API servers share. Safe for concurrent use.
 type allocator struct {
-	cidr      netip.Prefix
+	ranges    *serviceRanges
 	ports     PortRange
 	now       func() time.Time
 	addresses *ledger
 	nodePorts *ledger
 }
 
-func newAllocator(s *scheme.Scheme, cfg Config) *allocator {
-	a := &allocator{cidr: cfg.ServiceCIDR.Masked(), ports: cfg.NodePorts, now: cfg.Now, nodePorts: portLedger(cfg.Store)}
+func newAllocator(s *scheme.Scheme, cfg Config, ranges *serviceRanges) *allocator {
+	a := &allocator{ranges: ranges, ports: cfg.NodePorts, now: cfg.Now, nodePorts: portLedger(cfg.Store)}
 	a.addresses = addressLedger(cfg.Store, s, string(a.family()))
 	return a
 }
 
 func (a *allocator) family() corev1.IPFamily {
-	if a.cidr.Addr().Is6() {
+	if a.ranges.initial.Addr().Is6() {
 		return corev1.IPv6Protocol
 	}
 	return corev1.IPv4Protocol
@@ -47,7 +47,8 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// allocate gives svc what its type needs and old does not already have.
+// allocate implements Of.Allocate: it allocates what the type of svc needs and old
+// does not have.
 func (a *allocator) allocate(ctx context.Context, svc, old *corev1.Service, dryRun bool) (undo func(context.Context), err error) {
 	t := &taking{a: a, svc: svc, dryRun: dryRun, had: holdings(old)}
 	defer func() {
@@ -65,14 +66,14 @@ func (a *allocator) allocate(ctx context.Context, svc, old *corev1.Service, dryR
 	return t.undo, nil
 }
 
-// setFamilies says the address family where the user did not.
+// setFamilies sets the IP families and the policy if the user omitted them.
 func (a *allocator) setFamilies(svc *corev1.Service) {
 	if !needsClusterIP(svc) {
 		return
 	}
 	spec := &svc.Spec
 	if headless(svc) && len(spec.Selector) == 0 && spec.IPFamilyPolicy == nil {
-		// Its endpoints may be of both families, whatever the cluster has.
+		// Its endpoints may be of both families, regardless of the cluster's.
 		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
 		if len(spec.IPFamilies) == 0 {
 			spec.IPFamilies = []corev1.IPFamily{a.family()}
@@ -90,8 +91,8 @@ func (a *allocator) setFamilies(svc *corev1.Service) {
 	}
 }
 
-// release gives back what old had and svc, which may be nil, has not. What
-// cannot be given back now is found by RepairServices.
+// release implements Of.Release. It ignores errors: RepairServices releases what
+// remains.
 func (a *allocator) release(ctx context.Context, svc, old *corev1.Service) {
 	keeps := holdings(svc)
 	for ip := range holdings(old).addresses {
@@ -110,12 +111,13 @@ func ownerOf(svc *corev1.Service) string { return svc.Namespace + "/" + svc.Name
 
 func portName(port int32) string { return strconv.Itoa(int(port)) }
 
-// held is what a Service owns of the stocks.
+// held is the set of addresses and ports that a Service owns.
 type held struct {
 	addresses map[string]bool
 	ports     map[int32]bool
 }
 
+// holdings returns the addresses and ports in the spec of svc; none if svc is nil.
 func holdings(svc *corev1.Service) held {
 	h := held{map[string]bool{}, map[int32]bool{}}
 	if svc == nil {
@@ -139,7 +141,7 @@ func holdings(svc *corev1.Service) held {
 	return h
 }
 
-// taking is one allocation under way.
+// taking is one allocation in progress. One goroutine uses it.
 type taking struct {
 	a      *allocator
 	svc    *corev1.Service
@@ -150,7 +152,7 @@ type taking struct {
 	newPorts     []int32
 }
 
-// undo gives back what was taken here, and only that.
+// undo releases what this allocation has taken, and nothing else.
 func (t *taking) undo(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	for _, ip := range t.newAddresses {
@@ -166,6 +168,7 @@ func (t *taking) claim() claim {
 	return claim{Namespace: t.svc.Namespace, Name: t.svc.Name, Since: t.a.now()}
 }
 
+// clusterIP allocates the cluster IP that the user chose, or any free one.
 func (t *taking) clusterIP(ctx context.Context) error {
 	spec := &t.svc.Spec
 	if !needsClusterIP(t.svc) || headless(t.svc) {
@@ -186,8 +189,8 @@ func (t *taking) clusterIP(ctx context.Context) error {
 	if t.had.addresses[ip.String()] {
 		return nil
 	}
-	if !t.a.usable(ip) {
-		return t.invalid(t.badIP(fmt.Errorf("the provided IP (%v) is not in the valid range. The range of valid IPs is %v", ip, t.a.cidr)))
+	if !within(t.a.ranges.ready(), ip) {
+		return t.invalid(t.badIP(errors.New("the provided network does not match the current range")))
 	}
 	err = t.takeIP(ctx, ip)
 	if errors.Is(err, errTaken) {
@@ -205,7 +208,7 @@ func (t *taking) invalid(errs ...*field.Error) error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), t.svc.Name, errs)
 }
 
-// takeIP returns errTaken if another Service has it.
+// takeIP allocates ip. It returns errTaken if another Service has it.
 func (t *taking) takeIP(ctx context.Context, ip netip.Addr) error {
 	if t.dryRun {
 		return free(t.a.addresses.get(ctx, ip.String()))
@@ -218,7 +221,7 @@ func (t *taking) takeIP(ctx context.Context, ip netip.Addr) error {
 	return nil
 }
 
-// free turns a look into a ledger into what taking would have said.
+// free converts the result of ledger.get to the error that take would return.
 func free(_ claim, err error) error {
 	switch {
 	case err == nil:
@@ -229,8 +232,9 @@ func free(_ claim, err error) error {
 	return err
 }
 
-// sameOwner: if this very Service holds what it does not have yet, another
-// request is changing it at this moment. It then ends before or after ours.
+// sameOwner returns a conflict if this Service holds a name that its stored state
+// does not have: another request is changing the Service at the same time.
+// Otherwise it returns err.
 func (t *taking) sameOwner(holder claim, err error) error {
 	if errors.Is(err, errTaken) && holder.owner() == ownerOf(t.svc) && t.svc.UID != "" && t.svc.ResourceVersion != "" {
 		return apierrors.NewConflict(corev1.Resource("services"), t.svc.Name, errors.New("another request is changing its addresses or ports"))
@@ -238,27 +242,39 @@ func (t *taking) sameOwner(holder claim, err error) error {
 	return err
 }
 
-// How often to try a random one before looking for what is free.
+// randomTries is the number of random attempts before searching for a free name in
+// order.
 const randomTries = 8
 
-// anyIP takes a free address, from the upper part of the range while there is
-// one: people choose fixed addresses from the lower (KEP-3070).
+// anyIP allocates a free address of any range.
 func (t *taking) anyIP(ctx context.Context) (netip.Addr, error) {
-	a := t.a
-	size := a.size()
+	for _, r := range t.a.ranges.ready() {
+		ip, err := t.anyOf(ctx, r)
+		if err != nil || ip.IsValid() {
+			return ip, err
+		}
+	}
+	return netip.Addr{}, apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full"))
+}
+
+// anyOf allocates a free address of a range, preferably from its upper part, because
+// users choose static addresses from the lower part (KEP-3070). It returns the zero
+// Addr if the range is full.
+func (t *taking) anyOf(ctx context.Context, r ipRange) (netip.Addr, error) {
+	size := r.size()
 	low := band(size, 256)
 	for range randomTries {
-		ip := a.nth(low + rand.Int64N(size-low))
+		ip := r.nth(low + rand.Int64N(size-low))
 		if err := t.takeIP(ctx, ip); err == nil || !errors.Is(err, errTaken) {
 			return ip, err
 		}
 	}
-	taken, err := a.addresses.all(ctx)
+	taken, err := t.a.addresses.all(ctx)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	for i := range size {
-		ip := a.nth((i + low) % size)
+		ip := r.nth((i + low) % size)
 		if _, ok := taken[ip.String()]; ok {
 			continue
 		}
@@ -266,10 +282,11 @@ func (t *taking) anyIP(ctx context.Context) (netip.Addr, error) {
 			return ip, err
 		}
 	}
-	return netip.Addr{}, apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full"))
+	return netip.Addr{}, nil
 }
 
-// band is how much of a range is left to those who choose for themselves.
+// band returns the size of the lower part of a range, which is left to static
+// allocation.
 func band(size, most int64) int64 {
 	const least = 16
 	if size <= least {
@@ -278,37 +295,5 @@ func band(size, most int64) int64 {
 	return min(max(least, size/least), most)
 }
 
-// size is how many addresses can be given out: not the network's own, nor
-// IPv4's broadcast. An endless range counts as far as anyone will get.
-func (a *allocator) size() int64 {
-	const endless = 1 << 32
-	bits := a.cidr.Addr().BitLen() - a.cidr.Bits()
-	if bits >= 32 {
-		return endless - 2
-	}
-	size := int64(1)<<bits - 1
-	if a.cidr.Addr().Is4() {
-		size--
-	}
-	return max(size, 1)
-}
-
-// nth counts from 0, which is the first address after the network's.
-func (a *allocator) nth(n int64) netip.Addr {
-	raw := a.cidr.Addr().AsSlice()
-	n++
-	for i := len(raw) - 1; i >= 0 && n > 0; i-- {
-		n += int64(raw[i])
-		raw[i] = byte(n)
-		n >>= 8
-	}
-	ip, _ := netip.AddrFromSlice(raw)
-	return ip
-}
-
-func (a *allocator) usable(ip netip.Addr) bool {
-	return a.cidr.Contains(ip) && ip != a.cidr.Addr() && (ip.Is6() || ip != a.nth(a.size()))
-}
-
-// FirstServiceIP is that of the Service default/kubernetes.
+// FirstServiceIP returns the cluster IP of the Service default/kubernetes.
 func FirstServiceIP(cidr netip.Prefix) netip.Addr { return cidr.Masked().Addr().Next() }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// servicePorts gives each port its node port, and the health check its own.
+// servicePorts allocates the node ports and the health check node port.
 func (t *taking) servicePorts(ctx context.Context) error {
 	spec := &t.svc.Spec
 	path := field.NewPath("spec")
@@ -36,8 +36,8 @@ func (t *taking) servicePorts(ctx context.Context) error {
 	return err
 }
 
-// fixedPorts takes the node ports the user chose. One number may serve
-// several protocols of one Service.
+// fixedPorts allocates the node ports that the user chose. Several protocols of one
+// Service may share a number.
 func (t *taking) fixedPorts(ctx context.Context, path *field.Path) error {
 	for i, p := range t.svc.Spec.Ports {
 		if p.NodePort == 0 {
@@ -50,6 +50,8 @@ func (t *taking) fixedPorts(ctx context.Context, path *field.Path) error {
 	return nil
 }
 
+// fixedPort allocates port, which must be in the range. path is the field for
+// validation errors.
 func (t *taking) fixedPort(ctx context.Context, port int32, path *field.Path) error {
 	if t.had.ports[port] {
 		return nil
@@ -64,8 +66,8 @@ func (t *taking) fixedPort(ctx context.Context, port int32, path *field.Path) er
 	return err
 }
 
-// freePorts gives the ports that have none a free one; the same number to TCP
-// and UDP of one port.
+// freePorts allocates node ports for the ports that have none; TCP and UDP of one
+// port share a number.
 func (t *taking) freePorts(ctx context.Context) error {
 	ports := t.svc.Spec.Ports
 	byPort := map[int32]int32{}
@@ -100,14 +102,14 @@ type protocolPort struct {
 	port     int32
 }
 
-// takePort returns errTaken if another Service has it.
+// takePort allocates port. It returns errTaken if another Service has it.
 func (t *taking) takePort(ctx context.Context, port int32) error {
 	if t.had.ports[port] {
 		return nil
 	}
 	if t.dryRun {
 		err := free(t.a.nodePorts.get(ctx, portName(port)))
-		t.had.ports[port] = err == nil // for this Service's next port
+		t.had.ports[port] = err == nil // the next port of this Service must get another one
 		return err
 	}
 	holder, err := t.a.nodePorts.take(ctx, portName(port), t.claim())
@@ -119,8 +121,8 @@ func (t *taking) takePort(ctx context.Context, port int32) error {
 	return nil
 }
 
-// anyPort takes a free port that this Service does not have, from the upper
-// part of the range while there is one.
+// anyPort allocates a free port that this Service does not have, preferably from
+// the upper part of the range.
 func (t *taking) anyPort(ctx context.Context) (int32, error) {
 	r := t.a.ports
 	size := int64(r.Last-r.First) + 1

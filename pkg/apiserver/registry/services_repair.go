@@ -9,30 +9,37 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"podium/pkg/scheme"
 )
 
-// A claim that no Service shows may belong to one that is being written. No
-// request takes longer than this.
+// claimGrace is the age up to which a claim without a Service is kept: the Service
+// may be about to be written. No request takes longer than this.
 const claimGrace = time.Minute
 
-// RepairServices brings the ledgers of addresses and node ports into step
-// with the Services that exist: what a crash between two writes left behind is
-// given back, what a Service has without a claim is claimed. Several servers
-// may run it at once. The error joins what could not be repaired.
+// RepairServices makes the ledgers of addresses and node ports match the existing
+// Services: it releases what a crash between two writes has left behind, and claims
+// what a Service has without a claim. Several API servers may run it at the same
+// time. It repairs as much as possible and returns the joined errors.
 func RepairServices(ctx context.Context, s *scheme.Scheme, b Backend, cfg Config) error {
 	list, err := b.List(ctx, corev1.SchemeGroupVersion.WithResource("services"), "")
 	if err != nil {
 		return fmt.Errorf("list services: %w", err)
 	}
-	a := newAllocator(s, cfg)
+	cidrs, err := b.List(ctx, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), "")
+	if err != nil {
+		return fmt.Errorf("list ServiceCIDRs: %w", err)
+	}
+	ranges := newServiceRanges(cfg.ServiceCIDR)
+	ranges.Replace(cidrs)
+	a, all := newAllocator(s, cfg, ranges), ranges.all()
 	addresses, ports := map[string]*corev1.Service{}, map[string]*corev1.Service{}
 	for _, obj := range list {
 		svc := obj.(*corev1.Service)
 		h := holdings(svc)
 		for ip := range h.addresses {
-			if a.usable(netip.MustParseAddr(ip)) {
+			if within(all, netip.MustParseAddr(ip)) {
 				addresses[ip] = svc
 			}
 		}
@@ -47,8 +54,7 @@ func RepairServices(ctx context.Context, s *scheme.Scheme, b Backend, cfg Config
 	return errors.Join(a.repair(ctx, a.addresses, addresses, inRange), a.repair(ctx, a.nodePorts, ports, isPort))
 }
 
-// repair makes one ledger say what users says; names that are not valid are
-// not its own.
+// repair makes one ledger match users. It ignores claims whose names are not valid, and those of users.
 func (a *allocator) repair(ctx context.Context, l *ledger, users map[string]*corev1.Service, valid func(name string) bool) error {
 	claims, err := l.all(ctx)
 	if err != nil {
@@ -58,7 +64,7 @@ func (a *allocator) repair(ctx context.Context, l *ledger, users map[string]*cor
 	for name, c := range claims {
 		user := users[name]
 		switch {
-		case !valid(name):
+		case !valid(name) || c.foreign:
 		case user != nil && ownerOf(user) == c.owner():
 		case a.now().Sub(c.Since) < claimGrace:
 		default:

@@ -36,7 +36,8 @@ func service(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	return svc
 }
 
-// write takes a Service through what the server does to it, up to the store.
+// write runs the rules of a Service write in the order of the server, up to the
+// store.
 func (r *rig) write(ctx context.Context, svc, old *corev1.Service) (undo func(context.Context), err error) {
 	k := r.kinds["services"]
 	var before scheme.Object
@@ -87,7 +88,7 @@ func TestServiceAllocation(t *testing.T) {
 
 	// Outside the ranges.
 	_, err = r.write(ctx, service("b", func(s *corev1.ServiceSpec) { s.ClusterIP = "10.0.0.7" }), nil)
-	wantInvalid(t, err, `spec.clusterIPs: Invalid value: ["10.0.0.7"]: failed to allocate IP 10.0.0.7: the provided IP (10.0.0.7) is not in the valid range. The range of valid IPs is 10.0.0.0/29`)
+	wantInvalid(t, err, `spec.clusterIPs: Invalid value: ["10.0.0.7"]: failed to allocate IP 10.0.0.7: the provided network does not match the current range`)
 	_, err = r.write(ctx, service("b", func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 80 }), nil)
 	wantInvalid(t, err, "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-30009")
 
@@ -129,7 +130,7 @@ func wantInvalid(t *testing.T, err error, text string) {
 	}
 }
 
-// A client that replaces a Service without knowing what was allocated keeps it.
+// A client that replaces a Service without its allocated values keeps them.
 func TestServiceReplacedByItsManifest(t *testing.T) {
 	r := newRig(t, "10.0.0.0/24", somePorts)
 	manifest := func() *corev1.Service {
@@ -197,8 +198,8 @@ func TestServiceDryRunTakesNothing(t *testing.T) {
 	}
 }
 
-// Several servers at once give each address and port to one Service, and find
-// the last one.
+// Concurrent servers allocate each address and port to one Service, and find the
+// last free one.
 func TestServiceAllocationIsRaceFree(t *testing.T) {
 	r := newRig(t, "10.0.0.0/27", registry.PortRange{First: 30000, Last: 30029}) // 30 of each
 	const asked = 40
@@ -231,8 +232,8 @@ func TestServiceAllocationIsRaceFree(t *testing.T) {
 	if got := r.keys(t, addresses); len(got) != len(ips) {
 		t.Errorf("%d claimed, %d in use", len(got), len(ips))
 	}
-	// The range is really used up: what was refused for want of a port gave
-	// its address back, so the rest can be had one at a time.
+	// The range is fully usable: Services that failed for lack of a port have
+	// released their address, so that the rest can be allocated one at a time.
 	for i := range 30 - len(ips) {
 		if _, err := r.write(t.Context(), service(fmt.Sprintf("late%d", i), func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort }), nil); err != nil {
 			t.Fatal(err)
@@ -286,7 +287,7 @@ func TestRepairServices(t *testing.T) {
 	}
 	later := r.cfg
 	later.Now = func() time.Time { return today.Add(2 * time.Minute) }
-	for range 2 { // twice is fine
+	for range 2 { // the second call changes nothing
 		if err := registry.RepairServices(ctx, r.scheme, b, later); err != nil {
 			t.Fatal(err)
 		}
@@ -338,8 +339,8 @@ func TestServiceValidation(t *testing.T) {
 	}
 }
 
-// What a balancer writes: an address is caught on the nodes unless it says
-// that it is a proxy's; only a Service of that type has one.
+// The default ipMode of a load balancer address is VIP; only Services of type
+// LoadBalancer have one.
 func TestServiceStatus(t *testing.T) {
 	k := newRig(t, "10.0.0.0/24", somePorts).kinds["services"]
 	status := k.Subresources[slices.IndexFunc(k.Subresources, func(s *registry.Subresource) bool { return s.Name == "status" })]
@@ -372,7 +373,7 @@ func TestServiceStatus(t *testing.T) {
 	}
 }
 
-// Annotations that ask for what this version does not do are accepted with a word.
+// Annotations without effect in this version are accepted with a warning.
 func TestTopologyModeIsNotSilentlyIgnored(t *testing.T) {
 	warnings := newRig(t, "10.0.0.0/24", somePorts).kinds["services"].Warnings
 	for name, tc := range map[string]struct {

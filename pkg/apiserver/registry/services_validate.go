@@ -12,13 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/fieldcheck"
 )
 
 const kubeletPort = 10250
 
 func (a *allocator) validate(svc, old *corev1.Service) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := oneOf(svc.Spec.Type, path.Child("type"), corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
+	errs := fieldcheck.OneOf(svc.Spec.Type, path.Child("type"), corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
 	errs = append(errs, validateByType(svc, path)...)
 	errs = append(errs, validateServicePorts(svc, path.Child("ports"))...)
 	errs = append(errs, metavalidation.ValidateLabels(svc.Spec.Selector, path.Child("selector"))...)
@@ -83,7 +85,7 @@ func validateExternalName(spec *corev1.ServiceSpec, path *field.Path) field.Erro
 	if name == "" {
 		return append(errs, field.Required(path.Child("externalName"), ""))
 	}
-	return append(errs, messages(validation.IsDNS1123Subdomain(name), path.Child("externalName"), name)...)
+	return append(errs, fieldcheck.Invalid(validation.IsDNS1123Subdomain(name), path.Child("externalName"), name)...)
 }
 
 func validateServicePorts(svc *corev1.Service, path *field.Path) field.ErrorList {
@@ -97,7 +99,7 @@ func validateServicePorts(svc *corev1.Service, path *field.Path) field.ErrorList
 		p, at := &svc.Spec.Ports[i], path.Index(i)
 		switch {
 		case p.Name != "":
-			errs = append(errs, messages(validation.IsDNS1123Label(p.Name), at.Child("name"), p.Name)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Label(p.Name), at.Child("name"), p.Name)...)
 			if names[p.Name] {
 				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
 			}
@@ -105,11 +107,11 @@ func validateServicePorts(svc *corev1.Service, path *field.Path) field.ErrorList
 		case len(svc.Spec.Ports) > 1:
 			errs = append(errs, field.Required(at.Child("name"), ""))
 		}
-		errs = append(errs, messages(validation.IsValidPortNum(int(p.Port)), at.Child("port"), p.Port)...)
-		errs = append(errs, oneOf(p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsValidPortNum(int(p.Port)), at.Child("port"), p.Port)...)
+		errs = append(errs, fieldcheck.OneOf(p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		errs = append(errs, validateTargetPort(p.TargetPort, at.Child("targetPort"))...)
 		if p.AppProtocol != nil {
-			errs = append(errs, messages(validation.IsQualifiedName(*p.AppProtocol), at.Child("appProtocol"), *p.AppProtocol)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsQualifiedName(*p.AppProtocol), at.Child("appProtocol"), *p.AppProtocol)...)
 		}
 		if k := (key{p.Protocol, p.NodePort}); p.NodePort != 0 {
 			if nodePorts[k] {
@@ -128,13 +130,13 @@ func validateServicePorts(svc *corev1.Service, path *field.Path) field.ErrorList
 
 func validateTargetPort(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	if port.Type == intstr.Int {
-		return messages(validation.IsValidPortNum(int(port.IntVal)), path, port.IntVal)
+		return fieldcheck.Invalid(validation.IsValidPortNum(int(port.IntVal)), path, port.IntVal)
 	}
-	return messages(validation.IsValidPortName(port.StrVal), path, port.StrVal)
+	return fieldcheck.Invalid(validation.IsValidPortName(port.StrVal), path, port.StrVal)
 }
 
 func validateAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	errs := oneOf(spec.SessionAffinity, path.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	errs := fieldcheck.OneOf(spec.SessionAffinity, path.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
 	c := spec.SessionAffinityConfig
 	path = path.Child("sessionAffinityConfig")
 	switch spec.SessionAffinity {
@@ -155,7 +157,8 @@ func validateAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// validateAddresses: this cluster has Service addresses of one family.
+// validateAddresses validates cluster IPs and IP families. The cluster supports one
+// family for Services.
 func (a *allocator) validateAddresses(svc *corev1.Service, path *field.Path) field.ErrorList {
 	if !needsClusterIP(svc) {
 		return nil
@@ -174,17 +177,17 @@ func (a *allocator) validateAddresses(svc *corev1.Service, path *field.Path) fie
 			errs = append(errs, validation.IsValidIPForLegacyField(ips.Index(i), ip, true, nil)...)
 		}
 	}
-	anyFamily := headless(svc) && len(spec.Selector) == 0 // the endpoints are someone else's matter
+	anyFamily := headless(svc) && len(spec.Selector) == 0 // the user manages the endpoints
 	if p := spec.IPFamilyPolicy; p != nil {
 		at := path.Child("ipFamilyPolicy")
-		errs = append(errs, oneOf(*p, at, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
+		errs = append(errs, fieldcheck.OneOf(*p, at, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
 		if *p == corev1.IPFamilyPolicyRequireDualStack && !anyFamily {
 			errs = append(errs, field.Invalid(at, *p, "this cluster is not configured for dual-stack services"))
 		}
 	}
 	for i, family := range spec.IPFamilies {
 		at := path.Child("ipFamilies").Index(i)
-		bad := oneOf(family, at, corev1.IPv4Protocol, corev1.IPv6Protocol)
+		bad := fieldcheck.OneOf(family, at, corev1.IPv4Protocol, corev1.IPv6Protocol)
 		switch {
 		case len(bad) > 0:
 			errs = append(errs, bad...)
@@ -203,22 +206,22 @@ func validateTraffic(svc *corev1.Service, path *field.Path) field.ErrorList {
 	at := path.Child("externalTrafficPolicy")
 	switch {
 	case external(svc):
-		errs = append(errs, oneOf(spec.ExternalTrafficPolicy, at, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
+		errs = append(errs, fieldcheck.OneOf(spec.ExternalTrafficPolicy, at, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	case spec.ExternalTrafficPolicy != "":
 		errs = append(errs, field.Invalid(at, spec.ExternalTrafficPolicy, "may only be set for externally-accessible services"))
 	}
 	if p := spec.InternalTrafficPolicy; p != nil {
-		errs = append(errs, oneOf(*p, path.Child("internalTrafficPolicy"), corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
+		errs = append(errs, fieldcheck.OneOf(*p, path.Child("internalTrafficPolicy"), corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
 	}
 	at = path.Child("healthCheckNodePort")
 	if port := spec.HealthCheckNodePort; port != 0 {
 		if !needsHealthPort(svc) {
 			errs = append(errs, field.Invalid(at, port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
 		}
-		errs = append(errs, messages(validation.IsValidPortNum(int(port)), at, port)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsValidPortNum(int(port)), at, port)...)
 	}
 	if d := spec.TrafficDistribution; d != nil {
-		errs = append(errs, oneOf(*d, path.Child("trafficDistribution"), corev1.ServiceTrafficDistributionPreferClose,
+		errs = append(errs, fieldcheck.OneOf(*d, path.Child("trafficDistribution"), corev1.ServiceTrafficDistributionPreferClose,
 			corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)...)
 	}
 	return errs
@@ -254,8 +257,8 @@ func validateBalancer(svc, old *corev1.Service, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// validateServiceUpdate: a Service's address is for life, unless it has been
-// or becomes only a name.
+// validateServiceUpdate checks that cluster IP and IP family do not change, except
+// from or to ExternalName.
 func validateServiceUpdate(svc, old *corev1.Service, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if needsClusterIP(svc) && needsClusterIP(old) {
@@ -272,7 +275,8 @@ func validateServiceUpdate(svc, old *corev1.Service, path *field.Path) field.Err
 	return errs
 }
 
-// validateOutsideIP: an address that can come from elsewhere.
+// validateOutsideIP validates an IP address at which clients outside the cluster
+// reach a Service.
 func validateOutsideIP(ip string, path *field.Path) field.ErrorList {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil || addr.Zone() != "" {
@@ -281,7 +285,7 @@ func validateOutsideIP(ip string, path *field.Path) field.ErrorList {
 	return validateEndpointIP(addr.Unmap(), path)
 }
 
-// validateEndpointIP refuses addresses that mean something else on each node.
+// validateEndpointIP rejects addresses whose meaning depends on the node.
 func validateEndpointIP(ip netip.Addr, path *field.Path) field.ErrorList {
 	refuse := func(detail string) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, ip.String(), detail)}
@@ -312,13 +316,13 @@ func validateServiceStatus(svc, _ *corev1.Service) field.ErrorList {
 			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), in.IP, false, nil)...)
 		}
 		if in.Hostname != "" {
-			errs = append(errs, messages(validation.IsDNS1123Subdomain(in.Hostname), at.Child("hostname"), in.Hostname)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Subdomain(in.Hostname), at.Child("hostname"), in.Hostname)...)
 		}
 		if in.IPMode != nil {
 			if in.IP == "" {
 				errs = append(errs, field.Forbidden(at.Child("ipMode"), "may not be specified when `ip` is not set"))
 			}
-			errs = append(errs, oneOf(*in.IPMode, at.Child("ipMode"), corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
+			errs = append(errs, fieldcheck.OneOf(*in.IPMode, at.Child("ipMode"), corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
 		}
 	}
 	return errs

@@ -10,17 +10,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// column is a column of text.
+// column returns a text column.
 func column(name, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: "string", Description: description}
 }
 
-// number is a column of whole numbers.
+// number returns an integer column.
 func number(name, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: description}
 }
 
-// wide makes columns that are shown by `get -o wide` only.
+// boolean returns a column of true and false.
+func boolean(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "boolean", Description: description}
+}
+
+// wide marks columns that only `kubectl get -o wide` prints.
 func wide(columns ...metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
 	for i := range columns {
 		columns[i].Priority = 1
@@ -28,7 +33,7 @@ func wide(columns ...metav1.TableColumnDefinition) []metav1.TableColumnDefinitio
 	return columns
 }
 
-// columns joins the name, which every table starts with, and the rest.
+// columns returns the name column, with which every table begins, and the rest.
 func columns(rest ...metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
 	name := column("Name", metav1.ObjectMeta{}.SwaggerDoc()["name"])
 	name.Format = "name"
@@ -39,7 +44,7 @@ func ageColumn() metav1.TableColumnDefinition {
 	return column("Age", metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"])
 }
 
-// age is how long ago t was, as people say it: 5m, 3h20m, 42d.
+// age returns the time since t in short form: 5m, 3h20m, 42d.
 func age(t metav1.Time, now time.Time) string {
 	if t.IsZero() {
 		return "<unknown>"
@@ -54,7 +59,7 @@ func orNone(s string) string {
 	return s
 }
 
-// templateCells are the wide columns of what has a pod template.
+// templateCells returns the wide cells of a kind with a pod template.
 func templateCells(t *corev1.PodTemplateSpec, selector *metav1.LabelSelector) []any {
 	var names, images []string
 	for i := range t.Spec.Containers {
@@ -64,7 +69,7 @@ func templateCells(t *corev1.PodTemplateSpec, selector *metav1.LabelSelector) []
 	return []any{strings.Join(names, ","), strings.Join(images, ","), metav1.FormatLabelSelector(selector)}
 }
 
-// templateColumns are the heads of templateCells.
+// templateColumns returns the columns of templateCells.
 func templateColumns(selector string) []metav1.TableColumnDefinition {
 	return wide(
 		column("Containers", "Names of each container in the template."),
@@ -73,3 +78,11 @@ func templateColumns(selector string) []metav1.TableColumnDefinition {
 }
 
 func formatLabels(m map[string]string) string { return orNone(labels.FormatLabels(m)) }
+
+// orUnsetPtr prints a value that may be nil.
+func orUnsetPtr[T ~string](s *T) string {
+	if s == nil {
+		return "<unset>"
+	}
+	return string(*s)
+}

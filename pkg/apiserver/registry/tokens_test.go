@@ -17,8 +17,8 @@ import (
 	"podium/pkg/scheme"
 )
 
-// What a token is bound to, how long it is good and for whom, as it is asked
-// for and as it is granted.
+// The bound object, the lifetime and the audiences of a token, as requested and as
+// granted.
 func TestWhatATokenSays(t *testing.T) {
 	b := holding(map[string][]scheme.Object{
 		"serviceaccounts": {account("robot", nil)},

@@ -12,15 +12,17 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/apiserver/registry/podspec"
 	"podium/pkg/scheme"
 )
 
-// validateSelector: a workload's selector finds the pods of its own template,
-// and is never empty, for that would be every pod.
+// validateSelector checks that the selector of a workload matches its own pod
+// template and is not empty, because an empty selector matches every pod.
 func validateSelector(selector *metav1.LabelSelector, template *corev1.PodTemplateSpec, kind string, path *field.Path) field.ErrorList {
 	at := path.Child("selector")
 	if selector == nil {
@@ -40,32 +42,37 @@ func validateSelector(selector *metav1.LabelSelector, template *corev1.PodTempla
 	return errs
 }
 
-// validateTemplate checks a template that is new or has changed: what was
-// accepted once stays so.
-func validateTemplate(new, old *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+// validateTemplate validates a template that is new or has changed. An unchanged
+// template stays valid. kind is the kind of the workload, whose pods always restart.
+func validateTemplate(new, old *corev1.PodTemplateSpec, kind string, path *field.Path) field.ErrorList {
 	if old != nil && apiequality.Semantic.DeepEqual(new, old) {
 		return nil
 	}
-	return podspec.ValidateTemplate(new, path)
+	return podspec.ValidateTemplate(new, kind, path)
 }
 
-// templateWarnings are those of the pods to come.
+// templateWarnings returns the warnings for pods of the template.
 func templateWarnings(name string, t *corev1.PodTemplateSpec) []string {
 	var out []string
-	if len(validation.IsDNS1123Label(name)) > 0 && name != "" {
-		out = append(out, "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: "+fmt.Sprint(validation.IsDNS1123Label(name)))
+	if problems := validation.IsDNS1123Label(name); len(problems) > 0 && name != "" {
+		out = append(out, nameWarning(problems))
 	}
 	return append(out, podspec.TemplateWarnings(t, field.NewPath("spec", "template"))...)
 }
 
-// count is one number of a status.
+// nameWarning warns that pods cannot have host names that begin with a name.
+func nameWarning(problems []string) string {
+	return "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: " + fmt.Sprint(problems)
+}
+
+// count is one number of a status with its field name.
 type count struct {
 	name  string
 	value int32
 }
 
-// validateCounts: no number is negative, and none but the first, which is
-// that of all, is greater than the first.
+// validateCounts checks that no number is negative and that no part is greater than
+// all.
 func validateCounts(path *field.Path, all count, parts ...count) field.ErrorList {
 	errs := apivalidation.ValidateNonnegativeField(int64(all.value), path.Child(all.name))
 	for _, part := range parts {
@@ -77,7 +84,61 @@ func validateCounts(path *field.Path, all count, parts ...count) field.ErrorList
 	return errs
 }
 
-// scalable is what the scale subresource needs to know of a kind.
+// validateNonnegative checks that no number is negative.
+func validateNonnegative(path *field.Path, counts ...count) field.ErrorList {
+	var errs field.ErrorList
+	for _, c := range counts {
+		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(c.value), path.Child(c.name))...)
+	}
+	return errs
+}
+
+// validateCollisions validates the number of hash collisions, which only grows.
+func validateCollisions(new, old *int32, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	now := int32(0)
+	if new != nil {
+		now = *new
+		errs = apivalidation.ValidateNonnegativeField(int64(now), path)
+	}
+	if old != nil && (new == nil || now < *old) {
+		errs = append(errs, field.Invalid(path, now, "cannot be decremented"))
+	}
+	return errs
+}
+
+// validateShare validates a number or a percentage of pods.
+func validateShare(v *intstr.IntOrString, path *field.Path) field.ErrorList {
+	if v == nil {
+		return nil
+	}
+	if v.Type == intstr.String {
+		return fieldcheck.Invalid(validation.IsValidPercent(v.StrVal), path, v)
+	}
+	return apivalidation.ValidateNonnegativeField(int64(v.IntVal), path)
+}
+
+// atMostAll rejects percentages above 100.
+func atMostAll(v *intstr.IntOrString, path *field.Path) field.ErrorList {
+	if v == nil || v.Type != intstr.String || share(v) <= 100 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, v, "must not be greater than 100%")}
+}
+
+// share returns the number of pods or the percentage in v.
+func share(v *intstr.IntOrString) int {
+	if v == nil {
+		return 0
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(v, 100, true)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// scalable implements the scale subresource of a kind.
 type scalable[T scheme.Object] struct {
 	replicas func(T) **int32
 	running  func(T) int32

@@ -13,7 +13,7 @@ import (
 	"podium/pkg/apiserver/budget"
 )
 
-// User is who a request comes from.
+// User is the authenticated user of a request.
 type User struct {
 	Name   string
 	UID    string
@@ -21,23 +21,25 @@ type User struct {
 	Extra  map[string][]string
 }
 
-// In says whether the user belongs to a group.
+// In reports whether the user is in a group.
 func (u *User) In(group string) bool { return slices.Contains(u.Groups, group) }
 
-// Request is the server's record of one request. The chain fills it in before
-// the endpoints run; only warnings and annotations are added later.
+// Request is the server's record of one request. The chain fills in the
+// exported fields before the handlers run. Warn, Annotate, Annotations, Refer
+// and Reference are safe for concurrent use; Hold and Release are not.
 type Request struct {
 	Info
 	User    *User // nil until authenticated
 	AuditID string
-	Flow    string       // whose share of the server the request counts for
-	Memory  *budget.Pool // what decoding and encoding takes; nil: no limit
-	Turns   *budget.Pool // for sending a watch's initial events; nil: at once
+	Flow    string       // the flow, in terms of flow control, that limits apply to
+	Memory  *budget.Pool // for decoding and encoding; nil: no limit
+	Turns   *budget.Pool // for a watch's initial events; nil: no limit
 
-	// Spend counts bytes that are written to the store for a flow; nil: no limit.
+	// Spend counts bytes written to the store for a flow. It returns a 429
+	// error if the flow has exceeded its limit. nil: no limit.
 	Spend func(flow string, bytes int) error
 
-	held func() // releases what the work on the request has taken
+	held func() // releases the resources that the request holds; nil: none
 
 	mu          sync.Mutex
 	header      http.Header
@@ -46,19 +48,20 @@ type Request struct {
 	reference   Reference
 }
 
-// Reference is what a request's body says of the object it is about.
+// Reference is the identity of the object in a request's body.
 type Reference struct {
 	Name, UID, ResourceVersion string
 }
 
-// New makes the record of a request whose response headers are header.
+// New returns the record of a request whose response headers are header. It is
+// called before the response begins.
 func New(info Info, header http.Header) *Request {
 	return &Request{Info: info, header: header}
 }
 
-// Hold has release called when the answer begins or the request ends, after
-// what is held already. Hold and Release are called by the goroutine that
-// serves the request.
+// Hold registers release to be called by Release, after the functions
+// registered before. It must be called in the goroutine that serves the
+// request.
 func (r *Request) Hold(release func()) {
 	before := r.held
 	r.held = func() {
@@ -69,7 +72,9 @@ func (r *Request) Hold(release func()) {
 	}
 }
 
-// Release releases all that is held.
+// Release calls the functions registered with Hold, each once. The server calls
+// it when the response begins or the request ends, in the goroutine that serves
+// the request.
 func (r *Request) Release() {
 	if release := r.held; release != nil {
 		r.held = nil
@@ -77,13 +82,13 @@ func (r *Request) Release() {
 	}
 }
 
-// maxWarnings is how many bytes all warnings of a response may have: clients
-// bound the headers they take.
+// maxWarnings limits the total bytes of warnings in a response, since clients
+// limit the size of headers.
 const maxWarnings = 4 << 10
 
-// Warn adds a Warning header to the response. The same text is sent once. It
-// has no effect after the response has begun, and none beyond what a client
-// takes; the text that reaches that bound is cut short.
+// Warn adds a Warning header to the response. It drops repeated texts. It
+// truncates the text at which the size limit is reached and drops further ones.
+// It has no effect after the response has begun.
 func (r *Request) Warn(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +111,7 @@ func (r *Request) Warn(text string) {
 	}
 }
 
-// Annotate notes for the audit log what was decided about the request.
+// Annotate sets an annotation of the request's audit event.
 func (r *Request) Annotate(key, value string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,21 +121,21 @@ func (r *Request) Annotate(key, value string) {
 	r.annotations[key] = value
 }
 
-// Annotations are the notes so far.
+// Annotations returns a copy of the audit annotations.
 func (r *Request) Annotations() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.annotations)
 }
 
-// Refer notes, for the audit log, which object the body names.
+// Refer records, for the audit log, the object that the body names.
 func (r *Request) Refer(to Reference) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reference = to
 }
 
-// Reference is the object that the body names, as far as it is known.
+// Reference returns the object that the body names, as set by Refer.
 func (r *Request) Reference() Reference {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,14 +149,15 @@ func With(ctx context.Context, r *Request) context.Context {
 	return context.WithValue(ctx, contextKey{}, r)
 }
 
-// From finds the record in a context; nil if it has none.
+// From returns the record in a context, nil if there is none.
 func From(ctx context.Context) *Request {
 	r, _ := ctx.Value(contextKey{}).(*Request)
 	return r
 }
 
-// Spend counts bytes that a request writes to the store. The error is a 429. The
-// server's own work is not counted.
+// Spend counts bytes that the request of ctx writes to the store. It returns a
+// 429 error if the user has exceeded the limit. Work of the server itself,
+// without a request, is not limited.
 func Spend(ctx context.Context, bytes int) error {
 	if r := From(ctx); r != nil && r.Spend != nil {
 		return r.Spend(r.Flow, bytes)
@@ -159,8 +165,8 @@ func Spend(ctx context.Context, bytes int) error {
 	return nil
 }
 
-// UserFrom is the user of a request, nil where a request has none: the
-// server's own work.
+// UserFrom returns the user of the request of ctx, nil for work of the server
+// itself.
 func UserFrom(ctx context.Context) *User {
 	if r := From(ctx); r != nil {
 		return r.User
@@ -168,15 +174,14 @@ func UserFrom(ctx context.Context) *User {
 	return nil
 }
 
-// Warn adds a warning to the response of the request ctx belongs to, if any.
+// Warn adds a warning to the response of the request of ctx, if there is one.
 func Warn(ctx context.Context, text string) {
 	if r := From(ctx); r != nil {
 		r.Warn(text)
 	}
 }
 
-// Annotate notes something of the request ctx belongs to, if any, for the
-// audit log.
+// Annotate sets an audit annotation of the request of ctx, if there is one.
 func Annotate(ctx context.Context, key, value string) {
 	if r := From(ctx); r != nil {
 		r.Annotate(key, value)

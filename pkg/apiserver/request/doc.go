@@ -1,4 +1,4 @@
-// Package request says what an HTTP request asks the API for, and who asks:
-// the facts that every later step (authorization, metrics, the endpoints)
-// reads from the request's context.
+// Package request parses what an HTTP request asks of the API, and carries this
+// and the user in the request's context for authorization, metrics and
+// handlers.
 package request

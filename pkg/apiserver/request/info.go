@@ -10,38 +10,42 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Info is what the method and the path of a request ask for.
+// Info is the meaning of a request's method and path.
 type Info struct {
-	// Verb is get, list, watch, create, update, patch, delete,
-	// deletecollection or options for a resource, else the HTTP method in lower
-	// case. It is empty if the server does not know the method, or does not
-	// allow it on such a path: such a request is answered with 405.
+	// Verb is get, list, watch, create, update, patch, delete, deletecollection
+	// or options for a resource, else the HTTP method in lower case. It is
+	// empty if the server does not support the method, or not on this path;
+	// such a request is answered with 405.
 	Verb string
 	Path string
 
-	// IsResource says that the path names an API resource; without it the
-	// fields below are empty.
+	// IsResource is set if the path names an API resource. Otherwise the fields
+	// below are empty.
 	IsResource  bool
 	Group       string
 	Version     string
 	Namespace   string
 	Resource    string
 	Subresource string
-	Name        string // that of the path, else the one that the field selector of a list or watch requires
-	Rest        string // what follows the subresource, with its leading slash
+	Name        string // the name in the path, else the one that the field selector of a list or watch requires
+	Rest        string // the path after the subresource, with its leading slash
 
-	// FieldSelector and LabelSelector are those of a request for many objects,
-	// as they were sent.
+	// FieldSelector and LabelSelector are the selectors of a list, watch or
+	// deletecollection, as sent.
 	FieldSelector string
 	LabelSelector string
+
+	// Upgrade is set if the request switches protocols and goes to an aggregated API
+	// server. Parse does not set it.
+	Upgrade bool
 }
 
-// GVR is the group, version and resource asked for.
+// GVR returns the group, version and resource.
 func (i *Info) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: i.Group, Version: i.Version, Resource: i.Resource}
 }
 
-// ReadOnly says that the request cannot change anything.
+// ReadOnly reports whether the request cannot change anything.
 func (i *Info) ReadOnly() bool {
 	switch i.Verb {
 	case "get", "list", "watch", "head", "options":
@@ -53,10 +57,10 @@ func (i *Info) ReadOnly() bool {
 // SnapshotPath is the page that streams the store's snapshot.
 const SnapshotPath = "/snapshot"
 
-// LongRunning says that the request lasts as long as its client wants: it has
-// no deadline and takes no place among the requests in flight.
+// LongRunning reports whether the request is a watch or a stream: it has no
+// deadline and takes no seat.
 func (i *Info) LongRunning() bool {
-	if i.Verb == "watch" || !i.IsResource && i.Path == SnapshotPath {
+	if i.Upgrade || i.Verb == "watch" || !i.IsResource && i.Path == SnapshotPath {
 		return true
 	}
 	switch i.Subresource {
@@ -66,7 +70,8 @@ func (i *Info) LongRunning() bool {
 	return false
 }
 
-// Scope is the metrics' word for how much the request looks at.
+// Scope returns the scope label of metrics: resource, namespace, cluster, or ""
+// for other paths.
 func (i *Info) Scope() string {
 	switch {
 	case !i.IsResource:
@@ -79,9 +84,10 @@ func (i *Info) Scope() string {
 	return "cluster"
 }
 
-// Parse reads method and path. The query counts only where it makes a watch of
-// a list or names a single object. A handler must serve what Info says and
-// nothing else: that is what the authorizer has seen.
+// Parse parses the method and path of a request. It reads the query only where
+// it turns a list into a watch or selects a single name. Handlers must serve
+// exactly what Info describes, since that is what was authorized.
+//
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-uris
 func Parse(r *http.Request) Info {
 	info := Info{Verb: methodVerb(r.Method), Path: r.URL.Path}
@@ -96,7 +102,7 @@ func Parse(r *http.Request) Info {
 		return info
 	}
 	info.IsResource = true
-	info.Verb = resourceVerb(r.Method)
+	info.Verb = ResourceVerb(r.Method)
 
 	watchPath := false
 	if parts[0] == "watch" && len(parts) > 1 {
@@ -122,7 +128,7 @@ func Parse(r *http.Request) Info {
 	case watchPath && info.Verb == "get":
 		info.Verb = "watch"
 	case watchPath:
-		info.Verb = "" // a path that is only for watching
+		info.Verb = "" // these paths support only watching
 	case info.Name == "":
 		info.Verb = collectionVerb(info.Verb, r.URL)
 	}
@@ -130,7 +136,8 @@ func Parse(r *http.Request) Info {
 	return info
 }
 
-// after is the rest of a path behind its first n segments, trailing slash and all.
+// after returns the path behind its first n segments, with any trailing slash,
+// or "" if there is nothing behind them.
 func after(rest string, n int) string {
 	rest = strings.TrimLeft(rest, "/")
 	for range n {
@@ -147,8 +154,8 @@ func isNamespaceSubresource(group, part string) bool {
 	return group == "" && (part == "status" || part == "finalize")
 }
 
-// KnownMethod says whether the server has a meaning for an HTTP method. Methods
-// are case-sensitive (RFC 9110, section 9.1).
+// KnownMethod reports whether the server supports an HTTP method. Methods are
+// case-sensitive (RFC 9110, section 9.1).
 func KnownMethod(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -157,7 +164,7 @@ func KnownMethod(method string) bool {
 	return false
 }
 
-// methodVerb is a known method in lower case, "" for any other.
+// methodVerb returns a supported method in lower case, "" for any other.
 func methodVerb(method string) string {
 	if KnownMethod(method) {
 		return strings.ToLower(method)
@@ -165,7 +172,9 @@ func methodVerb(method string) string {
 	return ""
 }
 
-func resourceVerb(method string) string {
+// ResourceVerb returns the verb of an HTTP method on a single resource or a
+// subresource, "" if the server does not support the method.
+func ResourceVerb(method string) string {
 	switch method {
 	case http.MethodPost:
 		return "create"
@@ -181,6 +190,23 @@ func resourceVerb(method string) string {
 	return methodVerb(method)
 }
 
+// Method returns the HTTP method of a verb.
+func Method(verb string) string {
+	switch verb {
+	case "create":
+		return http.MethodPost
+	case "update":
+		return http.MethodPut
+	case "deletecollection":
+		return http.MethodDelete
+	case "list", "watch":
+		return http.MethodGet
+	}
+	return strings.ToUpper(verb)
+}
+
+// collectionVerb returns the verb of a request without a name, given the verb
+// that it would have with one.
 func collectionVerb(verb string, u *url.URL) string {
 	switch verb {
 	case "get":
@@ -194,10 +220,10 @@ func collectionVerb(verb string, u *url.URL) string {
 	return verb
 }
 
-// readSelectors notes which objects of many are asked for, and the one name
-// that the field selector requires, if the path has none. As upstream, the
-// name of a deletecollection is not noted: permission to delete a collection
-// is never permission for one name.
+// readSelectors sets the selectors and, if the path has no name, the single
+// name that the field selector requires. As upstream, it does not set the name
+// of a deletecollection: permission for one name is never permission to delete
+// a collection.
 func (i *Info) readSelectors(u *url.URL) {
 	if i.Verb != "list" && i.Verb != "watch" && i.Verb != "deletecollection" || !mayHaveSelector(u.RawQuery) {
 		return
@@ -216,13 +242,14 @@ func (i *Info) readSelectors(u *url.URL) {
 	}
 }
 
-// mayHaveSelector says whether it is worth to parse a query: the names of
-// parameters may be escaped.
+// mayHaveSelector reports whether the query may contain a selector. The names
+// of parameters may be escaped.
 func mayHaveSelector(query string) bool {
 	return strings.Contains(query, "Selector=") || strings.Contains(query, "%")
 }
 
-// Flag reads a boolean of a query: present is true, unless it says 0 or false.
+// Flag returns a boolean query parameter: true if it is present, unless its
+// value is 0 or false.
 func Flag(q url.Values, key string) bool {
 	v, ok := q[key]
 	if !ok {

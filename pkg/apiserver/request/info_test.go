@@ -52,7 +52,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse checks of every request what the authorizers and the endpoints rely
+// FuzzParse checks the properties of Info that authorizers and handlers rely
 // on.
 func FuzzParse(f *testing.F) {
 	f.Add("GET", "/api/v1/namespaces/a/pods/b/proxy/x")

@@ -1,11 +1,11 @@
 package request
 
-// Names that Kubernetes gives to groups and users.
+// The names of groups and users that Kubernetes defines.
 const (
 	Authenticated   = "system:authenticated"
 	Unauthenticated = "system:unauthenticated"
 	AnonymousUser   = "system:anonymous"
-	Masters         = "system:masters" // may do everything, whatever the roles say
+	Masters         = "system:masters" // allowed everything, whatever the roles
 	Nodes           = "system:nodes"
-	NodePrefix      = "system:node:" // and the node's name: a kubelet
+	NodePrefix      = "system:node:" // followed by the node's name: the user name of its kubelet
 )

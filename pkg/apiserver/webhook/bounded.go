@@ -13,8 +13,9 @@ const (
 	maxAnswer        = 1 << 20 // bytes
 )
 
-// Bounded is a transport that cuts answers off at a mebibyte; to is nil or what
-// carries the requests in the place of the network.
+// Bounded returns a transport that limits response bodies to 1 MiB: reading
+// more returns an error. It uses to, or, if to is nil, a new http.Transport
+// with the TLS configuration trust.
 func Bounded(trust *tls.Config, to http.RoundTripper) http.RoundTripper {
 	if to == nil {
 		to = &http.Transport{
@@ -26,13 +27,13 @@ func Bounded(trust *tls.Config, to http.RoundTripper) http.RoundTripper {
 	return bounded{to}
 }
 
-// NoRedirects is for http.Client.CheckRedirect: who is sent elsewhere would be
-// given the question, and the token with it, there.
+// NoRedirects is an http.Client.CheckRedirect that refuses redirects, which
+// would send the request and its token to another host.
 func NoRedirects(*http.Request, []*http.Request) error { return errors.New("it sends elsewhere") }
 
 type bounded struct{ http.RoundTripper }
 
-// RoundTrip cuts the answer off where it is too long.
+// RoundTrip implements http.RoundTripper.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if err != nil {
@@ -44,6 +45,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var errTooLong = errors.New("the answer is too long")
 
+// limitedBody returns errTooLong once left bytes have been read.
 type limitedBody struct {
 	io.ReadCloser
 	left int

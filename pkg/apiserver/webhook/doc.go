@@ -1,5 +1,4 @@
-// Package webhook asks services outside of the cluster: whose a token is,
-// whether a request is allowed, to keep a record. They are not trusted to be
-// quick, brief or there: what asking costs is bounded in time, in bytes and in
-// questions under way.
+// Package webhook calls external services: token reviews, access reviews, the audit
+// webhook, and the webhooks that objects describe. The services are not trusted to be
+// fast or available: calls are limited in time, response size and concurrency.
 package webhook

@@ -14,27 +14,29 @@ import (
 	"podium/pkg/client/kubeconfig"
 )
 
-// Bounds are what asking a service may cost.
+// Bounds limit the calls of a service.
 type Bounds struct {
-	Within time.Duration // all tries; 0: as long as each takes
-	Try    time.Duration // each try; 0: as long as all may take
-	Tries  int           // at least 1
-	Pause  time.Duration // before the second try; each later one is half as long again
-	AtOnce int           // questions under way; 0: any number
+	Within time.Duration // total time of a call with its retries; 0: no limit
+	Try    time.Duration // time of each attempt; 0: no limit
+	Tries  int           // number of attempts, at least 1
+	Pause  time.Duration // before the second attempt; 1.5 times as long before each later one
+	AtOnce int           // concurrent calls; 0: no limit
 }
 
-// Service is one that takes JSON by POST.
+// Service is a client of a service that takes JSON by POST. It is safe for
+// concurrent use.
 type Service struct {
 	to     client.Config
 	bounds Bounds
 	http   *http.Client
-	places chan struct{} // nil: any number
+	places chan struct{} // a semaphore; nil: no limit
 }
 
-// ErrBusy is the answer when too many questions are under way.
+// ErrBusy is returned when the limit of concurrent calls is reached.
 var ErrBusy = errors.New("too many questions are under way")
 
-// Load reads a kubeconfig: its cluster is the service, its user is us.
+// Load reads a kubeconfig: its cluster is the service, its user this server's
+// credentials.
 func Load(file string) (client.Config, error) {
 	config, err := kubeconfig.Load(file)
 	if err != nil {
@@ -44,7 +46,7 @@ func Load(file string) (client.Config, error) {
 	return to, err
 }
 
-// New is the service at an address; it is not asked yet.
+// New returns a client of the service at an address. It does not connect.
 func New(to client.Config, b Bounds) (*Service, error) {
 	if len(to.Servers) != 1 {
 		return nil, errors.New("the kubeconfig must name one server")
@@ -58,8 +60,9 @@ func New(to client.Config, b Bounds) (*Service, error) {
 	return s, nil
 }
 
-// Post sends a question and returns the answer. It tries again when the service
-// is not there or has a problem that may pass.
+// Post sends a request body and returns the response body. It blocks, and
+// retries with back-off if the service is unreachable or answers 429 or 5xx. It
+// returns ErrBusy without blocking if too many calls are in flight.
 func (s *Service) Post(ctx context.Context, question []byte) ([]byte, error) {
 	if s.places != nil {
 		select {
@@ -91,7 +94,7 @@ func (s *Service) Post(ctx context.Context, question []byte) ([]byte, error) {
 	}
 }
 
-// once sends the question; again says that another try may help.
+// once makes one attempt. again reports whether a retry may succeed.
 func (s *Service) once(ctx context.Context, question []byte) (answer []byte, again bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.to.Servers[0], bytes.NewReader(question))
 	if err != nil {

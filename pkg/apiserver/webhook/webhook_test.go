@@ -14,7 +14,7 @@ import (
 	"podium/pkg/client"
 )
 
-// transport is a service, in a bubble.
+// transport is an in-memory service, for use in a synctest bubble.
 type transport func(*http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
@@ -34,7 +34,7 @@ func service(t *testing.T, b Bounds, to transport) *Service {
 	return s
 }
 
-// Whether it is asked again depends on what went wrong.
+// Post retries or not depending on the failure.
 func TestTries(t *testing.T) {
 	for name, row := range map[string]struct {
 		answer transport
@@ -90,7 +90,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// No more than so many wait for a service that says nothing.
+// The number of calls that wait for an unresponsive service is limited.
 func TestQuestionsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service(t, Bounds{Within: 10 * time.Second, Tries: 1, AtOnce: 2}, func(r *http.Request) (*http.Response, error) {

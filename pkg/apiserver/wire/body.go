@@ -12,10 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// MaxBody is how large a request's body may be.
+// MaxBody is the maximum size of a request body in bytes.
 const MaxBody = 3 << 20
 
-// Body is a request's body that has been read.
+// Body is a request body that FetchBody has read.
 type Body struct {
 	*bytes.Reader
 	data []byte
@@ -24,8 +24,8 @@ type Body struct {
 // Close does nothing.
 func (*Body) Close() error { return nil }
 
-// FetchBody reads a request's body to its end and puts what it has read in its
-// place. It ends with the request's context, however slowly the client sends.
+// FetchBody reads the whole body of a request and replaces r.Body by the result. It
+// blocks until the client has sent the body or the context of the request ends.
 func FetchBody(w http.ResponseWriter, r *http.Request) error {
 	data, err := readWithin(w, r)
 	if err != nil {
@@ -35,8 +35,10 @@ func FetchBody(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// ReadBody returns a request's body; one that is too large is an error which
-// becomes a 413. A body that FetchBody has read is not copied.
+// ReadBody returns the body of a request and consumes it: a second call returns no
+// data. It does not copy a body that FetchBody has read; otherwise it blocks as
+// FetchBody does. For a body of more than MaxBody bytes, it returns an error that
+// StatusOf turns into a 413.
 func ReadBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if body, ok := r.Body.(*Body); ok {
 		r.Body = http.NoBody
@@ -45,7 +47,8 @@ func ReadBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return readWithin(w, r)
 }
 
-// readWithin is read, cut short when the request's context ends.
+// readWithin reads the body and returns early with the error of the context if that
+// ends.
 func readWithin(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength == 0 {
 		return nil, nil
@@ -57,7 +60,7 @@ func readWithin(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	})
 	data, err := read(w, r)
 	if !stop() {
-		<-cut // the connection is not to be touched once the handler has returned
+		<-cut // do not use the connection after the handler has returned
 		if err != nil {
 			return nil, r.Context().Err()
 		}
@@ -65,8 +68,8 @@ func readWithin(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return data, err
 }
 
-// firstRead is how much room a body gets before anything of it has come: what
-// the client only promises takes no memory.
+// firstRead is the maximum buffer size before any data has arrived, so that a large
+// Content-Length alone allocates no memory.
 const firstRead = 64 << 10
 
 func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -99,13 +102,14 @@ func readGrowing(body io.Reader, length int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// ContentType is the media type of a request's body, without parameters.
+// ContentType returns the media type of the request body in lower case, without
+// parameters.
 func ContentType(r *http.Request) string {
 	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// badBody is the error of a body that could not be read to its end.
+// badBody returns the error for a body that could not be read to its end.
 func badBody(err error) error {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {

@@ -1,3 +1,4 @@
-// Package wire is how answers reach the client: which form it accepts, an
-// object or an error in that form, compressed when large and asked for.
+// Package wire writes responses: it negotiates the media type, and writes objects
+// and errors in it, compressed if they are large and the client accepts gzip. It
+// also reads request bodies.
 package wire

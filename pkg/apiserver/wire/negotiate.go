@@ -14,54 +14,60 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Format is the form of an answer that client and server have agreed on.
+// Format is the negotiated form of a response.
 type Format struct {
 	Media  string                   // scheme.JSON, YAML or Protobuf
-	As     *schema.GroupVersionKind // another kind to show the object as; nil: its own
+	As     *schema.GroupVersionKind // another kind to return the object as, such as Table; nil: its own
 	Pretty bool                     // indented JSON
 }
 
-// Offer is what an endpoint can answer with besides its own objects in every
+// Offer lists the forms that an endpoint supports besides its own objects in every
 // media type.
 type Offer struct {
-	As     []string // kinds of meta.k8s.io the answer can be shown as: "Table", ...
-	Groups []string // API groups those kinds are of; nil: meta.k8s.io
-	Stream bool     // the answer is a stream: no YAML
+	As     []string // other kinds for the response, such as "Table"
+	Groups []string // group versions of these kinds; nil: meta.k8s.io v1 and v1beta1
+	Stream bool     // the response is a stream, which excludes YAML
+
+	// TextOnly excludes protobuf: the objects of the endpoint have no protobuf
+	// encoding.
+	TextOnly bool
 }
 
-// Kinds of meta.k8s.io that show another object.
+// Kinds of meta.k8s.io that represent another object.
 const (
 	Table                     = "Table"
 	PartialObjectMetadata     = "PartialObjectMetadata"
 	PartialObjectMetadataList = "PartialObjectMetadataList"
 )
 
-// AcceptedMedia is what the server reads and writes, best first.
+// AcceptedMedia returns the supported media types, the preferred one first.
 func AcceptedMedia() []string { return []string{scheme.JSON, scheme.YAML, scheme.Protobuf} }
 
-// Negotiate chooses the answer's form by the Accept header.
+// Negotiate selects the form of the response from the Accept header. It returns a
+// 406 if the offer has no acceptable form.
 func Negotiate(r *http.Request, offer Offer) (Format, error) {
-	switch accept := r.Header.Get("Accept"); accept {
+	accept := r.Header.Get("Accept")
+	switch accept {
 	case scheme.Protobuf, "application/vnd.kubernetes.protobuf,application/json", "application/vnd.kubernetes.protobuf, application/json":
-		return Format{Media: scheme.Protobuf}, nil
+		if !offer.TextOnly {
+			return Format{Media: scheme.Protobuf}, nil
+		}
 	case "", "*/*", scheme.JSON, "application/json, */*":
 		return Format{Media: scheme.JSON, Pretty: pretty(r, nil)}, nil
-	default:
-		for _, c := range parseAccept(accept) {
-			if f, ok := offer.accepts(c); ok {
-				f.Pretty = f.Media == scheme.JSON && pretty(r, c.params)
-				return f, nil
-			}
+	}
+	for _, c := range parseAccept(accept) {
+		if f, ok := offer.accepts(c); ok {
+			f.Pretty = f.Media == scheme.JSON && pretty(r, c.params)
+			return f, nil
 		}
 	}
-	accepted := AcceptedMedia()
-	if offer.Stream {
-		accepted = []string{scheme.JSON, scheme.Protobuf}
-	}
+	accepted := slices.DeleteFunc(AcceptedMedia(), func(media string) bool {
+		return offer.Stream && media == scheme.YAML || offer.TextOnly && media == scheme.Protobuf
+	})
 	return Format{Media: scheme.JSON}, NotAcceptable(accepted)
 }
 
-// NotAcceptable is the 406 of a request that wants none of these media types.
+// NotAcceptable returns the 406 that lists the accepted media types.
 func NotAcceptable(accepted []string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
@@ -71,18 +77,19 @@ func NotAcceptable(accepted []string) *apierrors.StatusError {
 	}}
 }
 
-// TooLargeFor is the 406 of an answer that is not made in the form that the
-// client asks for: it would have more than limit bytes.
+// TooLargeFor returns the 406 for a response that exceeds the limit in bytes of its
+// media type.
 func TooLargeFor(media string, limit int) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusNotAcceptable,
 		Reason:  metav1.StatusReasonNotAcceptable,
-		Message: fmt.Sprintf("answers of more than %d bytes are not made as %s: ask for application/json, or for pages by limit", limit, media),
+		Message: fmt.Sprintf("responses of more than %d bytes are not encoded as %s: request application/json, or pages with limit", limit, media),
 	}}
 }
 
-// UnsupportedMedia is the 415 of a body in none of these media types.
+// UnsupportedMedia returns the 415 for a body whose media type is not among
+// accepted.
 func UnsupportedMedia(accepted []string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
@@ -99,7 +106,7 @@ func (o Offer) accepts(c clause) (Format, bool) {
 	}
 	as := c.params["as"]
 	if as == "" {
-		return f, true
+		return f, !o.TextOnly || f.Media != scheme.Protobuf
 	}
 	if !slices.Contains(o.As, as) || as == Table && f.Media == scheme.Protobuf {
 		return f, false
@@ -116,7 +123,8 @@ func (o Offer) accepts(c clause) (Format, bool) {
 	return f, true
 }
 
-// pretty says whether a person is likely to read the JSON.
+// pretty reports whether to indent JSON: if the request says so, else if the client
+// is curl, Wget or a browser.
 func pretty(r *http.Request, params map[string]string) bool {
 	if p, ok := params["pretty"]; ok {
 		return p == "1" || p == "true"
@@ -138,7 +146,7 @@ type clause struct {
 	params       map[string]string
 }
 
-// media is the best media type the server has for the clause.
+// media returns the preferred supported media type that matches the clause, or "".
 func (c clause) media() string {
 	for _, m := range AcceptedMedia() {
 		typ, subtype, _ := strings.Cut(m, "/")
@@ -149,8 +157,8 @@ func (c clause) media() string {
 	return ""
 }
 
-// parseAccept reads an Accept header, the client's favourite first.
-// RFC 9110, section 12.5.1.
+// parseAccept parses an Accept header and returns its clauses in the order of
+// preference. RFC 9110, section 12.5.1.
 func parseAccept(header string) []clause {
 	var out []clause
 	for part := range strings.SplitSeq(header, ",") {
@@ -198,7 +206,7 @@ func cmpFloat(a, b float64) int {
 	return 1
 }
 
-// wildness ranks clauses of equal weight: the more specific comes first.
+// wildness orders clauses of equal weight: more specific ones come first.
 func (c clause) wildness() int {
 	switch {
 	case c.typ == "*":

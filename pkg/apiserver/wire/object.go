@@ -13,13 +13,14 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Encoded is an object whose bare encodings are at hand, or made on demand.
+// Encoded is an object with its encodings, without type metadata; they may be
+// cached. The results are shared and must not be modified.
 type Encoded interface {
 	JSON() ([]byte, error)
 	Proto() ([]byte, error)
 }
 
-// Bare makes an Encoded of any object without type metadata.
+// Bare returns an Encoded of an object, whose type metadata must be empty.
 func Bare(obj runtime.Object) Encoded { return bare{obj} }
 
 type bare struct{ obj runtime.Object }
@@ -27,8 +28,8 @@ type bare struct{ obj runtime.Object }
 func (b bare) JSON() ([]byte, error)  { return scheme.BareJSON(b.obj) }
 func (b bare) Proto() ([]byte, error) { return scheme.BareProto(b.obj) }
 
-// WriteObject answers with one object. The error, if any, comes before
-// anything was written or is that of a broken connection.
+// WriteObject writes one object as the response. If it returns an error, either
+// nothing has been written or the connection is broken.
 func WriteObject(w http.ResponseWriter, r *http.Request, code int, f Format, gvk schema.GroupVersionKind, obj Encoded) error {
 	switch f.Media {
 	case scheme.Protobuf:
@@ -79,15 +80,15 @@ func WriteObject(w http.ResponseWriter, r *http.Request, code int, f Format, gvk
 	return o.Close()
 }
 
-// WriteText answers with a body that is made already.
+// WriteText writes an encoded body as the response.
 func WriteText(w http.ResponseWriter, r *http.Request, code int, contentType string, body []byte) error {
 	o := Begin(w, r, code, contentType, len(body))
 	o.Write(body)
 	return o.Close()
 }
 
-// AppendJSONHead opens a JSON object with its kind and API version, up to and
-// with the comma before what follows.
+// AppendJSONHead appends the beginning of a JSON object with its kind and API
+// version, including the comma that precedes further fields.
 func AppendJSONHead(b []byte, gvk schema.GroupVersionKind) []byte {
 	b = append(b, `{"kind":"`...)
 	b = append(b, gvk.Kind...)
@@ -108,7 +109,8 @@ func appendAPIVersion(b []byte, gvk schema.GroupVersionKind) []byte {
 // encoding and content type.
 const ProtoTail = "\x1a\x00\x22\x00"
 
-// AppendProtoHead opens the envelope of a bare protobuf message of size bytes.
+// AppendProtoHead appends the beginning of the envelope of a protobuf message of
+// size bytes.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
 func AppendProtoHead(b []byte, gvk schema.GroupVersionKind, size int) []byte {
 	b = append(b, "k8s\x00"...)
@@ -128,8 +130,8 @@ func AppendProtoHead(b []byte, gvk schema.GroupVersionKind, size int) []byte {
 	return binary.AppendUvarint(b, uint64(size))
 }
 
-// SizeBytes is the size of a length-delimited protobuf field (of a number
-// below 16) with n bytes of content.
+// SizeBytes returns the size of a length-delimited protobuf field with n bytes of
+// content and a number below 16.
 func SizeBytes(n int) int {
 	size := 2 + n
 	for v := n >> 7; v > 0; v >>= 7 {

@@ -11,7 +11,7 @@ import (
 
 const (
 	bufferSize    = 128 << 10
-	gzipThreshold = 128 << 10 // smaller answers are not worth it
+	gzipThreshold = 128 << 10 // smaller responses are not compressed
 	gzipLevel     = 1
 )
 
@@ -20,8 +20,8 @@ var (
 	zippers = sync.Pool{New: func() any { z, _ := gzip.NewWriterLevel(io.Discard, gzipLevel); return z }}
 )
 
-// Out writes one response body in few, large writes. The zero error of Close
-// says that all was handed to the connection.
+// Out writes one response body in few, large writes. One goroutine uses it, and
+// must call Close.
 type Out struct {
 	w   io.Writer
 	zip *gzip.Writer
@@ -29,8 +29,8 @@ type Out struct {
 	err error
 }
 
-// Begin sends the response's head. size is the exact number of bytes that will
-// be written, -1 if that is not known.
+// Begin writes the header of the response. size is the exact number of bytes that
+// will be written, or -1 if unknown.
 func Begin(w http.ResponseWriter, r *http.Request, code int, contentType string, size int) *Out {
 	o := &Out{w: w}
 	h := w.Header()
@@ -59,8 +59,8 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// Write adds to the body. Its error is that of a connection which is gone; it
-// comes again from Close.
+// Write appends to the body. It returns the first error of the connection, which
+// Close returns again. It does not retain p.
 func (o *Out) Write(p []byte) (int, error) {
 	if o.err != nil {
 		return 0, o.err
@@ -86,7 +86,8 @@ func (o *Out) flush() {
 	*o.buf = (*o.buf)[:0]
 }
 
-// Close sends what is left.
+// Close writes the remaining data. If it returns nil, the whole body was passed to
+// the connection.
 func (o *Out) Close() error {
 	if o.buf != nil {
 		o.flush()

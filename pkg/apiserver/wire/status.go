@@ -14,8 +14,8 @@ import (
 	"podium/pkg/storage"
 )
 
-// StatusOf turns any error into what the client is told. An error of a kind
-// that is not known is the server's fault: 500.
+// StatusOf converts an error to the Status for the client. An error of an unknown
+// kind becomes a 500.
 func StatusOf(err error) metav1.Status {
 	var known apierrors.APIStatus
 	var tooLarge *http.MaxBytesError
@@ -42,8 +42,8 @@ func StatusOf(err error) metav1.Status {
 	return s
 }
 
-// WriteError answers with an error as a metav1.Status, in the form the client
-// accepts, and returns the status.
+// WriteError writes an error as a Status in the media type that the client accepts,
+// and returns the Status.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) metav1.Status {
 	status := StatusOf(err)
 	f, notAcceptable := Negotiate(r, Offer{})
@@ -60,10 +60,11 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) metav1.Status
 	return status
 }
 
-// noter is a response writer that wants to know why a request failed.
+// noter is implemented by response writers that record why a request failed.
 type noter interface{ Note(*metav1.Status) }
 
-// WriteStatus answers with a Status, be it of success or failure.
+// WriteStatus writes a Status of success or failure. Its code is the HTTP status; 0
+// means 200.
 func WriteStatus(w http.ResponseWriter, r *http.Request, f Format, status metav1.Status) error {
 	code := int(status.Code)
 	if code == 0 {

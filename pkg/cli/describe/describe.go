@@ -18,20 +18,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Subject is an object with what belongs to its description.
+// Subject is an object with the related objects that its description needs; see
+// Wants.
 type Subject struct {
 	Object      *unstructured.Unstructured
-	Events      []corev1.Event // nil: none are shown
-	Pods        []corev1.Pod   // of a node; of what selects pods
+	Events      []corev1.Event // nil: leave the section out
+	Pods        []corev1.Pod   // of a node, or selected by the object
 	Slices      []discoveryv1.EndpointSlice
 	ReplicaSets []appsv1.ReplicaSet // of a deployment
 	Now         time.Time
 }
 
-// Wants says what must be fetched for a description of a kind.
+// Wants reports which related objects the description of a kind needs.
 func Wants(group, kind string) (pods, slices, replicaSets bool) {
 	switch group + "/" + kind {
-	case "/Node", "apps/ReplicaSet":
+	case "/Node", "/ReplicationController", "apps/ReplicaSet", "apps/StatefulSet":
 		return true, false, false
 	case "/Service":
 		return false, true, false
@@ -41,7 +42,7 @@ func Wants(group, kind string) (pods, slices, replicaSets bool) {
 	return false, false, false
 }
 
-// Write writes the description.
+// Write writes the description of s to w.
 func Write(w io.Writer, s Subject) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	p := &page{w: tw, now: s.Now}
@@ -71,10 +72,18 @@ func (p *page) body(s Subject) error {
 		return typed(s, p.secret)
 	case "/ServiceAccount":
 		return typed(s, p.serviceAccount)
+	case "/ReplicationController":
+		return typed(s, func(rc *corev1.ReplicationController) { p.replicaSet(asReplicaSet(rc), s.Pods) })
 	case "apps/Deployment":
 		return typed(s, func(d *appsv1.Deployment) { p.deployment(d, s.ReplicaSets) })
 	case "apps/ReplicaSet":
 		return typed(s, func(rs *appsv1.ReplicaSet) { p.replicaSet(rs, s.Pods) })
+	case "apps/StatefulSet":
+		return typed(s, func(set *appsv1.StatefulSet) { p.statefulSet(set, s.Pods) })
+	case "batch/Job":
+		return typed(s, p.job)
+	case "batch/CronJob":
+		return typed(s, p.cronJob)
 	}
 	p.generic(s.Object)
 	return nil
@@ -89,25 +98,25 @@ func typed[T any](s Subject, write func(*T)) error {
 	return nil
 }
 
-// page is a description on its way: lines of a name, a tab and a value.
+// page writes a description: lines with a name, a tab and a value.
 type page struct {
 	w   io.Writer
 	now time.Time
 }
 
-// line writes one line, two spaces in for each level.
+// line writes one line, indented by two spaces for each level.
 func (p *page) line(level int, format string, args ...any) {
 	fmt.Fprintf(p.w, strings.Repeat("  ", level)+format+"\n", args...)
 }
 
-// field writes a name and its value; an empty value is left out.
+// field writes a name and its value, or nothing if the value is empty.
 func (p *page) field(level int, name, value string) {
 	if value != "" {
 		p.line(level, "%s:\t%s", name, value)
 	}
 }
 
-// pairs writes a map, a line each, in order.
+// pairs writes a map, sorted, with a line for each entry.
 func (p *page) pairs(level int, name string, m map[string]string) {
 	if len(m) == 0 {
 		p.line(level, "%s:\t<none>", name)
@@ -136,7 +145,8 @@ func (p *page) head(m *metav1.ObjectMeta) {
 	p.field(0, "Namespace", m.Namespace)
 }
 
-// meta writes labels and annotations, and an end that has begun.
+// meta writes labels, annotations and, if the object is being deleted, its
+// finalizers.
 func (p *page) meta(m *metav1.ObjectMeta) {
 	p.pairs(0, "Labels", m.Labels)
 	annotations := maps.Clone(m.Annotations)
@@ -213,7 +223,8 @@ func (p *page) eventAge(e *corev1.Event) string {
 	return p.since(last)
 }
 
-// generic describes what has no description of its own: its fields, in words.
+// generic describes a kind without a description of its own: it lists all
+// fields.
 func (p *page) generic(o *unstructured.Unstructured) {
 	p.field(0, "Name", o.GetName())
 	p.field(0, "Namespace", o.GetNamespace())
@@ -235,7 +246,7 @@ func (p *page) generic(o *unstructured.Unstructured) {
 	p.tree(0, rest)
 }
 
-// tree writes maps and lists, a level in for each depth.
+// tree writes maps and lists, indented by depth.
 func (p *page) tree(level int, m map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		name := words(key)
@@ -258,7 +269,7 @@ func (p *page) tree(level int, m map[string]any) {
 	}
 }
 
-// words turns leaseDurationSeconds into Lease Duration Seconds.
+// words converts leaseDurationSeconds to Lease Duration Seconds.
 func words(key string) string {
 	var b strings.Builder
 	runes := []rune(key)

@@ -1,3 +1,3 @@
-// Package describe writes an object for people: what it is, how it is, and what
-// happened to it.
+// Package describe writes descriptions of objects for users: specification,
+// status and events.
 package describe

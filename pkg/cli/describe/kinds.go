@@ -72,7 +72,8 @@ func (p *page) quantities(name string, list corev1.ResourceList) {
 	}
 }
 
-// podsOfNode shows what the node's pods ask for, and how much of it that is.
+// podsOfNode writes the requests and limits of the node's pods, and their share
+// of the allocatable resources.
 func (p *page) podsOfNode(n *corev1.Node, pods []corev1.Pod) {
 	pods = slices.DeleteFunc(slices.Clone(pods), func(pod corev1.Pod) bool {
 		return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
@@ -115,8 +116,8 @@ func add(to, from corev1.ResourceList) {
 	}
 }
 
-// asks are a pod's requests and limits: its containers' sum, or an init
-// container's where that is more.
+// asks returns a pod's requests and limits: the sum of its containers and
+// sidecars, or those of an init container if that is more.
 func asks(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
 	requests, limits = corev1.ResourceList{}, corev1.ResourceList{}
 	for _, c := range pod.Spec.Containers {
@@ -184,7 +185,8 @@ func (p *page) service(s *corev1.Service, sl []discoveryv1.EndpointSlice) {
 	}
 }
 
-// endpoints lists the ready addresses of a port, the first three by name.
+// endpoints lists the ready addresses of a port: three of them, and the number
+// of others.
 func endpoints(sl []discoveryv1.EndpointSlice, port string) string {
 	var all []string
 	for _, s := range sl {
@@ -239,7 +241,7 @@ func (p *page) configMap(c *corev1.ConfigMap) {
 	p.line(0, "")
 }
 
-// secret shows how long the values are, never what they are.
+// secret writes the sizes of the values, never the values.
 func (p *page) secret(s *corev1.Secret) {
 	p.head(&s.ObjectMeta)
 	p.meta(&s.ObjectMeta)
@@ -308,7 +310,8 @@ func (p *page) deployment(d *appsv1.Deployment, sets []appsv1.ReplicaSet) {
 
 const revision = "deployment.kubernetes.io/revision"
 
-// replicaSets tells the one that the deployment makes now from the older ones.
+// replicaSets writes the deployment's new ReplicaSet and the old ones
+// separately.
 func (p *page) replicaSets(d *appsv1.Deployment, sets []appsv1.ReplicaSet) {
 	var old, now []string
 	for i := range sets {
@@ -331,6 +334,19 @@ func (p *page) replicaSets(d *appsv1.Deployment, sets []appsv1.ReplicaSet) {
 	p.field(0, "NewReplicaSet", orNone(strings.Join(now, ", ")))
 }
 
+// asReplicaSet returns a ReplicaSet with what the description of rc shows.
+func asReplicaSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: rc.ObjectMeta,
+		Spec:       appsv1.ReplicaSetSpec{Replicas: rc.Spec.Replicas, Selector: &metav1.LabelSelector{MatchLabels: rc.Spec.Selector}},
+		Status:     appsv1.ReplicaSetStatus{Replicas: rc.Status.Replicas},
+	}
+	if rc.Spec.Template != nil {
+		rs.Spec.Template = *rc.Spec.Template
+	}
+	return rs
+}
+
 func (p *page) replicaSet(rs *appsv1.ReplicaSet, pods []corev1.Pod) {
 	p.head(&rs.ObjectMeta)
 	p.field(0, "Selector", metav1.FormatLabelSelector(rs.Spec.Selector))
@@ -341,13 +357,18 @@ func (p *page) replicaSet(rs *appsv1.ReplicaSet, pods []corev1.Pod) {
 		wanted = *rs.Spec.Replicas
 	}
 	p.line(0, "Replicas:\t%d current / %d desired", rs.Status.Replicas, wanted)
+	p.podsOf(rs, pods)
+	p.template(&rs.Spec.Template)
+}
+
+// podsOf counts the pods that owner controls by their phases.
+func (p *page) podsOf(owner metav1.Object, pods []corev1.Pod) {
 	count := map[corev1.PodPhase]int{}
 	for i := range pods {
-		if metav1.IsControlledBy(&pods[i], rs) {
+		if metav1.IsControlledBy(&pods[i], owner) {
 			count[pods[i].Status.Phase]++
 		}
 	}
 	p.line(0, "Pods Status:\t%d Running / %d Waiting / %d Succeeded / %d Failed",
 		count[corev1.PodRunning], count[corev1.PodPending], count[corev1.PodSucceeded], count[corev1.PodFailed])
-	p.template(&rs.Spec.Template)
 }

@@ -51,6 +51,13 @@ func (p *page) pod(pod *corev1.Pod) {
 		p.containers("Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
 	}
 	p.containers("Containers", pod.Spec.Containers, pod.Status.ContainerStatuses)
+	if len(pod.Spec.EphemeralContainers) > 0 {
+		var specs []corev1.Container
+		for _, c := range pod.Spec.EphemeralContainers {
+			specs = append(specs, corev1.Container(c.EphemeralContainerCommon))
+		}
+		p.containers("Ephemeral Containers", specs, pod.Status.EphemeralContainerStatuses)
+	}
 	p.readinessGates(pod)
 	if len(pod.Status.Conditions) > 0 {
 		p.line(0, "Conditions:")
@@ -80,7 +87,7 @@ func texts[T any](items []T, text func(*T) string) []string {
 	return out
 }
 
-// list writes values under one name, a line each.
+// list writes values below one name, a line for each.
 func (p *page) list(level int, name string, values []string) {
 	if len(values) == 0 {
 		values = []string{"<none>"}

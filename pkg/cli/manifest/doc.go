@@ -1,2 +1,2 @@
-// Package manifest reads the objects that people keep in files.
+// Package manifest reads objects from YAML and JSON files.
 package manifest

@@ -19,15 +19,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Sources say where manifests are.
+// Sources are the locations of manifests.
 type Sources struct {
-	Files     []string // files, folders, http(s) URLs, or - for Stdin
-	Recursive bool     // also the folders in folders
+	Files     []string // files, directories, http(s) URLs, or - for Stdin
+	Recursive bool     // include subdirectories
 	Stdin     io.Reader
-	HTTP      *http.Client // nil: one of its own
+	HTTP      *http.Client // nil: a client with default settings
 }
 
-// Document is one object and where it came from.
+// Document is an object and its source.
 type Document struct {
 	Object *unstructured.Unstructured
 	Source string // "app.yaml", "app.yaml document 2"
@@ -38,7 +38,8 @@ const (
 	downloadTimeout = 30 * time.Second
 )
 
-// Read reads all objects, in the order of the sources; lists are taken apart.
+// Read returns all objects in the order of the sources. It replaces lists by
+// their items, and stops at the first error.
 func (s Sources) Read(ctx context.Context) ([]Document, error) {
 	var out []Document
 	for _, name := range s.Files {
@@ -54,6 +55,7 @@ func (s Sources) Read(ctx context.Context) ([]Document, error) {
 	return out, nil
 }
 
+// readOne reads the objects of one source.
 func (s Sources) readOne(ctx context.Context, name string) ([]Document, error) {
 	switch {
 	case name == "-":
@@ -91,7 +93,7 @@ func (s Sources) readOne(ctx context.Context, name string) ([]Document, error) {
 	return out, nil
 }
 
-// expand turns a folder into its manifests, in the order of their names.
+// expand returns the manifests in a directory, sorted by name.
 func (s Sources) expand(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,6 +125,7 @@ func (s Sources) expand(name string) ([]string, error) {
 	return files, err
 }
 
+// download gets a URL, with limits for time and size.
 func (s Sources) download(ctx context.Context, url string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
@@ -149,7 +152,8 @@ func (s Sources) download(ctx context.Context, url string) ([]byte, error) {
 	return data, err
 }
 
-// Parse reads a stream of YAML or JSON documents. source names it in errors.
+// Parse parses a stream of YAML or JSON documents. source is the name for
+// errors.
 func Parse(data []byte, source string) ([]Document, error) {
 	var out []Document
 	for i, doc := range split(data) {
@@ -168,7 +172,8 @@ func Parse(data []byte, source string) ([]Document, error) {
 	return out, nil
 }
 
-// split takes a stream apart: YAML at lines of three dashes, JSON value by value.
+// split splits a stream into documents: YAML at lines of three dashes, JSON by
+// value.
 func split(data []byte) [][]byte {
 	trimmed := bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\ufeff")))
 	if bytes.HasPrefix(trimmed, []byte("{")) {
@@ -181,7 +186,7 @@ func split(data []byte) [][]byte {
 				return out
 			}
 			if err != nil {
-				break // flow-style YAML, perhaps
+				break // may be flow-style YAML
 			}
 			out = append(out, raw)
 		}
@@ -202,6 +207,8 @@ func split(data []byte) [][]byte {
 	return append(out, doc)
 }
 
+// parseOne parses one document into its objects: none for an empty document,
+// the items of a list.
 func parseOne(doc []byte) ([]*unstructured.Unstructured, error) {
 	text, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
@@ -226,14 +233,14 @@ func parseOne(doc []byte) ([]*unstructured.Unstructured, error) {
 		}
 		o := &unstructured.Unstructured{Object: m}
 		if o.GetKind() == "" || o.GetAPIVersion() == "" {
-			return nil, fmt.Errorf("items[%d] does not say its apiVersion and kind", i)
+			return nil, fmt.Errorf("items[%d] has no apiVersion and kind", i)
 		}
 		out = append(out, o)
 	}
 	return out, nil
 }
 
-// explain says what is wrong with a document that is no object.
+// explain returns the error for a document that is not an object.
 func explain(text []byte, err error) error {
 	var m map[string]any
 	if json.Unmarshal(text, &m) != nil {

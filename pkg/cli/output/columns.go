@@ -12,14 +12,15 @@ import (
 	"podium/pkg/cli/jsonpath"
 )
 
-// Columns writes rows so that columns line up, three spaces between them.
+// Columns writes rows in aligned columns, three spaces apart. The zero value is
+// ready to use.
 type Columns struct {
-	widths []int // never shrink: rows that come later keep the shape
+	widths []int // never shrink, so that later rows stay aligned
 }
 
 const gap = 3
 
-// Write prints the rows. Cells of the last column are not padded.
+// Write writes rows. It does not pad the last column.
 func (c *Columns) Write(w io.Writer, rows [][]string) error {
 	for _, row := range rows {
 		for i, cell := range row {
@@ -43,7 +44,8 @@ func (c *Columns) Write(w io.Writer, rows [][]string) error {
 	return err
 }
 
-// customColumns prints NAME:.metadata.name,IMAGE:.spec.containers[*].image.
+// customColumns implements custom-columns:
+// NAME:.metadata.name,IMAGE:.spec.containers[*].image.
 type customColumns struct {
 	headers   []string
 	paths     []*jsonpath.Template
@@ -53,7 +55,7 @@ type customColumns struct {
 func newColumns(spec string, noHeaders bool) (Printer, error) {
 	p := &customColumns{noHeaders: noHeaders}
 	pairs := strings.Split(strings.TrimSpace(spec), ",")
-	if lines := strings.Split(strings.TrimSpace(spec), "\n"); len(lines) == 2 { // a file: headers over paths
+	if lines := strings.Split(strings.TrimSpace(spec), "\n"); len(lines) == 2 { // a file: a line of headers and a line of paths
 		headers, paths := strings.Fields(lines[0]), strings.Fields(lines[1])
 		if len(headers) != len(paths) {
 			return nil, fmt.Errorf("custom-columns: %d headers over %d paths", len(headers), len(paths))
@@ -78,6 +80,7 @@ func newColumns(spec string, noHeaders bool) (Printer, error) {
 	return p, nil
 }
 
+// Print implements Printer. A missing value is <none>.
 func (p *customColumns) Print(w io.Writer, obj *unstructured.Unstructured) error {
 	var rows [][]string
 	if !p.noHeaders {

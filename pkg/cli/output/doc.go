@@ -1,3 +1,2 @@
-// Package output prints objects in the forms that people ask for with -o, and
-// tables of columns.
+// Package output prints objects in the formats of -o, and tables.
 package output

@@ -16,24 +16,25 @@ import (
 	"podium/pkg/cli/jsonpath"
 )
 
-// Formats are the values of -o that print whole objects. "wide" and tables are
-// the business of get.
+// Formats are the values of -o that print whole objects. get handles "wide" and
+// tables itself.
 const Formats = "json, yaml, name, jsonpath=TEMPLATE, jsonpath-file=FILE, go-template=TEMPLATE, go-template-file=FILE, custom-columns=SPEC, custom-columns-file=FILE"
 
-// Printer prints one object, or a list as one object.
+// Printer prints an object, or a list. It may be called several times for one
+// stream.
 type Printer interface {
 	Print(w io.Writer, obj *unstructured.Unstructured) error
 }
 
-// Options are what flags say about printing.
+// Options select the format and its details.
 type Options struct {
 	Format        string // the value of -o
 	NoHeaders     bool
-	ManagedFields bool // show them
-	StrictMissing bool // a template's missing field is an error
+	ManagedFields bool // print managed fields
+	StrictMissing bool // a missing field in a template is an error
 }
 
-// New makes the printer for a format.
+// New returns the printer for a format. It reads the file of the -file formats.
 func New(o Options) (Printer, error) {
 	name, arg, given := strings.Cut(o.Format, "=")
 	if file, isFile := strings.CutSuffix(name, "-file"); isFile {
@@ -71,7 +72,7 @@ func New(o Options) (Printer, error) {
 	return nil, fmt.Errorf("-o %q is unknown: use one of %s", o.Format, Formats)
 }
 
-// cleaning leaves out managed fields, which are long and for machines.
+// cleaning is a Printer that removes managed fields unless managed is set.
 type cleaning struct {
 	Printer
 	managed bool
@@ -132,7 +133,7 @@ func (namePrinter) Print(w io.Writer, obj *unstructured.Unstructured) error {
 	return err
 }
 
-// Name is how commands name an object: "deployment.apps/web".
+// Name returns an object as messages show it: "deployment.apps/web".
 func Name(obj *unstructured.Unstructured) string {
 	gvk := obj.GroupVersionKind()
 	kind := strings.ToLower(gvk.Kind)

@@ -18,30 +18,31 @@ import (
 	"podium/pkg/client"
 )
 
-// Object is one object as it is on the wire.
+// Object is an object in its wire form.
 type Object = unstructured.Unstructured
 
-// Cluster is one API server as seen by one user. Safe for concurrent use.
+// Cluster is an API server as seen by one user. It is safe for concurrent use.
 type Cluster struct {
 	client *client.Client
-	warn   func(text string) // hears the server's warnings
+	warn   func(text string) // called with the server's warnings; may be nil
 
-	// Timeout bounds each request but streams and watches; 0: none.
+	// Timeout limits each request except streams and watches; 0: no limit.
 	Timeout time.Duration
 
 	mu    sync.Mutex
 	kinds []*Kind
 }
 
-// New makes a cluster of a client. warn may be nil.
+// New returns a Cluster that uses c. warn is called with the server's warnings,
+// from the goroutine of the request; it may be nil.
 func New(c *client.Client, warn func(string)) *Cluster {
 	return &Cluster{client: c, warn: warn}
 }
 
-// Client is the client below, for typed requests and streams.
+// Client returns the underlying client, for typed requests and streams.
 func (c *Cluster) Client() *client.Client { return c.client }
 
-// asJSON asks for JSON where the request does not say what it wants.
+// asJSON requests JSON unless the request's header has an Accept.
 func asJSON(r client.Request) client.Request {
 	h := http.Header{"Accept": {"application/json"}}
 	for k, v := range r.Header {
@@ -51,8 +52,8 @@ func asJSON(r client.Request) client.Request {
 	return r
 }
 
-// Do sends a request and reads the whole answer, JSON unless the request's
-// header says otherwise.
+// Do sends a request and returns the body, in JSON unless the request's header
+// says otherwise, and the header of the response.
 func (c *Cluster) Do(ctx context.Context, r client.Request) ([]byte, http.Header, error) {
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -66,7 +67,8 @@ func (c *Cluster) Do(ctx context.Context, r client.Request) ([]byte, http.Header
 	return body, header, err
 }
 
-// Stream is Do for answers that are read as they come.
+// Stream is Do for responses that are read while they arrive. Timeout does not
+// apply. The caller closes the reader.
 func (c *Cluster) Stream(ctx context.Context, r client.Request) (io.ReadCloser, error) {
 	resp, err := c.client.Stream(ctx, asJSON(r))
 	if err != nil {
@@ -76,7 +78,7 @@ func (c *Cluster) Stream(ctx context.Context, r client.Request) (io.ReadCloser, 
 	return resp.Body, nil
 }
 
-// warnings passes on the texts of Warning headers: 299 - "text".
+// warnings calls warn with the texts of Warning headers: 299 - "text".
 func (c *Cluster) warnings(h http.Header) {
 	if c.warn == nil {
 		return
@@ -95,7 +97,8 @@ func (c *Cluster) Get(ctx context.Context, k *Kind, namespace, name string) (*Ob
 	return c.object(ctx, client.Request{Path: k.Path(namespace, name)})
 }
 
-// GetAs reads an object or a list in another form, such as a Table.
+// GetAs reads an object or a list in another form, such as a Table, and decodes
+// it into into.
 func (c *Cluster) GetAs(ctx context.Context, path string, query url.Values, accept string, into any) error {
 	body, _, err := c.Do(ctx, client.Request{Path: path, Query: query, Header: http.Header{"Accept": {accept}}})
 	if err != nil {
@@ -107,11 +110,11 @@ func (c *Cluster) GetAs(ctx context.Context, path string, query url.Values, acce
 	return nil
 }
 
-// pageSize is how many objects one request of a list asks for.
+// pageSize is the number of objects that one list request asks for.
 const pageSize = 500
 
-// List reads all objects that the query selects, page by page. The list's own
-// kind and metadata are those of the first page.
+// List reads all objects that the query selects, in pages. "" is all
+// namespaces. The kind and metadata of the result are those of the first page.
 func (c *Cluster) List(ctx context.Context, k *Kind, namespace string, query url.Values) (*unstructured.UnstructuredList, error) {
 	var out *unstructured.UnstructuredList
 	q := url.Values{}
@@ -130,7 +133,7 @@ func (c *Cluster) List(ctx context.Context, k *Kind, namespace string, query url
 		if err := page.UnmarshalJSON(body); err != nil {
 			return nil, fmt.Errorf("read the list of %s: %w", k.Plural(), err)
 		}
-		for i := range page.Items { // items of a list need not say what they are
+		for i := range page.Items { // items of a list may lack apiVersion and kind
 			page.Items[i].SetGroupVersionKind(k.GroupVersionKind)
 		}
 		if out == nil {
@@ -148,7 +151,7 @@ func (c *Cluster) List(ctx context.Context, k *Kind, namespace string, query url
 	}
 }
 
-// Write options travel in the query.
+// WriteQuery returns the query parameters of a write request.
 func WriteQuery(dryRun bool, manager string) url.Values {
 	q := url.Values{"fieldManager": {manager}}
 	if dryRun {
@@ -157,7 +160,7 @@ func WriteQuery(dryRun bool, manager string) url.Values {
 	return q
 }
 
-// Create stores a new object.
+// Create creates an object and returns it as stored.
 func (c *Cluster) Create(ctx context.Context, k *Kind, namespace string, obj *Object, query url.Values) (*Object, error) {
 	body, err := obj.MarshalJSON()
 	if err != nil {
@@ -169,8 +172,8 @@ func (c *Cluster) Create(ctx context.Context, k *Kind, namespace string, obj *Ob
 	})
 }
 
-// Post sends an object to a path that answers with another: an action on an
-// object, or a question.
+// Post sends an object to a path that responds with another: a subresource or a
+// review.
 func (c *Cluster) Post(ctx context.Context, path string, obj *Object) (*Object, error) {
 	body, err := obj.MarshalJSON()
 	if err != nil {
@@ -181,7 +184,8 @@ func (c *Cluster) Post(ctx context.Context, path string, obj *Object) (*Object, 
 	})
 }
 
-// Update replaces an object.
+// Update replaces an object and returns it as stored. The resource version in
+// obj, if any, must match.
 func (c *Cluster) Update(ctx context.Context, k *Kind, namespace string, obj *Object, query url.Values) (*Object, error) {
 	body, err := obj.MarshalJSON()
 	if err != nil {
@@ -193,7 +197,8 @@ func (c *Cluster) Update(ctx context.Context, k *Kind, namespace string, obj *Ob
 	})
 }
 
-// Patch changes an object or one of its parts.
+// Patch patches an object, or the subresource in parts, and returns it as
+// stored.
 func (c *Cluster) Patch(ctx context.Context, k *Kind, namespace, name string, pt types.PatchType, data []byte, query url.Values, parts ...string) (*Object, error) {
 	return c.object(ctx, client.Request{
 		Method: http.MethodPatch, Path: k.Path(namespace, name, parts...), Query: query, Body: data,
@@ -201,8 +206,8 @@ func (c *Cluster) Patch(ctx context.Context, k *Kind, namespace, name string, pt
 	})
 }
 
-// Delete asks for an object's end and returns what the server said: the object
-// as it is ending, or a Status.
+// Delete requests the deletion of an object and returns the response: the
+// object that is being deleted, or a Status.
 func (c *Cluster) Delete(ctx context.Context, k *Kind, namespace, name string, opts metav1.DeleteOptions) (*Object, error) {
 	opts.Kind, opts.APIVersion = "DeleteOptions", "v1"
 	body, err := json.Marshal(opts)

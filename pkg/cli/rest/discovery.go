@@ -16,11 +16,12 @@ import (
 	"podium/pkg/client"
 )
 
-// acceptDiscovery asks for all groups in one answer; a server that cannot says
-// what groups there are, and is asked for each.
+// acceptDiscovery requests aggregated discovery. A server without it returns
+// the groups, each of which needs another request.
 const acceptDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
-// Kinds lists what the server serves, in its order. It asks once.
+// Kinds returns the kinds that the server serves, in its order. Only the first
+// successful call sends requests; the result must not be changed.
 func (c *Cluster) Kinds(ctx context.Context) ([]*Kind, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,6 +55,7 @@ func (c *Cluster) discover(ctx context.Context, root string) ([]*Kind, error) {
 	return c.discoverPlain(ctx, root, body)
 }
 
+// aggregated converts aggregated discovery to kinds.
 func aggregated(list *apidiscovery.APIGroupDiscoveryList) []*Kind {
 	var out []*Kind
 	for _, group := range list.Items {
@@ -78,6 +80,8 @@ func aggregated(list *apidiscovery.APIGroupDiscoveryList) []*Kind {
 	return out
 }
 
+// discoverPlain discovers the kinds with a request for each version. body lists
+// the versions or groups.
 func (c *Cluster) discoverPlain(ctx context.Context, root string, body []byte) ([]*Kind, error) {
 	type source struct {
 		path      string
@@ -118,6 +122,7 @@ func (c *Cluster) discoverPlain(ctx context.Context, root string, body []byte) (
 	return out, nil
 }
 
+// plain converts the resources of one version to kinds.
 func plain(list *metav1.APIResourceList, preferred bool) []*Kind {
 	gv, err := schema.ParseGroupVersion(list.GroupVersion)
 	if err != nil {
@@ -143,14 +148,15 @@ func plain(list *metav1.APIResourceList, preferred bool) []*Kind {
 	return out
 }
 
-// ErrNoKind says that the server has nothing of that name.
+// ErrNoKind means that the server serves no kind that Word matches.
 type ErrNoKind struct{ Word string }
 
 func (e *ErrNoKind) Error() string {
 	return fmt.Sprintf("the server doesn't have a resource type %q (see: podium api-resources)", e.Word)
 }
 
-// Find returns the kind that a word means.
+// Find returns the kind that a word names, in the preferred version unless the
+// word has one. It returns an *ErrNoKind if there is none.
 func (c *Cluster) Find(ctx context.Context, word string) (*Kind, error) {
 	kinds, err := c.Kinds(ctx)
 	if err != nil {
@@ -161,7 +167,7 @@ func (c *Cluster) Find(ctx context.Context, word string) (*Kind, error) {
 		if !k.matches(word) {
 			continue
 		}
-		exact := strings.Count(word, ".") > 1 // a version was named
+		exact := strings.Count(word, ".") > 1 // the word has a version
 		if k.Preferred || exact {
 			return k, nil
 		}
@@ -175,7 +181,7 @@ func (c *Cluster) Find(ctx context.Context, word string) (*Kind, error) {
 	return found, nil
 }
 
-// FindAll returns the kinds that a comma-separated list of words means; a word
+// FindAll returns the kinds that a comma-separated list of words names. A word
 // may also be a category such as "all".
 func (c *Cluster) FindAll(ctx context.Context, words string) ([]*Kind, error) {
 	kinds, err := c.Kinds(ctx)
@@ -205,10 +211,10 @@ func (c *Cluster) FindAll(ctx context.Context, words string) ([]*Kind, error) {
 	return out, nil
 }
 
-// ByGVK returns the kind an object says it is.
+// ByGVK returns the kind with exactly this group, version and kind.
 func (c *Cluster) ByGVK(ctx context.Context, gvk schema.GroupVersionKind) (*Kind, error) {
 	if gvk.Kind == "" || gvk.Version == "" {
-		return nil, errors.New("the object does not say its apiVersion and kind")
+		return nil, errors.New("the object has no apiVersion and kind")
 	}
 	kinds, err := c.Kinds(ctx)
 	if err != nil {

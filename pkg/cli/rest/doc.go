@@ -1,4 +1,4 @@
-// Package rest is how the CLI sees the API: every kind the server serves, found
-// by the words people use for it, and its objects as they are on the wire,
-// whether the CLI knows their type or not.
+// Package rest is the CLI's access to the API: it finds the kinds that the
+// server serves by the words that users type, and handles objects in their wire
+// form, whether or not the CLI has a Go type for them.
 package rest

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind is one resource the server serves.
+// Kind is a resource that the server serves.
 type Kind struct {
 	schema.GroupVersionKind
 
@@ -18,11 +18,12 @@ type Kind struct {
 	Categories []string
 	Verbs      []string
 	Namespaced bool
-	Preferred  bool     // the version the server prefers of this group
+	Preferred  bool     // whether this is the server's preferred version of the group
 	Parts      []string // subresources
 }
 
-// Path is the URL path of the collection (without a name) or of an object.
+// Path returns the URL path of an object, or of the collection if name is "".
+// parts are a subresource and what follows it.
 func (k *Kind) Path(namespace, name string, parts ...string) string {
 	path := "/apis/" + k.Group + "/" + k.Version
 	if k.Group == "" {
@@ -40,10 +41,10 @@ func (k *Kind) Path(namespace, name string, parts ...string) string {
 	return path
 }
 
-// String is how messages name the kind: "pod", "deployment.apps".
+// String returns the kind as messages show it: "pod", "deployment.apps".
 func (k *Kind) String() string { return withGroup(k.singular(), k.Group) }
 
-// Plural is the resource with its group: "pods", "deployments.apps".
+// Plural returns the resource with its group: "pods", "deployments.apps".
 func (k *Kind) Plural() string { return withGroup(k.Resource, k.Group) }
 
 func withGroup(name, group string) string {
@@ -60,10 +61,10 @@ func (k *Kind) singular() string {
 	return strings.ToLower(k.Kind)
 }
 
-// Can says whether the server answers the verb.
+// Can reports whether the server supports the verb.
 func (k *Kind) Can(verb string) bool { return slices.Contains(k.Verbs, verb) }
 
-// matches says whether a word means this kind. The word may carry a group
+// matches reports whether a word names this kind. The word may have a group
 // ("deployments.apps") or a version and a group ("deployments.v1.apps").
 func (k *Kind) matches(word string) bool {
 	name, rest, qualified := strings.Cut(strings.ToLower(word), ".")

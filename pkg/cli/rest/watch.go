@@ -15,16 +15,16 @@ import (
 	"podium/pkg/client"
 )
 
-// Event is one change that a watch reports. Object is in the form the watch
-// asked for.
+// Event is an event of a watch. Object is in the form that the watch requested.
 type Event struct {
 	Type   string          `json:"type"`
 	Object json.RawMessage `json:"object"`
 }
 
-// Watch calls each for every event from the revision on, until each or ctx ends
-// it or the server has nothing more to say, which gives nil. accept is empty
-// for plain objects.
+// Watch calls each for every event after the resource version in query. It
+// blocks until each returns an error, ctx ends (both are returned) or the
+// server ends the watch (nil). accept is the requested form; "" means plain
+// objects.
 func (c *Cluster) Watch(ctx context.Context, path string, query url.Values, accept string, each func(Event) error) error {
 	q := url.Values{"watch": {"true"}}
 	for key, v := range query {
@@ -64,15 +64,15 @@ func (c *Cluster) Watch(ctx context.Context, path string, query url.Values, acce
 	}
 }
 
-// Only selects one object by name in a list or watch.
+// Only returns the query that selects one object by name in a list or watch.
 func Only(name string) url.Values { return url.Values{"fieldSelector": {"metadata.name=" + name}} }
 
-// ErrStop ends a Watch or Follow from inside, without an error.
+// ErrStop, returned by the callback of Follow, ends Follow without an error.
 var ErrStop = errors.New("stop")
 
-// Follow shows an object from now on: each is called with its present state,
-// or nil while it does not exist, and again after each change, until each
-// returns an error; ErrStop gives nil. It goes on over broken watches.
+// Follow calls each with the present state of an object, or nil while it does
+// not exist, and again after every change. It blocks until each returns an
+// error (nil for ErrStop) or ctx ends, and continues after a watch ends.
 func (c *Cluster) Follow(ctx context.Context, k *Kind, namespace, name string, each func(*Object) error) error {
 	for {
 		err := c.followOnce(ctx, k, namespace, name, each)

@@ -13,73 +13,77 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"podium/pkg/client/answers"
 	"podium/pkg/client/revocation"
+	"podium/pkg/client/ttlcache"
 )
 
-// The names of everybody and of nobody.
+// Names of built-in users and groups.
 const (
 	authenticated   = "system:authenticated"
 	unauthenticated = "system:unauthenticated"
 	anonymous       = "system:anonymous"
-	masters         = "system:masters" // who may do everything: nobody has to be asked
+	masters         = "system:masters" // members may do everything; their requests need no review
 )
 
-// Config says whom and how long to believe.
+// Config configures a Delegate.
 type Config struct {
 	Reviews Reviews
-	// Tokens says whether bearer tokens are asked about; certificates always count.
+	// Tokens enables bearer tokens. Client certificates are always accepted.
 	Tokens bool
-	// Anonymous lets those who show nothing ask for permission, too.
+	// Anonymous makes Authenticate return system:anonymous for a request without
+	// an Authorization header, instead of ErrUnknown.
 	Anonymous bool
 
-	TokenTTL time.Duration // how long a token's user is remembered; 0: not at all
-	AllowTTL time.Duration // how long a permission is
-	DenyTTL  time.Duration // how long a refusal is
+	TokenTTL time.Duration // how long the user of a token is cached; 0 disables the cache
+	AllowTTL time.Duration // how long an allowed access decision is cached
+	DenyTTL  time.Duration // how long a denied access decision is cached
 
-	// Revoked is the list of revoked certificates; while it is not known, no
-	// certificate counts. nil: none is revoked.
+	// Revoked returns the list of revoked certificates. While known is false, no
+	// certificate is accepted. With a nil Revoked no certificate is revoked.
 	Revoked func() (list *revocation.List, known bool)
 
 	Now func() time.Time // nil: time.Now
 }
 
-// How long answers hold where nothing else is said.
+// Default cache TTLs.
 const (
 	DefaultTokenTTL = 2 * time.Minute
 	DefaultAllowTTL = 5 * time.Minute
 	DefaultDenyTTL  = 30 * time.Second
 )
 
-// reviewTime bounds a question to the API.
+// reviewTime is the timeout of one TokenReview or SubjectAccessReview.
 const reviewTime = 10 * time.Second
 
-// most answers are remembered, of each sort.
+// most is the size of the token cache and of the decision cache, in entries.
 const most = 10_000
 
-// Delegate knows users and their permissions by asking.
+// Delegate authenticates and authorizes requests by asking the API server, and
+// caches the answers. It is safe for concurrent use.
 type Delegate struct {
 	cfg     Config
-	tokens  *answers.Cache[[sha256.Size]byte, *User]
-	allowed *answers.Cache[[sha256.Size]byte, bool]
+	tokens  *ttlcache.Cache[[sha256.Size]byte, *User]
+	allowed *ttlcache.Cache[[sha256.Size]byte, bool]
 }
 
-// New is a Delegate that knows nothing yet.
+// New returns a Delegate with empty caches. It sends no request.
 func New(cfg Config) *Delegate {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	return &Delegate{
 		cfg:    cfg,
-		tokens: answers.New[[sha256.Size]byte, *User](most, cfg.Now), allowed: answers.New[[sha256.Size]byte, bool](most, cfg.Now),
+		tokens: ttlcache.New[[sha256.Size]byte, *User](most, cfg.Now), allowed: ttlcache.New[[sha256.Size]byte, bool](most, cfg.Now),
 	}
 }
 
-// ErrUnknown says that a request shows nothing by which its user is known.
-var ErrUnknown = errors.New("the request has no credentials that are known here")
+// ErrUnknown means that a request has no accepted credentials: answer 401.
+var ErrUnknown = errors.New("the request has no valid credentials")
 
-// Authenticate finds out who a request comes from: by the certificate that TLS
-// has verified, or by the bearer token.
+// Authenticate returns the user that a request authenticates as: by the client
+// certificate that TLS has verified, or else by the bearer token. It returns
+// ErrUnknown if the request has no accepted credentials. Any other error means that
+// the TokenReview failed. It blocks for at most 10 s.
 func (d *Delegate) Authenticate(r *http.Request) (*User, error) {
 	if user, err := d.byCertificate(r); user != nil || err != nil {
 		return user, err
@@ -95,8 +99,9 @@ func (d *Delegate) Authenticate(r *http.Request) (*User, error) {
 	return d.byToken(r.Context(), token)
 }
 
-// byCertificate returns the user that a verified certificate names, nil if the
-// request shows none. A connection may be older than its certificate's end.
+// byCertificate returns the user that a verified certificate names, or nil if the
+// request has no certificate. It checks the expiry again because a connection can
+// outlive its certificate.
 func (d *Delegate) byCertificate(r *http.Request) (*User, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return nil, nil
@@ -115,6 +120,8 @@ func (d *Delegate) byCertificate(r *http.Request) (*User, error) {
 	return &User{Name: leaf.Subject.CommonName, Groups: append(slices.Clone(leaf.Subject.Organization), authenticated)}, nil
 }
 
+// byToken returns the user of a bearer token, from the cache or by a TokenReview. It
+// caches unknown tokens, too, but not errors.
 func (d *Delegate) byToken(ctx context.Context, token string) (*User, error) {
 	key := sha256.Sum256([]byte(token))
 	user, known := d.tokens.Get(key)
@@ -123,7 +130,7 @@ func (d *Delegate) byToken(ctx context.Context, token string) (*User, error) {
 		defer cancel()
 		var err error
 		if user, err = d.cfg.Reviews.Token(ctx, token); err != nil {
-			return nil, err // to be asked again
+			return nil, err // not cached: the next request tries again
 		}
 		d.tokens.Put(key, user, d.cfg.TokenTTL)
 	}
@@ -133,27 +140,31 @@ func (d *Delegate) byToken(ctx context.Context, token string) (*User, error) {
 	return user, nil
 }
 
-// MayResource says whether a user may do this to an object of the API.
+// MayResource reports whether a user may access a resource of the API. It blocks for
+// at most 10 s; the error is not nil if the SubjectAccessReview failed.
 func (d *Delegate) MayResource(ctx context.Context, u *User, what authorizationv1.ResourceAttributes) (bool, error) {
 	spec := u.as()
 	spec.ResourceAttributes = &what
 	return d.may(ctx, spec)
 }
 
-// MayPath says whether a user may use a path of ours.
+// MayPath reports whether a user may access a non-resource path of the calling
+// server. It blocks and fails as MayResource does.
 func (d *Delegate) MayPath(ctx context.Context, u *User, verb, path string) (bool, error) {
 	spec := u.as()
 	spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: verb, Path: path}
 	return d.may(ctx, spec)
 }
 
+// may returns the decision on an access, from the cache or by a SubjectAccessReview.
+// Members of system:masters are always allowed. Errors are not cached.
 func (d *Delegate) may(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	if slices.Contains(spec.Groups, masters) {
 		return true, nil
 	}
 	text, err := json.Marshal(spec)
 	if err != nil {
-		return false, fmt.Errorf("describe what is asked: %w", err)
+		return false, fmt.Errorf("encode the access review: %w", err)
 	}
 	key := sha256.Sum256(text)
 	if allowed, known := d.allowed.Get(key); known {

@@ -97,7 +97,7 @@ func (r *rig) request(authorization string, cert *x509.Certificate) *http.Reques
 	return req
 }
 
-func TestWhoAsks(t *testing.T) {
+func TestAuthenticate(t *testing.T) {
 	r := newRig(t, access.Config{Tokens: true})
 	cert := &x509.Certificate{Subject: pkix.Name{CommonName: "bob", Organization: []string{"ops"}}, NotAfter: r.now.Add(time.Minute)}
 	old := &x509.Certificate{Subject: cert.Subject, NotAfter: r.now.Add(-time.Minute)}
@@ -132,7 +132,7 @@ func TestWhoAsks(t *testing.T) {
 	}
 }
 
-func TestAnswersAreRemembered(t *testing.T) {
+func TestReviewsAreCached(t *testing.T) {
 	r := newRig(t, access.Config{Tokens: true})
 	ann := &access.User{Name: "ann"}
 	ask := func(verb string) {
@@ -156,7 +156,7 @@ func TestAnswersAreRemembered(t *testing.T) {
 	story("ann get log", "ann create log")
 	r.now = r.now.Add(30 * time.Second)
 	ask("get")
-	ask("create") // a refusal is soon asked about again
+	ask("create") // denied decisions expire sooner
 	story("ann create log")
 	r.now = r.now.Add(5 * time.Minute)
 	ask("get")

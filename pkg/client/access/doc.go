@@ -1,5 +1,5 @@
-// Package access is for servers that are not the apiserver and leave to it who
-// may do what: a bearer token is shown to it (TokenReview), a permission asked
-// of it (SubjectAccessReview), and the answers are remembered for a while. A
-// client certificate is known without it.
+// Package access authenticates and authorizes requests to servers other than
+// kube-apiserver: it sends bearer tokens to the API server as TokenReviews and
+// permissions as SubjectAccessReviews, and caches the answers. Client certificates
+// are verified locally.
 package access

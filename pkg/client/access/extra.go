@@ -2,8 +2,8 @@ package access
 
 import "slices"
 
-// Extra is what is known of a user beyond the name, in the type of another of
-// the API's groups: each has its own for the same lists of strings.
+// Extra converts the extra fields of a user between API groups, each of which has its
+// own type for the same lists of strings. It returns nil for an empty map.
 func Extra[To, From ~[]string](in map[string]From) map[string]To {
 	if len(in) == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"podium/pkg/client"
 )
 
-// User is who asks.
+// User is the identity that a request authenticated as.
 type User struct {
 	Name   string
 	UID    string
@@ -18,11 +18,11 @@ type User struct {
 	Extra  map[string][]string
 }
 
-// Reviews asks the API.
+// Reviews creates TokenReviews and SubjectAccessReviews.
 type Reviews struct{ Client *client.Client }
 
-// Token is whose token it is, nil if it is nobody's. It must be one for the API
-// itself: that is whom tokens are shown to here.
+// Token returns the user of a bearer token, or nil if the token is not valid for the
+// API server's audience.
 func (r Reviews) Token(ctx context.Context, token string) (*User, error) {
 	ask := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	review := &authenticationv1.TokenReview{}
@@ -36,7 +36,7 @@ func (r Reviews) Token(ctx context.Context, token string) (*User, error) {
 	return &User{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: Extra[[]string](u.Extra)}, nil
 }
 
-// Allowed says whether a user may do something.
+// Allowed reports whether the user may perform the action of spec.
 func (r Reviews) Allowed(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{}
 	if err := r.Client.Post(ctx, "/apis/authorization.k8s.io/v1/subjectaccessreviews", &authorizationv1.SubjectAccessReview{Spec: spec}, review); err != nil {
@@ -45,7 +45,7 @@ func (r Reviews) Allowed(ctx context.Context, spec authorizationv1.SubjectAccess
 	return review.Status.Allowed, nil
 }
 
-// as is the question of a user, to be completed with what they want.
+// as returns a SubjectAccessReview spec for the user; the caller adds the action.
 func (u *User) as() authorizationv1.SubjectAccessReviewSpec {
 	return authorizationv1.SubjectAccessReviewSpec{
 		User: u.Name, UID: u.UID, Groups: u.Groups, Extra: Extra[authorizationv1.ExtraValue](u.Extra),

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Where the Leases are, and how they are known.
+// Namespace, name prefix and label of the Leases.
 const (
 	Namespace = metav1.NamespaceSystem
-	Prefix    = "load-balancer-" // their names begin so
+	Prefix    = "load-balancer-" // of the Leases' names
 	Label     = "podium.dev/component"
 	Component = "load-balancer-address"
 	Selector  = Label + "=" + Component
@@ -24,24 +24,24 @@ const (
 	annotationClosing = "podium.dev/closing"
 )
 
-// Duration is how long a Lease is held by one renewal, unless the holder says
-// otherwise in it.
+// Duration is the time that one renewal holds a Lease, unless the Lease sets
+// spec.leaseDurationSeconds.
 const Duration = 9 * time.Second
 
-// margin is what others wait longer than the holder, for clocks that do not
-// run at quite the same speed.
+// margin is added by the other nodes to the lease duration, because clocks do not run
+// at exactly the same speed.
 const margin = 250 * time.Millisecond
 
-// Claim is what a Lease is about.
+// Claim is the content of a Lease.
 type Claim struct {
 	Address netip.Addr
 	Service types.NamespacedName
-	Closing bool   // the address is to fall silent: nobody may take it, and who holds it releases it
-	Holder  string // a node; empty: nobody
+	Closing bool   // the address is being withdrawn: no node may acquire the Lease and its holder releases it
+	Holder  string // a node; "" if the Lease is free
 }
 
-// Name is that of an address's Lease. One name is one address, so that the API
-// itself sees to it that no address is given twice.
+// Name returns the name of the Lease of an address. The name follows from the
+// address, so the API server prevents a second allocation of the same address.
 func Name(a netip.Addr) string {
 	if a.Is4() {
 		return Prefix + a.String()
@@ -49,7 +49,7 @@ func Name(a netip.Addr) string {
 	return Prefix + strings.ReplaceAll(a.StringExpanded(), ":", "-")
 }
 
-// New is the Lease of an address that nobody holds yet.
+// New returns the Lease of an address without a holder.
 func New(a netip.Addr, service types.NamespacedName) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: Namespace, Name: Name(a),
@@ -58,7 +58,7 @@ func New(a netip.Addr, service types.NamespacedName) *coordinationv1.Lease {
 	}}
 }
 
-// Parse reads a Lease.
+// Parse returns the content of a Lease, or an error if its annotations are invalid.
 func Parse(l *coordinationv1.Lease) (Claim, error) {
 	a, err := netip.ParseAddr(l.Annotations[annotationAddress])
 	if err != nil || l.Name != Name(a) {
@@ -72,12 +72,12 @@ func Parse(l *coordinationv1.Lease) (Claim, error) {
 	return Claim{Address: a, Service: types.NamespacedName{Namespace: namespace, Name: name}, Closing: closing, Holder: Holder(l)}, nil
 }
 
-// Close marks a Lease: its address is to fall silent.
+// Close marks the address of a Lease as being withdrawn.
 func Close(l *coordinationv1.Lease) {
 	metav1.SetMetaDataAnnotation(&l.ObjectMeta, annotationClosing, "true")
 }
 
-// Holder is the node that holds a Lease, empty for none.
+// Holder returns the name of the node that holds a Lease, "" if it is free.
 func Holder(l *coordinationv1.Lease) string {
 	if l.Spec.HolderIdentity == nil {
 		return ""
@@ -85,7 +85,8 @@ func Holder(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// Hold writes into a Lease that a node holds it from now on, or still.
+// Hold sets node as the holder of a Lease for d, from now on. It counts a transition
+// if the holder changes. It only changes l; the caller writes it to the API.
 func Hold(l *coordinationv1.Lease, node string, d time.Duration) {
 	now := metav1.NowMicro()
 	seconds := int32(d / time.Second)
@@ -99,14 +100,14 @@ func Hold(l *coordinationv1.Lease, node string, d time.Duration) {
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &node, &seconds, &now
 }
 
-// Release writes into a Lease that nobody holds it. Who held it has stopped
-// announcing before.
+// Release clears the holder of a Lease. The holder must have stopped announcing. It
+// only changes l; the caller writes it to the API.
 func Release(l *coordinationv1.Lease) {
-	nobody := ""
-	l.Spec.HolderIdentity = &nobody
+	free := ""
+	l.Spec.HolderIdentity = &free
 }
 
-// held is how long a Lease is held after a renewal.
+// held returns the time that a renewal holds a Lease.
 func held(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil {
 		return Duration

@@ -14,7 +14,7 @@ import (
 
 var web = types.NamespacedName{Namespace: "shop", Name: "web"}
 
-func TestALeaseSaysWhatItIsAbout(t *testing.T) {
+func TestLeaseRoundTrip(t *testing.T) {
 	names := map[string]string{}
 	for _, text := range []string{"10.0.0.240", "10.0.2.40", "2001:db8::1", "2001:db8::1:0", "::ffff:a00:f0"} {
 		a := netip.MustParseAddr(text)
@@ -35,7 +35,7 @@ func TestALeaseSaysWhatItIsAbout(t *testing.T) {
 	}
 }
 
-func TestALeaseThatSaysNonsense(t *testing.T) {
+func TestParseInvalidLease(t *testing.T) {
 	for name, spoil := range map[string]func(*coordinationv1.Lease){
 		"no address":               func(l *coordinationv1.Lease) { delete(l.Annotations, annotationAddress) },
 		"an address not its own":   func(l *coordinationv1.Lease) { l.Annotations[annotationAddress] = "10.0.0.2" },

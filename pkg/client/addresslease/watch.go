@@ -7,14 +7,15 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// Watch is what one process has seen of a Lease. The zero value has seen none.
+// Watch is what one process has observed of a Lease. The zero value has observed
+// nothing. It is not safe for concurrent use.
 type Watch struct {
 	lease *coordinationv1.Lease
-	at    time.Time // when its present version was first seen
+	at    time.Time // when the current version was first observed
 }
 
-// See takes a version of the Lease, wherever it comes from: an answer, a
-// watch, a list. One older than what was seen before is left aside.
+// See records a version of the Lease, from a response, a watch or a list. It ignores
+// versions that are not newer than the recorded one.
 func (w *Watch) See(l *coordinationv1.Lease) {
 	if w.lease != nil && revision(l) <= revision(w.lease) {
 		return
@@ -22,12 +23,13 @@ func (w *Watch) See(l *coordinationv1.Lease) {
 	w.lease, w.at = l, time.Now()
 }
 
-// Lease is the newest version seen, nil if none was. It is shared: copy it
-// before a change.
+// Lease returns the newest observed version, nil if there is none. It is shared:
+// callers must not modify it.
 func (w *Watch) Lease() *coordinationv1.Lease { return w.lease }
 
-// Free is from when on the Lease is announced by nobody, if it stays as it was
-// last seen. A write that replaces exactly that version takes it then.
+// Free returns the time from which on no node announces the address, if the Lease
+// does not change. From then on a node may acquire it, with a write that is
+// conditional on the observed resourceVersion.
 func (w *Watch) Free() time.Time {
 	if w.lease == nil || Holder(w.lease) == "" {
 		return w.at

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Where tokens are kept, and under which names.
+// Namespace, type and names of the token Secrets.
 // https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
 const (
 	Namespace    = metav1.NamespaceSystem
@@ -20,7 +20,7 @@ const (
 	SecretPrefix = "bootstrap-token-"
 
 	UserPrefix = "system:bootstrap:"
-	Group      = "system:bootstrappers" // of every bootstrap token's user
+	Group      = "system:bootstrappers" // group of all bootstrap tokens' users
 
 	keyID          = "token-id"
 	keySecret      = "token-secret"
@@ -32,17 +32,18 @@ const (
 
 // The usages of a token.
 const (
-	Authentication = "authentication" // its bearer is a user
-	Signing        = "signing"        // cluster-info is signed with it
+	Authentication = "authentication" // the token authenticates its bearer
+	Signing        = "signing"        // the token signs cluster-info
 )
 
 // Token is the two halves of a token: an id, which is public, and a secret.
 type Token struct{ ID, Secret string }
 
-// String is the token as it is shown to a machine. It is secret.
+// String returns the token as ID.SECRET, the form given to a new machine. The result
+// is secret.
 func (t Token) String() string { return t.ID + "." + t.Secret }
 
-// SecretName is the Secret that keeps the token.
+// SecretName returns the name of the Secret that holds the token.
 func (t Token) SecretName() string { return SecretPrefix + t.ID }
 
 const (
@@ -51,7 +52,7 @@ const (
 	letters      = "0123456789abcdefghijklmnopqrstuvwxyz"
 )
 
-// Parse reads a token. ok is false if the text does not have the form of one.
+// Parse parses a token. ok is false if text is not in the form of a token.
 func Parse(text string) (t Token, ok bool) {
 	id, secret, ok := strings.Cut(text, ".")
 	if !ok || !spelled(id, idLength) || !spelled(secret, secretLength) {
@@ -64,7 +65,7 @@ func spelled(s string, length int) bool {
 	return len(s) == length && strings.Trim(s, letters) == ""
 }
 
-// New draws a token.
+// New generates a random token.
 func New() (Token, error) {
 	id, err := draw(idLength)
 	if err != nil {
@@ -75,7 +76,7 @@ func New() (Token, error) {
 }
 
 func draw(length int) (string, error) {
-	const fair = 256 - 256%len(letters) // above it some letters would be likelier
+	const fair = 256 - 256%len(letters) // rejecting larger bytes keeps all letters equally likely
 	out := make([]byte, 0, length)
 	for b := make([]byte, 1); len(out) < length; {
 		if _, err := rand.Read(b); err != nil {
@@ -88,7 +89,7 @@ func draw(length int) (string, error) {
 	return string(out), nil
 }
 
-// Spec is what a token's Secret says.
+// Spec is the content of a token's Secret.
 type Spec struct {
 	Token
 	Expires     time.Time // zero: never
@@ -97,7 +98,7 @@ type Spec struct {
 	Usages      []string
 }
 
-// ToSecret writes the Secret that makes the token good.
+// ToSecret returns the Secret that makes the token valid once it is created.
 func (s Spec) ToSecret() *corev1.Secret {
 	out := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: s.SecretName()},
@@ -119,8 +120,7 @@ func (s Spec) ToSecret() *corev1.Secret {
 	return out
 }
 
-// FromSecret reads a token's Secret. An error says what is wrong with it, and
-// nothing of what is secret.
+// FromSecret parses a token's Secret. Its errors contain nothing secret.
 func FromSecret(s *corev1.Secret) (Spec, error) {
 	text := func(key string) string { return string(s.Data[key]) }
 	spec := Spec{Token: Token{text(keyID), text(keySecret)}, Description: text(keyDescription)}
@@ -135,7 +135,7 @@ func FromSecret(s *corev1.Secret) (Spec, error) {
 	if at := text(keyExpiration); at != "" {
 		var err error
 		if spec.Expires, err = time.Parse(time.RFC3339, at); err != nil {
-			return spec, fmt.Errorf("secret %s: %s is no time like 2006-01-02T15:04:05Z", s.Name, keyExpiration)
+			return spec, fmt.Errorf("secret %s: invalid %s: want a time like 2006-01-02T15:04:05Z", s.Name, keyExpiration)
 		}
 	}
 	if list := text(keyGroups); list != "" {
@@ -159,11 +159,11 @@ func groupName() *regexp.Regexp {
 	return regexp.MustCompile(`\A` + Group + `:[a-z0-9:-]{0,255}[a-z0-9]\z`)
 }
 
-// Expired says whether the token's time is over.
+// Expired reports whether the token has expired.
 func (s Spec) Expired(now time.Time) bool { return !s.Expires.IsZero() && !now.Before(s.Expires) }
 
-// Left is how long the token of a Secret is still good; ends is false if that
-// is for ever. A time that cannot be read is over.
+// Left returns the remaining lifetime of the token in a Secret; ends is false if the
+// token never expires. A token with an unreadable expiration has expired.
 func Left(s *corev1.Secret, now time.Time) (left time.Duration, ends bool) {
 	text, ok := s.Data[keyExpiration]
 	if !ok || len(text) == 0 {
@@ -176,5 +176,5 @@ func Left(s *corev1.Secret, now time.Time) (left time.Duration, ends bool) {
 	return max(at.Sub(now), 0), true
 }
 
-// For says whether the token may be used so.
+// For reports whether the token has the given usage.
 func (s Spec) For(usage string) bool { return slices.Contains(s.Usages, usage) }

@@ -1,5 +1,5 @@
-// Package bootstraptoken reads and writes bootstrap tokens: the short-lived
-// secrets by which a new machine and a cluster know each other for the first
-// time. The server authenticates by them, controllers sign with them and clean
-// them up, the CLI makes them.
+// Package bootstraptoken reads and writes bootstrap tokens: the short-lived secrets
+// by which a new machine and a cluster authenticate each other. The API server
+// authenticates with them, controllers sign with them and remove expired ones, and
+// the CLI creates them.
 package bootstraptoken

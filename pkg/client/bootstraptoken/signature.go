@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// The ConfigMap kube-public/cluster-info has, for each token that may sign, a
-// JSON Web Signature (HS256) of its kubeconfig, without the text it signs.
-// Libraries refuse keys as short as a token's secret, so it is spelled out.
+// The ConfigMap kube-public/cluster-info holds, for each token with the signing
+// usage, a detached JSON Web Signature (HS256) of its kubeconfig. It is implemented
+// here because JOSE libraries refuse keys as short as a token's secret.
 const (
 	InfoName        = "cluster-info"
 	InfoKey         = "kubeconfig"
-	SignaturePrefix = "jws-kubeconfig-" // and the token's id
+	SignaturePrefix = "jws-kubeconfig-" // followed by the token's id
 )
 
 type signatureHeader struct {
@@ -22,7 +22,7 @@ type signatureHeader struct {
 	KeyID     string `json:"kid"`
 }
 
-// Sign is the token's signature of a text.
+// Sign returns the detached JSON Web Signature of text by the token.
 func (t Token) Sign(text []byte) string {
 	head, err := json.Marshal(signatureHeader{"HS256", t.ID})
 	if err != nil {
@@ -32,7 +32,7 @@ func (t Token) Sign(text []byte) string {
 	return protected + ".." + base64.RawURLEncoding.EncodeToString(t.mac(protected, text))
 }
 
-// Verify says whether a signature of the text is this token's.
+// Verify reports whether signature is the token's signature of text.
 func (t Token) Verify(signature string, text []byte) bool {
 	protected, rest, ok := strings.Cut(signature, ".")
 	tag, detached := strings.CutPrefix(rest, ".")

@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// checkEvery is how long a look at the files is good for.
+// checkEvery is the minimum time between two checks of the files.
 const checkEvery = time.Second
 
-// Value is made of files. When they change it is made anew; while that fails
-// (a file is half written, say) the old value stays.
+// Value is loaded from files and reloaded when they change. If reloading fails (a
+// file is half written, say), Value keeps the old value and tries again. It is safe
+// for concurrent use.
 type Value[T any] struct {
 	files []string
 	load  func() (T, error)
@@ -29,7 +30,8 @@ type stamp struct {
 	size     int64
 }
 
-// NewValue loads a value that depends on these files.
+// NewValue loads a value from files. It returns an error if a file does not exist or
+// load fails.
 func NewValue[T any](load func() (T, error), files ...string) (*Value[T], error) {
 	w := &Value[T]{files: files, load: load}
 	stamps, err := w.stat()
@@ -43,7 +45,7 @@ func NewValue[T any](load func() (T, error), files ...string) (*Value[T], error)
 	return w, nil
 }
 
-// Get is the present value, up to a second old.
+// Get returns the current value. A change of the files shows after at most a second.
 func (w *Value[T]) Get() T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,10 +84,10 @@ func equal(a, b []stamp) bool {
 	return true
 }
 
-// Pair is a certificate and its key.
+// Pair is a certificate and its private key.
 type Pair struct{ w *Value[*tls.Certificate] }
 
-// NewPair reads both files.
+// NewPair loads a certificate and its key from PEM files.
 func NewPair(certFile, keyFile string) (*Pair, error) {
 	w, err := NewValue(func() (*tls.Certificate, error) {
 		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -100,13 +102,13 @@ func NewPair(certFile, keyFile string) (*Pair, error) {
 	return &Pair{w}, nil
 }
 
-// Get is the present certificate.
+// Get returns the current certificate. It is shared: callers must not modify it.
 func (p *Pair) Get() *tls.Certificate { return p.w.Get() }
 
-// Pool is a set of authorities.
+// Pool is a set of CA certificates.
 type Pool struct{ w *Value[*x509.CertPool] }
 
-// NewPool reads a file of PEM certificates.
+// NewPool loads a file of PEM certificates.
 func NewPool(caFile string) (*Pool, error) {
 	w, err := NewValue(func() (*x509.CertPool, error) {
 		pem, err := os.ReadFile(caFile)
@@ -121,10 +123,10 @@ func NewPool(caFile string) (*Pool, error) {
 	return &Pool{w}, nil
 }
 
-// Get is the present set.
+// Get returns the current set.
 func (p *Pool) Get() *x509.CertPool { return p.w.Get() }
 
-// ParsePool reads PEM certificates; from is where they stood, for the error.
+// ParsePool parses PEM certificates; from names their source in errors.
 func ParsePool(pem []byte, from string) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
@@ -136,7 +138,7 @@ func ParsePool(pem []byte, from string) (*x509.CertPool, error) {
 // Text is a file's content.
 type Text struct{ w *Value[[]byte] }
 
-// NewText reads the file.
+// NewText loads the file.
 func NewText(name string) (*Text, error) {
 	w, err := NewValue(func() ([]byte, error) { return os.ReadFile(name) }, name)
 	if err != nil {
@@ -145,5 +147,5 @@ func NewText(name string) (*Text, error) {
 	return &Text{w}, nil
 }
 
-// Get is the present content. Not to be modified.
+// Get returns the current content. Callers must not modify it.
 func (t *Text) Get() []byte { return t.w.Get() }

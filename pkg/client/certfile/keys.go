@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// ParsePrivateKey reads an RSA or ECDSA key from PEM.
+// ParsePrivateKey returns the first RSA or ECDSA private key in PEM data.
 func ParsePrivateKey(data []byte) (crypto.Signer, error) {
 	for {
 		var block *pem.Block
@@ -28,8 +28,8 @@ func ParsePrivateKey(data []byte) (crypto.Signer, error) {
 	}
 }
 
-// ParsePublicKeys reads all keys of a PEM file: public keys, certificates, or
-// private keys, whose public half is meant.
+// ParsePublicKeys returns all keys in PEM data: public keys, and the public keys of
+// certificates and private keys.
 func ParsePublicKeys(data []byte) ([]crypto.PublicKey, error) {
 	var keys []crypto.PublicKey
 	for rest := data; ; {

@@ -1,5 +1,5 @@
-// Package clienttest is an API in memory for tests of what stands on
-// pkg/client: it keeps objects, counts revisions and serves watches, without a
-// network, a goroutine of its own, validation or defaults. It lives in a
-// testing/synctest bubble and can lose requests and answers on demand.
+// Package clienttest is an API server in memory for tests of packages that use
+// pkg/client: it stores objects, counts revisions and serves watches, without a
+// network, goroutines of its own, validation or defaulting. It works in a
+// testing/synctest bubble and can drop requests and responses on demand.
 package clienttest

@@ -25,11 +25,12 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Server is the API. It is safe for concurrent use.
+// Server is an http.RoundTripper that serves the API from memory. It is safe for
+// concurrent use.
 type Server struct {
-	// Before may answer a request itself, with an error (the network's) or a
-	// response; After may lose the answer of one that was carried out. Both are
-	// set before the first request and may be nil.
+	// Before may answer a request itself, with an error (a network failure) or a
+	// response; a non-nil error of After drops the response of a completed request.
+	// Both must be set before the first request and may be nil.
 	Before func(*http.Request) (*http.Response, error)
 	After  func(*http.Request) error
 
@@ -40,7 +41,7 @@ type Server struct {
 	objects  map[string]scheme.Object // by resource/namespace/name
 	log      []change
 	changed  chan struct{} // closed at each change
-	epoch    int           // watches of an older epoch have broken
+	epoch    int           // watches opened in an older epoch have ended
 	requests []string
 }
 
@@ -50,12 +51,12 @@ type change struct {
 	old, new scheme.Object // nil: did not exist, does not exist
 }
 
-// New is an empty API.
+// New returns a server without objects.
 func New() *Server {
 	return &Server{scheme: scheme.New(), objects: map[string]scheme.Object{}, changed: make(chan struct{})}
 }
 
-// Client is a client of the API.
+// Client returns a client of the server. It fails t on an error.
 func (s *Server) Client(t testing.TB) *client.Client {
 	t.Helper()
 	c, err := client.New(s.scheme, client.Config{Servers: []string{"http://api"}, Transport: s})
@@ -73,7 +74,7 @@ func (s *Server) Break() {
 	s.wake()
 }
 
-// Writes lists the writing requests so far, as METHOD path.
+// Writes returns the write requests so far, each as "METHOD path".
 func (s *Server) Writes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +86,7 @@ func (s *Server) wake() {
 	s.changed = make(chan struct{})
 }
 
-// target is what a path names.
+// target is the parsed path of a request.
 type target struct {
 	kind                         *scheme.Kind
 	namespace, name, subresource string
@@ -125,7 +126,7 @@ func (s *Server) parse(path string) (target, error) {
 	return t, nil
 }
 
-// RoundTrip answers a request.
+// RoundTrip serves a request.
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
@@ -283,7 +284,7 @@ func (s *Server) delete(t target) (any, error) {
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// bind is what the binding subresource of a pod does.
+// bind implements the binding subresource of pods.
 func (s *Server) bind(t target, body []byte) (any, error) {
 	obj, _, err := s.scheme.Decode(body, scheme.Protobuf, nil)
 	if err != nil {
@@ -303,7 +304,7 @@ func (s *Server) bind(t target, body []byte) (any, error) {
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// store makes a revision. new is nil for a deletion.
+// store records a change as the next revision. new is nil for a deletion.
 func (s *Server) store(t target, old, new scheme.Object) scheme.Object {
 	s.revision++
 	if new != nil {
@@ -317,7 +318,7 @@ func (s *Server) store(t target, old, new scheme.Object) scheme.Object {
 	return new
 }
 
-// selection is what a list or watch wants.
+// selection is the parsed selectors of a list or watch.
 type selection struct {
 	resource, namespace string
 	labels              labels.Selector

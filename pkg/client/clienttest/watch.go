@@ -19,7 +19,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// list is the wire form of a list: its fields are the same for every kind.
+// list returns the protobuf form of a list: its fields are the same for every kind.
 func (s *Server) list(t target, sel selection) (any, error) {
 	meta, err := (&metav1.ListMeta{ResourceVersion: strconv.FormatInt(s.revision, 10)}).Marshal()
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Server) patch(t target, pt types.PatchType, patch []byte) (any, error) 
 	return s.replace(t, obj)
 }
 
-// watcher is the body of a watch: it makes frames when it is read.
+// watcher is the response body of a watch. Read encodes the events.
 type watcher struct {
 	s     *Server
 	ctx   context.Context
@@ -109,7 +109,7 @@ func (w *watcher) Read(p []byte) (int, error) {
 	return w.buf.Read(p)
 }
 
-// collect frames the changes since the last look. The server's lock is held.
+// collect encodes the changes since the last call. The server's lock must be held.
 func (w *watcher) collect() {
 	for _, c := range w.s.log[w.seen:] {
 		if c.resource != w.sel.resource {

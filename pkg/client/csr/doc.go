@@ -1,4 +1,4 @@
-// Package csr is what is common to all who ask for a certificate through the
-// API and to all who judge such a request: its text, its shape, and the way
-// from a key to a signed certificate.
+// Package csr holds what requesters, approvers and signers of certificate signing
+// requests share: the PEM encoding, the rules of kubernetes.io's signers, and
+// Obtain, which turns a key into a signed certificate.
 package csr

@@ -11,22 +11,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// How the API knows a kubelet: by this prefix before the node's name, and by
-// this group.
+// User name prefix and group of kubelets.
 const (
 	NodePrefix = "system:node:"
 	NodeGroup  = "system:nodes"
 )
 
-// Is says whether a request has a condition of this type that holds.
+// Is reports whether a request has a condition of type t that is true.
 func Is(c *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) bool {
 	return slices.ContainsFunc(c.Status.Conditions, func(cond certificatesv1.CertificateSigningRequestCondition) bool {
 		return cond.Type == t && (cond.Status == corev1.ConditionTrue || cond.Status == "")
 	})
 }
 
-// CheckSigner says what keeps a request from being one that its signer of
-// kubernetes.io signs.
+// CheckSigner returns an error that says why a request breaks the rules of its
+// kubernetes.io signer, or nil if it follows them.
 // https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/#kubernetes-signers
 func CheckSigner(signer string, r *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
 	switch signer {
@@ -106,8 +105,8 @@ func ofNode(r *x509.CertificateRequest) bool {
 	return strings.HasPrefix(r.Subject.CommonName, NodePrefix)
 }
 
-// checkUsages wants exactly what the purpose takes; a key that is no RSA key
-// does not encipher others.
+// checkUsages requires exactly the usages of purpose. Key encipherment is optional
+// because it applies to RSA keys only.
 func checkUsages(usages []certificatesv1.KeyUsage, purpose certificatesv1.KeyUsage) error {
 	want := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, purpose}
 	have := slices.Sorted(slices.Values(usages))

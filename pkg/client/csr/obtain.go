@@ -19,10 +19,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client"
 )
 
-// Ask is what somebody wants a certificate for.
+// Ask describes the certificate to request.
 type Ask struct {
 	Prefix   string // of the request's name
 	Signer   string
@@ -30,20 +31,21 @@ type Ask struct {
 	Template x509.CertificateRequest // subject and alternative names
 }
 
-// ErrRefused says that there will be no certificate for this key: the request
-// was denied, has failed, or is not ours.
+// ErrRefused means that no certificate will be issued for this key: the request was
+// denied, failed, was deleted, or does not match.
 var ErrRefused = errors.New("refused")
 
-// How often a request is looked at: soon at first, since it is mostly approved
-// by a controller, and seldom later, since people need their time.
+// Back-off between reads of a request: short at first, since a controller approves
+// most requests, then longer, since manual approval takes time.
 const (
 	firstLook = 50 * time.Millisecond
 	lastLook  = 10 * time.Second
 )
 
-// Obtain asks for a certificate of key and waits for it. The name of the
-// request follows from what is asked and from the key, so that one who was
-// interrupted takes up the request that is there.
+// Obtain creates a certificate signing request for key and blocks until it is issued,
+// refused (ErrRefused) or ctx ends. It returns the certificate chain in PEM. The name
+// of the request follows from ask and key, so that a caller that restarts resumes the
+// existing request.
 func Obtain(ctx context.Context, c *client.Client, ask Ask, key crypto.Signer) ([]byte, error) {
 	requests := client.For[*certificatesv1.CertificateSigningRequest](c)
 	name, err := nameOf(ask, key)
@@ -66,15 +68,13 @@ func Obtain(ctx context.Context, c *client.Client, ask Ask, key crypto.Signer) (
 	if err != nil {
 		return nil, fmt.Errorf("ask for a certificate of %s: %w", ask.Signer, err)
 	}
-	for look := firstLook; ; look = min(2*look, lastLook) {
+	for look := (backoff.Backoff{Initial: firstLook, Max: lastLook}); ; {
 		text, err := issued(request, ask, key)
 		if text != nil || err != nil {
 			return text, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("certificate signing request %s waits to be approved and signed: %w", name, ctx.Err())
-		case <-time.After(look):
+		if err := look.Wait(ctx); err != nil {
+			return nil, fmt.Errorf("certificate signing request %s waits to be approved and signed: %w", name, err)
 		}
 		again, err := requests.Get(ctx, name)
 		switch {
@@ -88,7 +88,7 @@ func Obtain(ctx context.Context, c *client.Client, ask Ask, key crypto.Signer) (
 	}
 }
 
-// nameOf tells requests for different things apart, and those for other keys.
+// nameOf returns a name that is unique to the request's content and key.
 func nameOf(ask Ask, key crypto.Signer) (string, error) {
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -100,10 +100,10 @@ func nameOf(ask Ask, key crypto.Signer) (string, error) {
 	return ask.Prefix + hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
-// issued is the certificate of a request, nil while there is none.
+// issued returns the certificate of an approved request, nil if it is still pending.
 func issued(request *certificatesv1.CertificateSigningRequest, ask Ask, key crypto.Signer) ([]byte, error) {
 	if parsed, err := Parse(request.Spec.Request); err != nil || request.Spec.SignerName != ask.Signer || !ownedBy(key, parsed.PublicKey) {
-		return nil, fmt.Errorf("certificate signing request %s is somebody else's: %w", request.Name, ErrRefused)
+		return nil, fmt.Errorf("certificate signing request %s belongs to another requester: %w", request.Name, ErrRefused)
 	}
 	for _, cond := range request.Status.Conditions {
 		if cond.Type == certificatesv1.CertificateDenied || cond.Type == certificatesv1.CertificateFailed {
@@ -128,8 +128,8 @@ func ownedBy(key crypto.Signer, public crypto.PublicKey) bool {
 	return ok && own.Equal(public)
 }
 
-// Fits says whether a certificate names what a template asks for, no more and
-// no less.
+// Fits reports whether a certificate has exactly the subject and the alternative
+// names of want.
 func Fits(cert *x509.Certificate, want *x509.CertificateRequest) bool {
 	return cert.Subject.CommonName == want.Subject.CommonName &&
 		same(cert.Subject.Organization, want.Subject.Organization, strings.Clone) &&
@@ -137,7 +137,7 @@ func Fits(cert *x509.Certificate, want *x509.CertificateRequest) bool {
 		same(cert.IPAddresses, want.IPAddresses, net.IP.String)
 }
 
-// same compares two sets by what text makes of their elements.
+// same reports whether a and b are equal as sets of text(element).
 func same[T any](a, b []T, text func(T) string) bool {
 	set := func(list []T) []string {
 		out := make([]string, len(list))

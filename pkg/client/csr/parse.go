@@ -7,14 +7,14 @@ import (
 	"fmt"
 )
 
-// The types of PEM blocks.
+// Types of PEM blocks.
 const (
 	requestBlock     = "CERTIFICATE REQUEST"
 	certificateBlock = "CERTIFICATE"
 )
 
-// Parse reads the PKCS#10 request in PEM that spec.request holds. Its
-// signature is not checked.
+// Parse parses the PEM-encoded PKCS#10 request of spec.request. It does not check the
+// signature.
 func Parse(text []byte) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != requestBlock {
@@ -23,8 +23,8 @@ func Parse(text []byte) (*x509.CertificateRequest, error) {
 	return x509.ParseCertificateRequest(block.Bytes)
 }
 
-// ParseChain reads the certificates in PEM that status.certificate holds, the
-// requested one first: at least one, and nothing else.
+// ParseChain parses the PEM certificates of status.certificate, the leaf first. It
+// fails if there is no certificate or anything else.
 func ParseChain(text []byte) ([]*x509.Certificate, error) {
 	var chain []*x509.Certificate
 	for {

@@ -25,8 +25,8 @@ func request(t testing.TB, name string) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
-// Whatever somebody puts into a request or a signer into an answer, it is
-// parsed or refused.
+// FuzzParse feeds arbitrary requests and certificate chains to the parsers: they
+// return an error or a parsed value.
 func FuzzParse(f *testing.F) {
 	f.Add(request(f, "system:node:a"))
 	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\nMAA=\n-----END CERTIFICATE REQUEST-----\n"))

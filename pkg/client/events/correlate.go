@@ -7,36 +7,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The limits are upstream's.
+// Limits, equal to upstream's.
 const (
-	maxSimilar    = 10               // different messages of one reason before they are written as one
-	similarFor    = 10 * time.Minute // how long they count
-	spamBurst     = 25               // events an object may have at once
-	spamRefill    = 5 * time.Minute  // until it may have one more
-	maxRemembered = 4096             // of each kind of memory
+	maxSimilar    = 10               // distinct messages of one reason before they are combined
+	similarFor    = 10 * time.Minute // how long messages count as similar
+	spamBurst     = 25               // burst of events per object
+	spamRefill    = 5 * time.Minute  // time until one more event is allowed
+	maxRemembered = 4096             // entries of each LRU
 
 	combined = "(combined from similar events): "
 )
 
-// similar identifies events that differ in their message only.
+// similar is the key of events that differ only in their message.
 type similar struct {
 	object       corev1.ObjectReference
 	kind, reason string
 }
 
-// same identifies events that are repetitions.
+// same is the key of events that repeat each other.
 type same struct {
 	similar
 	message string
 }
 
-// series is an event and its repetitions, one object on the server.
+// series is an event and its repetitions, stored as one object on the server.
 type series struct {
 	event  *corev1.Event
 	stored bool
 }
 
-// add counts e, which repeats the event of s.
+// add counts e, a repetition, in the series.
 func (s *series) add(e *corev1.Event) {
 	s.event.Message = e.Message
 	if e.EventTime.IsZero() {
@@ -51,7 +51,7 @@ func (s *series) add(e *corev1.Event) {
 	s.event.Series = &corev1.EventSeries{Count: count, LastObservedTime: e.EventTime}
 }
 
-// repetition is a merge patch of what add has changed.
+// repetition returns a merge patch of the fields that add changes.
 func (s *series) repetition() map[string]any {
 	if s.event.Series != nil {
 		return map[string]any{"series": s.event.Series, "message": s.event.Message}
@@ -59,7 +59,7 @@ func (s *series) repetition() map[string]any {
 	return map[string]any{"count": s.event.Count, "lastTimestamp": s.event.LastTimestamp, "message": s.event.Message}
 }
 
-// lastSeen is when the event happened last.
+// lastSeen returns the time of the event's last occurrence.
 func lastSeen(e *corev1.Event) time.Time {
 	switch {
 	case e.Series != nil:
@@ -80,8 +80,8 @@ type bucket struct {
 	filled time.Time
 }
 
-// correlator decides what becomes of an event: written, counted, or dropped.
-// It belongs to one goroutine.
+// correlator decides whether an event is written, counted or dropped. It is not safe
+// for concurrent use.
 type correlator struct {
 	series *lru[same, *series]
 	groups *lru[similar, *group]
@@ -96,8 +96,8 @@ func newCorrelator() *correlator {
 	}
 }
 
-// observe returns the series that e belongs to, brought up to date, or false
-// when e's object has had too many.
+// observe returns the updated series that e belongs to, or false if the object of e
+// exceeds its rate.
 func (c *correlator) observe(e *corev1.Event) (*series, bool) {
 	now := lastSeen(e)
 	object := e.InvolvedObject
@@ -150,11 +150,11 @@ func (c *correlator) allow(object corev1.ObjectReference, now time.Time) bool {
 	return true
 }
 
-// lru is a map that forgets what was not used for longest.
+// lru is a map that evicts the least recently used entry when it exceeds max.
 type lru[K comparable, V any] struct {
 	max   int
 	items map[K]*list.Element
-	order *list.List // of pair[K, V], the latest in front
+	order *list.List // of pair[K, V], the most recently used in front
 }
 
 type pair[K comparable, V any] struct {

@@ -1,4 +1,4 @@
-// Package events tells users what a daemon did to an object: it writes core/v1
-// Events. Recording never blocks and never fails: what cannot be written in
-// time, or what an object has too much of, is dropped and counted.
+// Package events writes core/v1 Events about what a daemon did to an object.
+// Recording never blocks and never fails: events that cannot be written in time, or
+// that exceed an object's rate, are dropped and counted.
 package events

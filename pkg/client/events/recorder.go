@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client"
 	"podium/pkg/scheme"
 )
@@ -22,13 +23,13 @@ import (
 const (
 	queueLength = 1000
 
-	maxTries   = 12 // of one write, while the server cannot be reached
+	maxTries   = 12 // of one write, while the server is unreachable
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 10 * time.Second
 )
 
-// Recorder records the events of one component on one host. A nil *Recorder
-// discards them.
+// Recorder records the events of one component on one host. It is safe for
+// concurrent use. A nil *Recorder discards events.
 type Recorder struct {
 	scheme    *scheme.Scheme
 	events    client.Resource[*corev1.Event]
@@ -39,7 +40,7 @@ type Recorder struct {
 	correlate *correlator // used by Run only
 }
 
-// New makes a recorder. Nothing is written before Run.
+// New returns a recorder. Events are queued until Run writes them.
 func New(c *client.Client, component, host string, log *slog.Logger) *Recorder {
 	return &Recorder{
 		scheme:    c.Scheme(),
@@ -51,7 +52,7 @@ func New(c *client.Client, component, host string, log *slog.Logger) *Recorder {
 	}
 }
 
-// Dropped counts the events that were never written.
+// Dropped returns the number of events that were dropped.
 func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
 
 // Eventf is Event with a format.
@@ -59,13 +60,14 @@ func (r *Recorder) Eventf(obj scheme.Object, eventType, reason, format string, a
 	r.Event(obj, eventType, reason, fmt.Sprintf(format, args...))
 }
 
-// Event records something about obj. eventType is Normal or Warning, reason is
-// CamelCase for programs, message is for people. The object is only read, now.
+// Event records an event about obj. eventType is Normal or Warning, reason is a
+// CamelCase identifier, message is for people. It reads obj before it returns and
+// never blocks; if the queue is full, the event is dropped.
 func (r *Recorder) Event(obj scheme.Object, eventType, reason, message string) {
 	r.EventOn(obj, "", eventType, reason, message)
 }
 
-// EventOn is Event about a part of obj: spec.containers{web}, say.
+// EventOn records an event about a field of obj: spec.containers{web}, say.
 func (r *Recorder) EventOn(obj scheme.Object, fieldPath, eventType, reason, message string) {
 	now := metav1.Now()
 	r.put(obj, now.Time, func(e *corev1.Event) {
@@ -76,12 +78,12 @@ func (r *Recorder) EventOn(obj scheme.Object, fieldPath, eventType, reason, mess
 	})
 }
 
-// maxNote is the longest message of an event with an eventTime.
+// maxNote is the maximum length in bytes of a message of an event with an eventTime.
 const maxNote = 1024
 
-// Action records that action was taken or tried on obj at a time, in the form of
-// events.k8s.io/v1: with eventTime and series in place of first and last
-// timestamps and a count. kubectl describe shows such events before all others.
+// Action records that action was performed or attempted on obj at a time, in the form
+// of events.k8s.io/v1: with eventTime and series in place of first and last
+// timestamps and a count. kubectl describe sorts such events before all others.
 func (r *Recorder) Action(obj scheme.Object, at time.Time, eventType, reason, action, message string) {
 	if len(message) > maxNote {
 		message = strings.ToValidUTF8(message[:maxNote], "")
@@ -93,7 +95,7 @@ func (r *Recorder) Action(obj scheme.Object, at time.Time, eventType, reason, ac
 	})
 }
 
-// put queues the event that fill completes; its name tells when it happened.
+// put queues the event that fill completes. The event's name contains the time at.
 func (r *Recorder) put(obj scheme.Object, at time.Time, fill func(*corev1.Event)) {
 	if r == nil {
 		return
@@ -124,14 +126,14 @@ func (r *Recorder) put(obj scheme.Object, at time.Time, fill func(*corev1.Event)
 	}
 }
 
-// maxName leaves room for the time in an event's name.
+// maxName leaves room for the timestamp in an event's name.
 const maxName = 253 - 17
 
 func eventName(object string, at time.Time) string {
 	return fmt.Sprintf("%.*s.%016x", maxName, object, at.UnixNano())
 }
 
-// Run writes events until ctx ends; then it returns nil.
+// Run writes events until ctx ends and returns nil. It must not run twice.
 func (r *Recorder) Run(ctx context.Context) error {
 	for {
 		select {
@@ -143,13 +145,14 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
+// record writes an event. It retries while the server is unreachable, up to maxTries.
 func (r *Recorder) record(ctx context.Context, e *corev1.Event) {
 	known, ok := r.correlate.observe(e)
 	if !ok {
 		r.drop("the object has too many", e.Reason, nil)
 		return
 	}
-	wait := firstRetry
+	retry := backoff.Backoff{Initial: firstRetry, Max: lastRetry}
 	for try := 1; ; try++ {
 		err := r.write(ctx, known)
 		if err == nil || ctx.Err() != nil {
@@ -159,19 +162,14 @@ func (r *Recorder) record(ctx context.Context, e *corev1.Event) {
 			r.drop("the server did not take it", e.Reason, err)
 			return
 		}
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if retry.Wait(ctx) != nil {
 			return
-		case <-t.C:
 		}
-		wait = min(2*wait, lastRetry)
 	}
 }
 
-// mayHelp says whether the same write can succeed later: always, unless the
-// server has judged it.
+// mayHelp reports whether a retry of the same write can succeed: always, unless the
+// server refused the event itself.
 func mayHelp(err error) bool {
 	status, ok := err.(apierrors.APIStatus)
 	if !ok {
@@ -181,8 +179,8 @@ func mayHelp(err error) bool {
 	return code >= 500 || code == 429
 }
 
-// write stores a series of equal events: the first creates the object, the
-// others count it up.
+// write stores a series: the first write creates the object, later ones patch its
+// count.
 func (r *Recorder) write(ctx context.Context, s *series) error {
 	events := r.events.In(s.event.Namespace)
 	if s.stored {
@@ -194,18 +192,19 @@ func (r *Recorder) write(ctx context.Context, s *series) error {
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
-		// It lived out its time on the server: the series goes on in a new object.
+		// The event expired on the server: continue the series in a new object.
 		s.stored = false
 		s.event.Name = eventName(s.event.InvolvedObject.Name, lastSeen(s.event))
 	}
 	_, err := events.Create(ctx, s.event)
-	if err == nil || apierrors.IsAlreadyExists(err) { // exists: an earlier try arrived after all
+	if err == nil || apierrors.IsAlreadyExists(err) { // exists: an earlier attempt succeeded
 		s.stored = true
 		return nil
 	}
 	return err
 }
 
+// drop counts and logs an event that is not written.
 func (r *Recorder) drop(why, reason string, err error) {
 	r.dropped.Add(1)
 	r.log.Debug("event dropped", "why", why, "reason", reason, "error", err)

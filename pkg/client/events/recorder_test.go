@@ -95,7 +95,7 @@ func TestRepetitionsAreCounted(t *testing.T) {
 		if e := s.list()[0]; e.LastTimestamp.Sub(e.FirstTimestamp.Time) != 2*time.Second {
 			t.Errorf("from %v to %v", e.FirstTimestamp, e.LastTimestamp)
 		}
-		// The server forgot it: the series goes on in a new object.
+		// The event was deleted: the series continues in a new object.
 		if err := client.For[*corev1.Event](s.api.Client(t)).In("ns").Delete(t.Context(), s.list()[0].Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -108,8 +108,7 @@ func TestRepetitionsAreCounted(t *testing.T) {
 	})
 }
 
-// An action has the fields of events.k8s.io/v1, and no others: by those kubectl
-// sorts it before what follows from it.
+// An action has the fields of events.k8s.io/v1 and no others: kubectl sorts by them.
 func TestAnAction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, clienttest.New())
@@ -174,7 +173,7 @@ func TestSpamIsDropped(t *testing.T) {
 	})
 }
 
-func TestAnAbsentServerBlocksNobody(t *testing.T) {
+func TestRecorderDoesNotBlockWithoutServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := clienttest.New()
 		back := time.Now().Add(5 * time.Second)

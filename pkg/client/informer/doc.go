@@ -1,4 +1,4 @@
-// Package informer keeps a local, indexed copy of what the API holds of one
-// kind, and tells of each change exactly once and in order, through
-// disconnections, compactions and restarts of the server.
+// Package informer keeps a local, indexed copy of the objects of one kind, and calls
+// handlers for each change exactly once and in order, across disconnections,
+// compactions and restarts of the server.
 package informer

@@ -20,11 +20,11 @@ import (
 
 var _ informer.Source[*corev1.Pod] = client.Resource[*corev1.Pod]{}
 
-// watcher writes down what a handler is told.
+// watcher records the calls of a handler.
 type watcher struct {
 	inf   *informer.Informer[*corev1.Pod]
 	lines []string
-	state map[string]string // name → revision, made of the calls alone
+	state map[string]string // name → revision, derived from the calls only
 	wrong []string
 }
 
@@ -140,9 +140,9 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// TestEverythingIsToldOnce changes objects at random while the server comes and
-// goes. Without compaction, each event must reach the handler, once, in order.
-func TestEverythingIsToldOnce(t *testing.T) {
+// TestHandlersGetEachEventOnce changes objects at random while the server restarts. Without
+// compaction, each event must reach the handler, once, in order.
+func TestHandlersGetEachEventOnce(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
@@ -153,7 +153,7 @@ func TestEverythingIsToldOnce(t *testing.T) {
 			inf.Index("label", func(p *corev1.Pod) []string { return []string{p.Labels["l"]} })
 			w := watchAll(inf)
 			stop := start(t, inf)
-			// Jitter belongs to the informer's goroutine: the faults have their own.
+			// The informer's goroutine uses the jitter source: the faults need their own.
 			faults := rand.New(rand.NewPCG(seed, 2))
 			for range 300 {
 				switch n := faults.IntN(20); {

@@ -12,30 +12,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client"
 	"podium/pkg/scheme"
 )
 
-// How an informer that lost its server comes back: soon, then ever more
-// slowly, never all informers at once.
+// Back-off of reconnections: from firstRetry to lastRetry; jitter at most doubles a
+// delay, so that informers do not reconnect all at once.
 const (
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = 10 * time.Second
-	steady     = 5 * time.Second // a watch that lived so long ends the back-off
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 5 * time.Second
+	steady     = 5 * time.Second // a watch that lasted this long resets the back-off
 
-	minWatch = 5 * time.Minute // how long the server is asked to keep a watch; up to twice that
+	minWatch = 5 * time.Minute // minimum timeout requested for a watch; the maximum is twice that
 )
 
-// errRelist says that the store can no longer be brought up to date by a watch.
+// errRelist means that a watch can no longer bring the store up to date.
 var errRelist = errors.New("the server no longer has the changes since the last one seen")
 
-// Run fills the store and keeps it up to date until ctx ends; then it returns
-// nil. What breaks on the way is retried for ever, and logged.
+// Run fills the store and keeps it up to date until ctx ends; then it returns nil. It
+// retries all errors without limit and logs them.
 func (i *Informer[T]) Run(ctx context.Context) error {
-	r := runner[T]{Informer: i, jitter: i.opts.Jitter, wait: firstRetry, watchList: true}
+	r := runner[T]{Informer: i, jitter: i.opts.Jitter, watchList: true}
 	if r.jitter == nil {
 		r.jitter = rand.Float64
 	}
+	r.retry = backoff.Backoff{Initial: firstRetry, Max: lastRetry, Jitter: 1, Rand: r.jitter}
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := r.step(ctx)
@@ -43,11 +45,11 @@ func (i *Informer[T]) Run(ctx context.Context) error {
 			break
 		}
 		if errors.Is(err, errRelist) {
-			i.log.Debug("list again", "reason", err)
+			i.log.Debug("relist", "reason", err)
 			r.revision = ""
 		}
 		if time.Since(began) >= steady {
-			r.wait = firstRetry
+			r.retry.Reset()
 		}
 		if err == nil || (errors.Is(err, io.EOF) && time.Since(began) >= steady) {
 			continue
@@ -57,19 +59,19 @@ func (i *Informer[T]) Run(ctx context.Context) error {
 	return nil
 }
 
-// runner is the state of one Run: synced up to revision, or with none when the
-// next step must list.
+// runner is the state of one Run. The store is current up to revision; if revision is
+// empty, the next step must list.
 type runner[T scheme.Object] struct {
 	*Informer[T]
 	jitter    func() float64
 	revision  string
-	wait      time.Duration // before the next attempt
+	retry     backoff.Backoff
 	failures  int
-	watchList bool // the server has not said that it cannot do it
+	watchList bool // false once the server has refused a watch-list
 }
 
-// step does one thing: a list, or a watch until it ends. With a watch-list it
-// does both over one connection.
+// step performs one list, or one watch until it ends. With a watch-list it does both
+// over one connection.
 func (r *runner[T]) step(ctx context.Context) error {
 	if r.revision != "" {
 		return r.watch(ctx)
@@ -105,7 +107,7 @@ func (r *runner[T]) options() metav1.ListOptions {
 	}
 }
 
-// watch follows the changes after r.revision.
+// watch applies the changes after r.revision until the watch ends.
 func (r *runner[T]) watch(ctx context.Context) error {
 	opts := r.options()
 	opts.ResourceVersion = r.revision
@@ -117,8 +119,8 @@ func (r *runner[T]) watch(ctx context.Context) error {
 	return r.follow(w)
 }
 
-// listByWatch asks for the present state as the first events of a watch
-// (KEP-3157), up to the bookmark that ends it, and goes on with the changes.
+// listByWatch requests the current state as the initial events of a watch (KEP-3157),
+// up to the bookmark that ends them, and then applies the changes.
 func (r *runner[T]) listByWatch(ctx context.Context) error {
 	yes := true
 	opts := r.options()
@@ -170,7 +172,7 @@ func (r *runner[T]) follow(w *client.Watch[T]) error {
 	}
 }
 
-// progress notes that the server answers and how far the store has come.
+// progress records that the server answers, and the revision of the store.
 func (r *runner[T]) progress(revision string) {
 	if revision != "" {
 		r.revision = revision
@@ -194,11 +196,5 @@ func (r *runner[T]) pause(ctx context.Context, err error) {
 		}
 		level("the watch broke; trying again", "error", err, "attempt", r.failures)
 	}
-	t := time.NewTimer(time.Duration(float64(r.wait) * (0.5 + r.jitter()/2)))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-	r.wait = min(2*r.wait, lastRetry)
+	_ = r.retry.Wait(ctx) // the caller checks ctx
 }

@@ -21,13 +21,13 @@ import (
 
 type event = client.Event[*corev1.Pod]
 
-// server is an API of pods in memory, with the faults of a real one.
+// server is an in-memory API of pods with the faults of a real server.
 type server struct {
 	mu        sync.Mutex
-	changed   chan struct{} // closed at each change of what follows
+	changed   chan struct{} // closed at each change of the fields below
 	log       []event       // the event of revision n is log[n-1]
-	compacted int           // watches from below are refused
-	epoch     int           // watches of another epoch are cut off
+	compacted int           // watches from an older revision are refused
+	epoch     int           // watches of an older epoch have ended
 	down      bool
 	watchList bool
 	lists     int
@@ -81,7 +81,7 @@ func (s *server) restart(compact bool) {
 	})
 }
 
-// state is what exists, by name. The lock is held.
+// state returns the existing pods, by name. The lock must be held.
 func (s *server) state() []*corev1.Pod {
 	m := map[string]*corev1.Pod{}
 	for _, e := range s.log {

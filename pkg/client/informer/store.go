@@ -16,15 +16,15 @@ func (k key) compare(o key) int {
 	return cmp.Or(cmp.Compare(k.namespace, o.namespace), cmp.Compare(k.name, o.name))
 }
 
-// entry is one object in the store, shared by all buckets that hold it.
+// entry is one object in the store, shared by all buckets that contain it.
 type entry[T scheme.Object] struct {
 	key    key
 	obj    T
-	values [][]string // of each index, as they were when obj came
+	values [][]string // of each index, computed when obj was stored
 }
 
-// bucket is a set of entries, listed in the order of their keys. The order is
-// made when somebody asks and kept until an entry comes or goes.
+// bucket is a set of entries, listed in key order. The order is computed on demand and
+// kept until an entry is added or removed.
 type bucket[T scheme.Object] struct {
 	entries map[key]*entry[T]
 	sorted  []*entry[T]
@@ -51,7 +51,7 @@ func (b *bucket[T]) order() {
 	slices.SortFunc(b.sorted, func(x, y *entry[T]) int { return x.key.compare(y.key) })
 }
 
-// index finds entries by the values a function gives for them.
+// index finds entries by the values that a function returns for them.
 type index[T scheme.Object] struct {
 	name   string
 	values func(T) []string
@@ -78,7 +78,7 @@ func (x *index[T]) remove(value string, k key) {
 	}
 }
 
-// store is the indexed copy. indexes[0] is by namespace.
+// store is the indexed copy. indexes[0] is by namespace. It is safe for concurrent use.
 type store[T scheme.Object] struct {
 	mu       sync.RWMutex
 	all      bucket[T]
@@ -93,6 +93,9 @@ func newStore[T scheme.Object]() *store[T] {
 }
 
 func (s *store[T]) index(name string, values func(T) []string) {
+	if slices.ContainsFunc(s.indexes, func(x *index[T]) bool { return x.name == name }) {
+		return
+	}
 	s.indexes = append(s.indexes, &index[T]{name: name, values: values, by: map[string]*bucket[T]{}})
 }
 
@@ -107,7 +110,7 @@ func (s *store[T]) get(k key) (T, bool) {
 	return e.obj, true
 }
 
-// put stores obj and returns what it replaced.
+// put stores obj and returns the object that it replaced.
 func (s *store[T]) put(obj T) (old T, existed bool) {
 	k := keyOf(obj)
 	values := make([][]string, len(s.indexes))
@@ -170,7 +173,7 @@ func (s *store[T]) keys() []key {
 	return out
 }
 
-// list returns a bucket's objects in the order of their keys. find runs under the lock.
+// list returns a bucket's objects in key order. It calls find with the lock held.
 func (s *store[T]) list(find func() *bucket[T]) []T {
 	s.mu.RLock()
 	if b := find(); b == nil || len(b.entries) == 0 {
@@ -184,7 +187,7 @@ func (s *store[T]) list(find func() *bucket[T]) []T {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := find() // it may be another one by now, or gone
+	b := find() // the bucket may have been replaced or removed
 	if b == nil || len(b.entries) == 0 {
 		return nil
 	}
@@ -217,7 +220,7 @@ func (s *store[T]) find(name string) *index[T] {
 			return x
 		}
 	}
-	panic("informer: no index " + name) // a mistake in the program
+	panic("informer: no index " + name) // a programming error
 }
 
 func (s *store[T]) setRevision(rv string) {
@@ -235,7 +238,7 @@ func (s *store[T]) getRevision() string {
 	return s.revision
 }
 
-// inOrder lists a map of objects in the order of their keys.
+// inOrder returns the objects of a map in key order.
 func inOrder[T scheme.Object](items map[key]T) []T {
 	keys := make([]key, 0, len(items))
 	for k := range items {

@@ -1,4 +1,4 @@
-// Package jwtkey signs JSON Web Tokens with the cluster's keys, and names these
-// keys as upstream does. The apiserver signs and verifies, a controller signs
-// the tokens kept in secrets.
+// Package jwtkey signs JSON Web Tokens with the cluster's keys and computes the key
+// ids as upstream does. The API server signs and verifies; a controller signs the
+// tokens stored in Secrets.
 package jwtkey

@@ -13,7 +13,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Signer signs with a private key, and says with which.
+// Signer returns a signer for a private key that sets the key's id in the header.
 func Signer(key crypto.Signer) (jose.Signer, error) {
 	id, err := ID(key.Public())
 	if err != nil {
@@ -30,8 +30,8 @@ func Signer(key crypto.Signer) (jose.Signer, error) {
 	return signer, nil
 }
 
-// ID names a public key in the tokens it verifies, as upstream does: the
-// hash of its DER form.
+// ID returns the key id of a public key, as upstream computes it: the hash of its DER
+// form.
 func ID(key crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -41,7 +41,7 @@ func ID(key crypto.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// Algorithm is how a key signs.
+// Algorithm returns the signature algorithm of a key, or an error if there is none.
 func Algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	switch key := key.(type) {
 	case *rsa.PublicKey:

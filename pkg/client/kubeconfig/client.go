@@ -14,15 +14,14 @@ import (
 	"podium/pkg/client/certfile"
 )
 
-// ServersExtension names a cluster's extension that lists more servers of the
-// same cluster, {"servers": ["https://..."]}: podium's own clients turn to the
-// next when one does not answer. Other clients do not look at it.
+// ServersExtension is the name of a cluster extension that lists more servers of the
+// same cluster, {"servers": ["https://..."]}: podium's own clients use the next one
+// when a server does not answer. Other clients ignore it.
 const ServersExtension = "podium.dev/servers"
 
-// Client says how to reach the server of a context and who asks, and the
-// context's namespace ("default" when it has none). An empty name is the
-// current context. Certificates and tokens that are named by file are read
-// again when the files change.
+// Client returns the client configuration of a context, and the context's namespace
+// ("default" if it has none). An empty name selects the current context. Certificates
+// and tokens referenced by file are reloaded when the files change.
 func (c *Config) Client(contextName string) (client.Config, string, error) {
 	none := client.Config{}
 	if contextName == "" {
@@ -89,7 +88,7 @@ func clientConfig(cluster *Cluster, user *User) (client.Config, error) {
 	return cfg, err
 }
 
-// supported refuses what would otherwise be passed over in silence.
+// supported returns an error for settings that would otherwise be silently ignored.
 func supported(cluster *Cluster, user *User) error {
 	for _, refused := range []struct {
 		given bool
@@ -193,13 +192,14 @@ func tokenFile(path string) (func() (string, error), error) {
 	}, nil
 }
 
-// Where a pod finds its service account.
+// serviceAccountDir is where a pod's service account is mounted.
 const serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// ErrNotInCluster says that the process does not run in a pod.
+// ErrNotInCluster means that the process does not run in a pod.
 var ErrNotInCluster = errors.New("not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
 
-// InCluster is how a pod reaches its own cluster, and its namespace.
+// InCluster returns the client configuration and the namespace of the pod that the
+// process runs in, or ErrNotInCluster.
 func InCluster() (client.Config, string, error) {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
@@ -218,8 +218,8 @@ func InCluster() (client.Config, string, error) {
 	return cfg, strings.TrimSpace(string(namespace)), nil
 }
 
-// ForDaemon is how a daemon finds its server: the file it was given, or else
-// the pod it runs in.
+// ForDaemon returns the client configuration of a daemon: from the kubeconfig at path
+// or, if path is empty, from the pod it runs in.
 func ForDaemon(path, userAgent string) (client.Config, error) {
 	var cfg client.Config
 	var err error

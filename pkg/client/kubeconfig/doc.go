@@ -1,3 +1,2 @@
-// Package kubeconfig reads and writes the files that say where a cluster is
-// and who asks: the same files kubectl reads.
+// Package kubeconfig reads and writes kubeconfig files, compatible with kubectl.
 package kubeconfig

@@ -10,22 +10,24 @@ import (
 	"podium/pkg/client"
 )
 
-// Follow keeps a daemon's list of servers as its cluster has it, until ctx
-// ends, and writes it into the daemon's kubeconfig: started again while the
-// server that the file names is down, it knows the others.
+// Follow keeps c's list of servers in step with the cluster's until ctx ends, and
+// writes it into the daemon's kubeconfig at path, so that a daemon that restarts while
+// its configured server is down can use the others. With an empty path it writes no
+// file. It always returns nil.
 func Follow(ctx context.Context, c *client.Client, path string, log *slog.Logger) error {
 	c.FollowServers(ctx, func(servers []string) {
-		log.Info("the cluster's servers", "servers", servers)
+		log.Info("API servers changed", "servers", servers)
 		if path == "" {
-			return // a pod's, whose Service address is of all servers
+			return // in a pod: the Service address leads to all servers
 		}
 		if err := setServers(path, servers); err != nil {
-			log.Warn("the servers were not written down", "kubeconfig", path, "error", err)
+			log.Warn("write API servers to kubeconfig failed", "kubeconfig", path, "error", err)
 		}
 	})
 	return nil
 }
 
+// setServers writes the servers into the current cluster of the kubeconfig at path.
 func setServers(path string, servers []string) error {
 	config, err := Load(path)
 	if err != nil {
@@ -43,7 +45,7 @@ func setServers(path string, servers []string) error {
 	return config.Write(path, 0o600)
 }
 
-// SetServers names more servers of the cluster, for podium's own clients.
+// SetServers stores the cluster's other servers in ServersExtension.
 func (c *Cluster) SetServers(servers []string) {
 	text, err := json.Marshal(map[string][]string{"servers": servers})
 	if err != nil {

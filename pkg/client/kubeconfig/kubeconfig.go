@@ -24,14 +24,14 @@ type Config struct {
 	Extensions     []Extension      `json:"extensions,omitempty"`
 }
 
-// Named is an entry of one of the three lists. In the file the value's key
-// says what it is.
+// Named is an entry of one of the three lists. In the file, the key of the value
+// depends on its type.
 type Named[T Cluster | User | Context] struct {
 	Name  string
 	Value T
 }
 
-// Cluster says where a server is and how to know it.
+// Cluster is the address of a server and how to verify it.
 type Cluster struct {
 	Server                   string      `json:"server"`
 	TLSServerName            string      `json:"tls-server-name,omitempty"`
@@ -43,7 +43,7 @@ type Cluster struct {
 	Extensions               []Extension `json:"extensions,omitempty"`
 }
 
-// User says who asks.
+// User holds the credentials of a user.
 type User struct {
 	ClientCertificate     string          `json:"client-certificate,omitempty"`
 	ClientCertificateData []byte          `json:"client-certificate-data,omitempty"`
@@ -70,7 +70,7 @@ type Context struct {
 	Extensions []Extension `json:"extensions,omitempty"`
 }
 
-// Extension is something that a tool keeps in the file.
+// Extension is a named value that a tool stores in the file.
 type Extension struct {
 	Name      string          `json:"name"`
 	Extension json.RawMessage `json:"extension"`
@@ -86,12 +86,12 @@ func valueKey[T Cluster | User | Context]() string {
 	return "context"
 }
 
-// MarshalJSON writes the value under the key that says what it is.
+// MarshalJSON implements json.Marshaler. The value's key depends on its type.
 func (n Named[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{"name": n.Name, valueKey[T](): n.Value})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON implements json.Unmarshaler.
 func (n *Named[T]) UnmarshalJSON(data []byte) error {
 	var parts map[string]json.RawMessage
 	if err := json.Unmarshal(data, &parts); err != nil {
@@ -111,7 +111,7 @@ func (n *Named[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Parse reads one file's content. Relative paths in it are below dir.
+// Parse parses a kubeconfig. Relative paths in it are resolved against dir.
 func Parse(data []byte, dir string) (*Config, error) {
 	c := &Config{}
 	if err := yaml.Unmarshal(data, c); err != nil {
@@ -140,7 +140,7 @@ func Parse(data []byte, dir string) (*Config, error) {
 	return c, nil
 }
 
-// DefaultPaths are the files kubectl would read: those in $KUBECONFIG, or
+// DefaultPaths returns the files that kubectl reads: those in $KUBECONFIG, or
 // ~/.kube/config.
 func DefaultPaths() []string {
 	if list := os.Getenv("KUBECONFIG"); list != "" {
@@ -153,9 +153,9 @@ func DefaultPaths() []string {
 	return []string{filepath.Join(home, ".kube", "config")}
 }
 
-// Load reads the files and merges them: of two entries with one name the first
-// file's counts. Without paths it reads DefaultPaths. One path that is named
-// must exist; of several, and of the defaults, those that do not are skipped.
+// Load reads the files and merges them: of two entries with the same name, the first
+// one is used. Without paths it reads DefaultPaths. A single path must exist; of
+// several paths, and of the defaults, missing files are skipped.
 func Load(paths ...string) (*Config, error) {
 	must := len(paths) == 1
 	if len(paths) == 0 {
@@ -183,7 +183,7 @@ func Load(paths ...string) (*Config, error) {
 	return merged, nil
 }
 
-// Merge adds what other has and c has not.
+// Merge adds the entries of other that c does not have.
 func (c *Config) Merge(other *Config) {
 	c.Clusters = merge(c.Clusters, other.Clusters)
 	c.Users = merge(c.Users, other.Users)
@@ -219,16 +219,16 @@ func find[T Cluster | User | Context](list []Named[T], name string) *T {
 	return nil
 }
 
-// Cluster, User and Context find an entry by name, nil if there is none.
+// Cluster returns the cluster of that name, nil if there is none.
 func (c *Config) Cluster(name string) *Cluster { return find(c.Clusters, name) }
 
-// User finds a user by name, nil if there is none.
+// User returns the user of that name, nil if there is none.
 func (c *Config) User(name string) *User { return find(c.Users, name) }
 
-// Context finds a context by name, nil if there is none.
+// Context returns the context of that name, nil if there is none.
 func (c *Config) Context(name string) *Context { return find(c.Contexts, name) }
 
-// New is a config of one cluster, one user and one context, all named name.
+// New returns a config with one cluster, one user and one context, all named name.
 func New(name string, cluster Cluster, user User) *Config {
 	return &Config{
 		Kind: "Config", APIVersion: "v1",
@@ -239,8 +239,8 @@ func New(name string, cluster Cluster, user User) *Config {
 	}
 }
 
-// Write stores the config at path, whole or not at all. Keys stand in it:
-// perm should be 0600.
+// Write stores the config at path atomically. The file may contain keys: perm should
+// be 0600.
 func (c *Config) Write(path string, perm os.FileMode) error {
 	out := *c
 	out.Kind, out.APIVersion = "Config", "v1"
@@ -258,7 +258,7 @@ func (c *Config) Write(path string, perm os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // gone already when all went well
+	defer os.Remove(f.Name()) // fails after a successful rename
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Chmod(perm), f.Close())
 	if err != nil {

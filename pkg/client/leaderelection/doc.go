@@ -1,4 +1,3 @@
-// Package leaderelection lets one of several replicas work at a time. They
-// compete for a coordination/v1 Lease, as upstream's daemons do, and can
-// compete with those.
+// Package leaderelection lets one of several replicas be active at a time. They compete
+// for a coordination/v1 Lease, as upstream's components do, and can compete with those.
 package leaderelection

@@ -12,37 +12,38 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client"
 )
 
-// Config says for what to compete. The zero durations mean the defaults.
+// Config describes the Lease and the timing. Zero durations mean the defaults.
 type Config struct {
 	Client    *client.Client
 	Namespace string // of the Lease; default kube-system
 	Name      string
-	Identity  string // of this replica; must differ from the others'
+	Identity  string // of this replica; must be unique
 
-	LeaseDuration time.Duration // how long a silent leader is respected; default 15 s
-	RenewDeadline time.Duration // how long a leader works on without a renewal; default 10 s
+	LeaseDuration time.Duration // time after the last observed renewal until others acquire the Lease; default 15 s
+	RenewDeadline time.Duration // time after the last renewal until the leader stops; default 10 s
 	RetryPeriod   time.Duration // between attempts; default 2 s
 
 	Log       *slog.Logger
-	OnLeading func(leading bool) // nil, or told when it begins and ends (metrics)
+	OnLeading func(leading bool) // called when leadership begins and ends (metrics); may be nil
 }
 
-// ErrLost says that the leader could not renew its Lease in time, or that
-// somebody else holds it.
+// ErrLost means that the leader could not renew its Lease in time, or that another
+// replica holds it.
 var ErrLost = errors.New("leader election lost")
 
-// releaseTimeout bounds the last write of a leader that stops.
+// releaseTimeout is the timeout of the write that releases the Lease.
 const releaseTimeout = 5 * time.Second
 
-// Run waits until this replica leads, then calls lead, with a context that ends
-// with ctx and when leadership is lost (context.Cause says ErrLost). When it was
-// lost Run waits for lead to return and for the next turn, and calls lead again:
-// lead must begin afresh each time. When lead returns while it leads, Run gives
-// the Lease back and returns lead's error. Being cancelled before leading is no
-// error.
+// Run blocks until this replica leads, then calls lead with a context that ends with
+// ctx or when leadership is lost (context.Cause is then ErrLost). When leadership is
+// lost, Run waits for lead to return, competes again and calls lead again: lead must
+// start from scratch each time. When lead returns while it leads, Run releases the
+// Lease and returns lead's error. If ctx ends before this replica leads, Run returns
+// nil.
 func Run(ctx context.Context, cfg Config, lead func(context.Context) error) error {
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {
@@ -53,12 +54,12 @@ func Run(ctx context.Context, cfg Config, lead func(context.Context) error) erro
 		if !errors.Is(err, ErrLost) {
 			return err
 		}
-		cfg.Log.Warn("not leading any more", "lease", cfg.Name, "error", err)
+		cfg.Log.Warn("lease lost", "lease", cfg.Name, "error", err)
 	}
 }
 
-// turn is one leadership and the wait for it. It ends with ErrLost when that is
-// why it ended.
+// turn waits for leadership and calls lead once. It returns ErrLost, joined with lead's
+// error, if leadership was lost.
 func turn(ctx context.Context, cfg Config, lead func(context.Context) error) error {
 	e := &elector{cfg: cfg, leases: client.For[*coordinationv1.Lease](cfg.Client).In(cfg.Namespace)}
 	if !e.acquire(ctx) {
@@ -89,7 +90,7 @@ func turn(ctx context.Context, cfg Config, lead func(context.Context) error) err
 	stop(ErrLost)
 	err := <-done
 	if ctx.Err() != nil {
-		return err // not lost: asked to end
+		return err // not lost: ctx ended
 	}
 	if errors.Is(err, context.Canceled) {
 		err = nil
@@ -128,46 +129,46 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// elector follows one Lease. Whether another's Lease has run out is judged by
-// our own clock, from when we first saw its last change: the clocks of the
+// elector tracks one Lease. It decides by its own clock whether another replica's Lease
+// has expired, from when it first saw the Lease's last change: the clocks of the
 // replicas need not agree.
 type elector struct {
 	cfg    Config
 	leases client.Resource[*coordinationv1.Lease]
 
 	seen   *coordinationv1.Lease // as last read or written
-	seenAt time.Time             // when it first looked so
+	seenAt time.Time             // when seen was first observed
 	isOurs bool
 }
 
 func (e *elector) leading(yes bool) {
 	if yes {
-		e.cfg.Log.Info("leading", "lease", e.cfg.Name, "identity", e.cfg.Identity)
+		e.cfg.Log.Info("lease acquired", "lease", e.cfg.Name, "identity", e.cfg.Identity)
 	}
 	if e.cfg.OnLeading != nil {
 		e.cfg.OnLeading(yes)
 	}
 }
 
-// acquire blocks until the Lease is ours; false when ctx ended first.
+// acquire blocks until this replica holds the Lease. It returns false if ctx ends first.
 func (e *elector) acquire(ctx context.Context) bool {
 	for {
 		if err := e.try(ctx); err != nil && ctx.Err() == nil {
-			e.cfg.Log.Debug("the lease was not acquired", "lease", e.cfg.Name, "error", err)
+			e.cfg.Log.Debug("acquire lease failed", "lease", e.cfg.Name, "error", err)
 		}
 		if e.isOurs {
 			return ctx.Err() == nil || e.giveUp()
 		}
-		if !pause(ctx, e.wait()) {
+		if backoff.Sleep(ctx, e.wait()) != nil {
 			return false
 		}
 	}
 }
 
-// wait is how long until the next attempt: until the Lease runs out, but a
-// period at most.
+// wait returns the delay until the next attempt: until the Lease expires, but at most
+// one period.
 func (e *elector) wait() time.Duration {
-	// Spread, so that replicas that started together do not collide for ever.
+	// Jitter, so that replicas that started together do not collide repeatedly.
 	period := e.cfg.RetryPeriod + time.Duration(rand.Float64()*0.2*float64(e.cfg.RetryPeriod))
 	if e.seen == nil || holder(e.seen) == "" {
 		return period
@@ -179,22 +180,22 @@ func (e *elector) wait() time.Duration {
 	return min(period, left)
 }
 
-// runsOut is when the Lease as we know it does.
+// runsOut returns when the Lease, as last observed, expires.
 func (e *elector) runsOut() time.Time {
 	return e.seenAt.Add(duration(e.seen, e.cfg.LeaseDuration))
 }
 
-// giveUp returns a Lease that came when nobody wanted it any more.
+// giveUp releases a Lease that was acquired after ctx had ended. It returns false.
 func (e *elector) giveUp() bool {
 	e.release()
 	return false
 }
 
-// renew returns when the Lease is lost, or ctx ends.
+// renew renews the Lease until it is lost or ctx ends.
 func (e *elector) renew(ctx context.Context) {
 	renewed := time.Now()
-	for pause(ctx, e.cfg.RetryPeriod) {
-		// A server that is silent must leave time to ask another.
+	for backoff.Sleep(ctx, e.cfg.RetryPeriod) == nil {
+		// Leave time to try another server when one does not answer.
 		began := time.Now()
 		deadline, cancel := context.WithTimeout(ctx, min(e.cfg.RenewDeadline/2, time.Until(renewed.Add(e.cfg.RenewDeadline))))
 		err := e.try(deadline)
@@ -207,10 +208,10 @@ func (e *elector) renew(ctx context.Context) {
 			continue
 		}
 		if err == nil {
-			e.cfg.Log.Warn("the lease is somebody else's", "lease", e.cfg.Name, "holder", holder(e.seen))
+			e.cfg.Log.Warn("lease held by another replica", "lease", e.cfg.Name, "holder", holder(e.seen))
 			return
 		}
-		e.cfg.Log.Warn("the lease was not renewed", "lease", e.cfg.Name, "error", err)
+		e.cfg.Log.Warn("renew lease failed", "lease", e.cfg.Name, "error", err)
 		if time.Since(renewed) >= e.cfg.RenewDeadline {
 			e.isOurs = false
 			return
@@ -218,10 +219,10 @@ func (e *elector) renew(ctx context.Context) {
 	}
 }
 
-// try reads the Lease and writes it if it is ours, nobody's, or has run out.
-// It returns nil when another holds it.
+// try reads the Lease and writes it if it is held by this replica, free or expired. It
+// returns nil if another replica holds it.
 func (e *elector) try(ctx context.Context) error {
-	if e.isOurs { // as a rule nobody wrote in between: no need to read first
+	if e.isOurs { // usually no other replica wrote in between: no need to read first
 		if err := e.write(ctx, e.seen); err == nil || !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -296,7 +297,7 @@ func (e *elector) wrote(lease *coordinationv1.Lease, err error) error {
 	return nil
 }
 
-// release lets the others have the Lease at once.
+// release clears the holder, so that another replica can acquire the Lease at once.
 func (e *elector) release() {
 	if !e.isOurs {
 		return
@@ -304,14 +305,14 @@ func (e *elector) release() {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
 	now := metav1.NowMicro()
-	nobody, second := "", int32(1)
+	free, second := "", int32(1)
 	lease := e.seen.DeepCopy()
-	lease.Spec.HolderIdentity = &nobody
+	lease.Spec.HolderIdentity = &free
 	lease.Spec.LeaseDurationSeconds = &second
 	lease.Spec.RenewTime = &now
 	lease.Spec.AcquireTime = &now
 	if _, err := e.leases.Update(ctx, lease); err != nil {
-		e.cfg.Log.Warn("the lease was not released; it runs out by itself", "lease", e.cfg.Name, "error", err)
+		e.cfg.Log.Warn("release lease failed; it will expire", "lease", e.cfg.Name, "error", err)
 	}
 	e.isOurs = false
 }
@@ -328,15 +329,4 @@ func duration(l *coordinationv1.Lease, def time.Duration) time.Duration {
 		return def
 	}
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

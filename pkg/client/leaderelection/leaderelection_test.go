@@ -20,7 +20,7 @@ import (
 	"podium/pkg/client/leaderelection"
 )
 
-// stage is replicas that compete, and a note of who led when.
+// stage runs competing replicas and records when each one leads.
 type stage struct {
 	t   *testing.T
 	api *clienttest.Server
@@ -63,7 +63,7 @@ func (s *stage) note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// replica runs for the lease until it ends by itself or is stopped.
+// replica competes for the lease until lead returns or stop is called.
 func (s *stage) replica(id string) (stop func() error) {
 	c, err := client.New(s.api.Client(s.t).Scheme(), client.Config{Servers: []string{"http://api"}, Transport: s.api, UserAgent: id})
 	if err != nil {
@@ -125,7 +125,7 @@ func TestALeaderThatStopsMakesRoomAtOnce(t *testing.T) {
 	})
 }
 
-func TestALeaderWhoIsCutOffEndsBeforeTheNextBegins(t *testing.T) {
+func TestPartitionedLeaderStopsBeforeItsLeaseExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		stopA := s.replica("a")
@@ -137,7 +137,7 @@ func TestALeaderWhoIsCutOffEndsBeforeTheNextBegins(t *testing.T) {
 		if got := s.story(); got != "a leads, a ends, b leads" {
 			t.Error(got)
 		}
-		s.setDown("a", false) // it waits for its next turn
+		s.setDown("a", false) // it waits to lead again
 		_ = stopB()
 		time.Sleep(5 * time.Second)
 		if got := s.story(); got != "a leads, a ends, b leads, b ends, a leads" {
@@ -167,7 +167,7 @@ func TestAShortInterruptionIsNoReason(t *testing.T) {
 	})
 }
 
-// foreign has somebody else hold the Lease, for 15 s from that time.
+// foreign creates the Lease with another holder, for 15 s from renewed.
 func (s *stage) foreign(renewed metav1.MicroTime) *coordinationv1.Lease {
 	holder, seconds := "foreign", int32(15)
 	lease, err := client.For[*coordinationv1.Lease](s.api.Client(s.t)).In("kube-system").Create(s.t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "job"},
@@ -178,7 +178,7 @@ func (s *stage) foreign(renewed metav1.MicroTime) *coordinationv1.Lease {
 	return lease
 }
 
-// TestALeaseIsTakenAsItRunsOut, not with the next attempt that would be due.
+// A lease is acquired when it expires, not at the next regular attempt.
 func TestALeaseIsTakenAsItRunsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
@@ -197,8 +197,8 @@ func TestALeaseIsTakenAsItRunsOut(t *testing.T) {
 	})
 }
 
-// TestClocksNeedNotAgree: a holder whose clock is hours behind renews; its
-// lease looks long expired by the times in it.
+// A holder whose clock is hours behind renews: its lease looks expired by the
+// timestamps in it.
 func TestClocksNeedNotAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)

@@ -1,2 +1,2 @@
-// Package remotecommand is the client's end of exec, attach and port-forward.
+// Package remotecommand is a client for exec, attach and port-forward.
 package remotecommand

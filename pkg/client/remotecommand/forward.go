@@ -22,9 +22,9 @@ import (
 	"podium/pkg/client/streams"
 )
 
-// Port is a local port that leads to one of the pod.
+// Port is a local port that is forwarded to a port of the pod.
 type Port struct {
-	Address string // to listen on; "" or "localhost": 127.0.0.1, and ::1 where there is one
+	Address string // to listen on; "" or "localhost": 127.0.0.1, and ::1 if available
 	Local   uint16 // 0: any free one
 	Remote  uint16
 }
@@ -33,15 +33,15 @@ func (p Port) String() string {
 	return fmt.Sprintf("%s -> %d", net.JoinHostPort(p.Address, strconv.Itoa(int(p.Local))), p.Remote)
 }
 
-// ErrLostPod is the end of a Forward whose connection broke.
+// ErrLostPod is returned by Forward when the connection to the pod breaks.
 var ErrLostPod = errors.New("lost connection to pod")
 
 // protocolPortForward is port-forward's SPDY protocol.
 const protocolPortForward = "portforward.k8s.io"
 
-// Forward listens on the ports and connects what comes to the pod's, until ctx
-// ends or the connection to the pod breaks. ready, if not nil, gets one
-// message: the listeners as they are, one an address.
+// Forward listens on the ports and forwards connections to the pod's ports. It blocks
+// until ctx ends or the connection to the pod breaks. ready, if not nil, receives one
+// message with the actual listeners, one for each address.
 func Forward(ctx context.Context, c *client.Client, namespace, pod string, ports []Port, ready chan<- []Port, log *slog.Logger) error {
 	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods/" + url.PathEscape(pod) + "/portforward"
 	raw, err := dialForward(ctx, c, path)
@@ -84,7 +84,7 @@ func Forward(ctx context.Context, c *client.Client, namespace, pod string, ports
 	}
 }
 
-// dialForward opens the pod's port-forward, over a WebSocket if the server can.
+// dialForward opens a port-forward to the pod, over a WebSocket if the server can.
 func dialForward(ctx context.Context, c *client.Client, path string) (net.Conn, error) {
 	header := streams.WebSocketHeader(streams.ProtocolTunnel)
 	conn, _, err := dialWebSocket(ctx, c, path, nil, header)
@@ -140,7 +140,7 @@ func listenAll(ctx context.Context, ports []Port) ([]listener, error) {
 		if err := listen(p); err != nil {
 			return all, err
 		}
-		// ::1 is a courtesy: many machines have none.
+		// ::1 is optional: many machines do not have it.
 		p.Address, p.Local = "::1", all[len(all)-1].port.Local
 		if err := listen(p); err != nil && ctx.Err() != nil {
 			return all, err
@@ -149,7 +149,7 @@ func listenAll(ctx context.Context, ports []Port) ([]listener, error) {
 	return all, nil
 }
 
-// forwarder serves local connections over one connection to the pod.
+// forwarder forwards local connections over one connection to the pod.
 type forwarder struct {
 	conn httpstream.Connection
 	log  *slog.Logger
@@ -175,8 +175,8 @@ func (f *forwarder) accept(ctx context.Context, l listener) {
 	}
 }
 
-// serve connects one local connection: a pair of streams, the first of which
-// brings the far side's error text.
+// serve forwards one local connection over a pair of streams; the error stream carries
+// the error text of the kubelet.
 func (f *forwarder) serve(ctx context.Context, local net.Conn, port Port) error {
 	defer local.Close()
 	stop := context.AfterFunc(ctx, func() { local.Close() })
@@ -190,7 +190,7 @@ func (f *forwarder) serve(ctx context.Context, local net.Conn, port Port) error 
 		return fmt.Errorf("open the error stream for port %d: %w", port.Remote, err)
 	}
 	defer f.drop(failure)
-	failure.Close() // we only read it
+	failure.Close() // the error stream is only read
 
 	header = header.Clone()
 	header.Set(corev1.StreamType, corev1.StreamTypeData)
@@ -205,7 +205,7 @@ func (f *forwarder) serve(ctx context.Context, local net.Conn, port Port) error 
 		io.Copy(data, local)
 		data.Close()
 	}()
-	io.Copy(local, data) // until the pod's side has said all, however long that takes
+	io.Copy(local, data) // ends when the pod has closed its side, which has no timeout
 	text, err := io.ReadAll(io.LimitReader(failure, maxStatus))
 	if len(text) > 0 {
 		return errors.New(string(text))
@@ -214,16 +214,16 @@ func (f *forwarder) serve(ctx context.Context, local net.Conn, port Port) error 
 	return err
 }
 
-// lastWords is how long a local program may go on sending to a port that has
-// closed its connection.
-const lastWords = 3 * time.Second
+// drainTimeout is how long a local program may continue to send to a port that has closed
+// its connection.
+const drainTimeout = 3 * time.Second
 
-// partWith tells a local program that the pod has said all, and lets it finish.
+// partWith half-closes the local connection and waits for the local program to finish.
 func (f *forwarder) partWith(local net.Conn, sent <-chan struct{}) {
 	if half, ok := local.(interface{ CloseWrite() error }); ok {
 		half.CloseWrite()
 	}
-	t := time.NewTimer(lastWords)
+	t := time.NewTimer(drainTimeout)
 	defer t.Stop()
 	select {
 	case <-sent:

@@ -21,32 +21,31 @@ import (
 	"podium/pkg/client/streams"
 )
 
-// Size is a terminal's, in characters.
+// Size is the size of a terminal, in characters.
 type Size struct{ Width, Height uint16 }
 
-// Streams are the caller's ends. A nil one is not connected. With TTY the
-// command's stderr comes on Out.
+// Streams are the local ends of a session. A nil stream is not connected. With TTY, the
+// command's stderr is written to Out.
 type Streams struct {
-	// In is read until it ends, which the command sees. A Read that is under
-	// way when the command ends is not interrupted: its goroutine stays until
-	// the Read returns.
+	// In is read until EOF, which is passed to the command. A Read in progress when the
+	// command ends is not interrupted: its goroutine stays until the Read returns.
 	In       io.Reader
 	Out, Err io.Writer
 	TTY      bool
 	Resize   <-chan Size // only with TTY
 }
 
-// ExitError is a command that ran and failed.
+// ExitError is returned for a command that ran and exited with a code other than 0.
 type ExitError struct{ Code int }
 
 func (e *ExitError) Error() string {
 	return fmt.Sprintf("command terminated with exit code %d", e.Code)
 }
 
-// Stream connects to an exec or attach subresource and copies until the
-// command has ended. path is the subresource's; query names the container and
-// the command; which streams there are, Stream adds from s. It speaks
-// WebSocket, and SPDY to a server that refuses that.
+// Stream connects to an exec or attach subresource and copies until the command has
+// ended. path is the path of the subresource; query names the container and the
+// command; Stream adds the parameters of the streams in s. It uses WebSocket, and SPDY
+// if the server refuses that. It returns *ExitError if the command failed.
 func Stream(ctx context.Context, c *client.Client, path string, query url.Values, s Streams) error {
 	query = maps.Clone(query)
 	if query == nil {
@@ -77,7 +76,7 @@ func Stream(ctx context.Context, c *client.Client, path string, query url.Values
 	return s.overSPDY(ctx, raw)
 }
 
-// dialWebSocket asks for one and checks the answer.
+// dialWebSocket opens a WebSocket and returns its subprotocol.
 func dialWebSocket(ctx context.Context, c *client.Client, path string, query url.Values, header http.Header) (net.Conn, string, error) {
 	conn, resp, err := c.Dial(ctx, client.Request{Method: http.MethodGet, Path: path, Query: query, Header: header})
 	if err != nil {
@@ -109,8 +108,8 @@ func dialSPDY(ctx context.Context, c *client.Client, path string, query url.Valu
 
 var errNoSwitch = errors.New("unable to upgrade connection: the server answered without switching protocols")
 
-// refused tells a server that may not know WebSocket from one whose answer
-// would be the same whatever we speak.
+// refused reports whether an error may mean that the server does not support WebSocket:
+// SPDY may then succeed.
 func refused(err error) bool {
 	if errors.Is(err, errNoSwitch) {
 		return true
@@ -128,14 +127,14 @@ func refused(err error) bool {
 
 const (
 	pingPeriod = 5 * time.Second
-	silence    = time.Minute // a server that says nothing for so long is gone
+	silence    = time.Minute // a server that sends nothing for this long is considered gone
 )
 
-// impatient is a connection on which a read fails after a minute of silence.
+// impatient is a connection on which a Read fails after a minute without data.
 type impatient struct{ net.Conn }
 
 func (c impatient) Read(p []byte) (int, error) {
-	c.SetReadDeadline(time.Now().Add(silence)) // a transport without deadlines has no silence to notice
+	c.SetReadDeadline(time.Now().Add(silence)) // without deadlines in the transport, silence is not detected
 	return c.Conn.Read(p)
 }
 
@@ -161,7 +160,7 @@ func (s *Streams) overWebSocket(ctx context.Context, conn net.Conn, protocol str
 	out.start(s.Err, ch.Reader(streams.Stderr))
 	var status []byte
 	out.wg.Go(func() { status, _ = io.ReadAll(io.LimitReader(ch.Reader(streams.ErrorChannel), maxStatus)) })
-	lost := ch.Run() // which ends when the server has said all
+	lost := ch.Run() // Run returns when the server has closed its side
 	out.wg.Wait()
 	conn.Close()
 	return outcome(ctx, status, out.err(), lost)
@@ -197,8 +196,8 @@ func (s *Streams) overSPDY(ctx context.Context, raw net.Conn) error {
 
 const maxStatus = 64 << 10
 
-// copies are the command's outputs on their way. When one cannot be written,
-// abort ends the connection.
+// copies are the goroutines that copy the command's output. When a write fails, abort
+// ends the connection.
 type copies struct {
 	wg    sync.WaitGroup
 	abort func()
@@ -221,7 +220,7 @@ func (c *copies) start(to io.Writer, from io.Reader) {
 			return
 		}
 		if r, ok := from.(io.Closer); ok {
-			r.Close() // else the connection waits for it with the rest of a message
+			r.Close() // otherwise the connection blocks on the rest of a message
 		}
 		c.abort()
 	})
@@ -233,7 +232,7 @@ func (c *copies) err() error {
 	return c.first
 }
 
-// localOnly remembers the errors of our own side.
+// localOnly records the errors of local writes.
 type localOnly struct {
 	io.Writer
 	c *copies
@@ -249,8 +248,7 @@ func (w localOnly) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// pieces cuts what is written into messages of a size that every server takes,
-// however much a reader gives at once.
+// pieces splits writes into messages of a size that every server accepts.
 type pieces struct{ io.Writer }
 
 const pieceSize = 32 << 10
@@ -265,7 +263,7 @@ func (w pieces) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// sendSizes writes a JSON document a size.
+// sendSizes writes one JSON document for each size.
 func sendSizes(to io.Writer, sizes <-chan Size, ended <-chan struct{}) {
 	for {
 		select {
@@ -283,7 +281,8 @@ func sendSizes(to io.Writer, sizes <-chan Size, ended <-chan struct{}) {
 	}
 }
 
-// outcome is what became of the command: the server's word, or why there is none.
+// outcome returns the result of the command: the status that the server sent, or the
+// reason why there is none.
 func outcome(ctx context.Context, status []byte, local, lost error) error {
 	var closed *streams.CloseError
 	switch {
@@ -298,10 +297,10 @@ func outcome(ctx context.Context, status []byte, local, lost error) error {
 	case lost != nil && closed == nil:
 		return fmt.Errorf("the connection to the server was lost: %w", lost)
 	}
-	return errors.New("the stream ended before the command's end was told")
+	return errors.New("the stream ended without the command's status")
 }
 
-// exitReason and exitCause mark a command that ran and failed.
+// exitReason and exitCause identify the status of a command that ran and failed.
 const (
 	exitReason = metav1.StatusReason("NonZeroExitCode")
 	exitCause  = metav1.CauseType("ExitCode")

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Connections are the open ones, with the certificates their clients have
-// shown. When a certificate is revoked, what hangs on its connections ends with
-// them: watches, logs, shells.
+// Connections tracks open connections and the certificates that their clients
+// presented. When a certificate is revoked, Run closes its connections, and with them
+// watches, logs and exec sessions. The zero value is ready to use.
 type Connections struct {
 	mu   sync.Mutex
 	open map[*connection]bool
@@ -25,7 +25,7 @@ type connection struct {
 	chain atomic.Pointer[[]*x509.Certificate]
 }
 
-// Close closes and forgets the connection.
+// Close closes the connection and removes it from the set.
 func (c *connection) Close() error {
 	c.of.mu.Lock()
 	delete(c.of.open, c)
@@ -33,7 +33,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// Listener gives l's connections, noted.
+// Listener returns a listener that tracks the connections that l accepts.
 func (c *Connections) Listener(l net.Listener) net.Listener { return listener{l, c} }
 
 type listener struct {
@@ -41,7 +41,7 @@ type listener struct {
 	of *Connections
 }
 
-// Accept waits for the next connection.
+// Accept implements net.Listener.
 func (l listener) Accept() (net.Conn, error) {
 	raw, err := l.Listener.Accept()
 	if err != nil {
@@ -59,7 +59,7 @@ func (l listener) Accept() (net.Conn, error) {
 
 type connectionKey struct{}
 
-// Context tells the requests of a connection which one it is; it is made to be
+// Context stores the connection in the context of its requests, for Note. Use it as
 // http.Server's ConnContext.
 func (c *Connections) Context(ctx context.Context, conn net.Conn) context.Context {
 	if over, ok := conn.(*tls.Conn); ok {
@@ -71,19 +71,20 @@ func (c *Connections) Context(ctx context.Context, conn net.Conn) context.Contex
 	return ctx
 }
 
-// Note remembers which certificates the client of a request's connection has
-// shown. Call it before the check of the list: an update of the list that comes
-// later then finds the connection.
+// Note records the certificates that the client of a request's connection presented.
+// Call it before checking the list: a later update of the list then finds the
+// connection.
 func Note(ctx context.Context, chain []*x509.Certificate) {
 	if conn, ok := ctx.Value(connectionKey{}).(*connection); ok && conn.chain.Load() == nil {
 		conn.chain.Store(&chain)
 	}
 }
 
-// lookEvery is how soon a revoked certificate's connections are cut.
+// lookEvery is how often Run looks for a changed list.
 const lookEvery = time.Second
 
-// Run cuts the connections of revoked certificates until ctx ends.
+// Run closes the connections of revoked certificates until ctx ends. It acts when
+// revoked returns a list other than before.
 func (c *Connections) Run(ctx context.Context, revoked func() *List) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -101,6 +102,7 @@ func (c *Connections) Run(ctx context.Context, revoked func() *List) {
 	}
 }
 
+// cut closes the connections of revoked certificates.
 func (c *Connections) cut(revoked *List) {
 	var bad []*connection
 	c.mu.Lock()

@@ -19,22 +19,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client"
 	"podium/pkg/client/certfile"
 	"podium/pkg/client/informer"
 	"podium/pkg/scheme"
 )
 
-// Config says what a Follower follows.
+// Config configures a Follower.
 type Config struct {
 	Client   *client.Client
-	ClientCA string // file with the clients' authorities, which sign the lists
-	File     string // keeps the last list over restarts; "": none does
+	ClientCA string // file with the client CAs, which sign the lists
+	File     string // stores the last list across restarts; "": not stored
 	Log      *slog.Logger
 }
 
-// Follower has the list that the API servers publish. Until it has read one,
-// from its file or from the API, it knows none.
+// Follower reads the list that the API servers publish. Until it has read one, from its
+// file or from the API, Present reports known as false. It is safe for concurrent use.
 type Follower struct {
 	cfg         Config
 	authorities *certfile.Value[*authorities]
@@ -42,14 +43,14 @@ type Follower struct {
 	mu     sync.Mutex
 	known  bool
 	list   *List
-	text   string       // what is published
-	signed *authorities // those that text was verified with
+	text   string       // the published list
+	signed *authorities // the CAs that text was verified with
 }
 
 type authorities struct{ certs []*x509.Certificate }
 
-// NewFollower reads the authorities and, if there is one, the last list. It
-// does nothing else until Run.
+// NewFollower loads the CAs and the stored list, if there is one. It does nothing else
+// until Run.
 func NewFollower(cfg Config) (*Follower, error) {
 	f := &Follower{cfg: cfg}
 	var err error
@@ -68,8 +69,8 @@ func NewFollower(cfg Config) (*Follower, error) {
 		return nil, err
 	}
 	list, err := Parse(data, f.authorities.Get().certs)
-	if err != nil { // a damaged copy: the API has the original
-		cfg.Log.Warn("stored revocation list not read whole", "file", cfg.File, "error", err)
+	if err != nil { // a damaged copy: the list is read from the API instead
+		cfg.Log.Warn("read stored revocation list failed", "file", cfg.File, "error", err)
 	}
 	f.list, f.known = list, err == nil
 	return f, nil
@@ -87,8 +88,7 @@ func readAuthorities(file string) (*authorities, error) {
 	return out, nil
 }
 
-// ParseCertificates reads the certificates of a PEM file and leaves out what is
-// none.
+// ParseCertificates parses the certificates of PEM data and skips everything else.
 func ParseCertificates(data []byte) (out []*x509.Certificate) {
 	for {
 		var block *pem.Block
@@ -107,18 +107,18 @@ func (f *Follower) Present() (list *List, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if present := f.authorities.Get(); f.signed != nil && f.signed != present {
-		f.verifyLocked(present) // a list may be signed by an authority that is new
+		f.verifyLocked(present) // a new CA may have signed a list that was not accepted before
 	}
 	return f.list, f.known
 }
 
-// List is Present for who cuts connections.
+// List returns the list of Present, for Connections.Run.
 func (f *Follower) List() *List {
 	list, _ := f.Present()
 	return list
 }
 
-// Run follows the API until ctx ends.
+// Run follows the published list until ctx ends.
 func (f *Follower) Run(ctx context.Context) error {
 	maps := client.For[*corev1.ConfigMap](f.cfg.Client).In(Namespace)
 	follow := informer.New(maps, informer.Options{
@@ -142,33 +142,28 @@ func (f *Follower) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// firstLook is how often the API is asked until it has answered once.
+// firstLook is how often forbidden asks the API until it has an answer.
 const firstLook = time.Second
 
-// forbidden looks whether the list may be read at all. API servers that publish
-// none, as upstream's, keep nodes from this ConfigMap: nothing is revoked then,
-// as far as can be known.
+// forbidden handles API servers that do not publish a list, as upstream's: they do not
+// let nodes read this ConfigMap. The follower then treats nothing as revoked.
 func (f *Follower) forbidden(ctx context.Context, maps client.Resource[*corev1.ConfigMap]) error {
-	tick := time.NewTicker(firstLook)
-	defer tick.Stop()
 	for {
 		if _, known := f.Present(); known {
 			return nil
 		}
 		if _, err := maps.Get(ctx, ConfigMap); apierrors.IsForbidden(err) {
-			f.cfg.Log.Warn("revoked certificates are not known: the API server does not let them be read", "error", err)
+			f.cfg.Log.Warn("read revoked certificates forbidden", "error", err)
 			f.learn("")
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, firstLook) != nil {
 			return nil
-		case <-tick.C:
 		}
 	}
 }
 
-// learn adds what is published to what is known.
+// learn merges the published list into the current one; "" means that none is published.
 func (f *Follower) learn(text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -179,6 +174,8 @@ func (f *Follower) learn(text string) {
 	}
 }
 
+// verifyLocked parses the published list with the given CAs, merges it into the current
+// list and, if that changes, stores the result. It logs invalid lists.
 func (f *Follower) verifyLocked(by *authorities) {
 	f.signed = by
 	published, err := Parse([]byte(f.text), by.certs)
@@ -195,11 +192,11 @@ func (f *Follower) verifyLocked(by *authorities) {
 		return
 	}
 	if err := store(f.cfg.File, merged.PEM()); err != nil {
-		f.cfg.Log.Error("store the revocation list failed; it is lost with a restart while the API is out of reach", "error", err)
+		f.cfg.Log.Error("store revocation list failed; after a restart it is missing until the API server is reachable", "error", err)
 	}
 }
 
-// store replaces a file in one step.
+// store replaces a file atomically.
 func store(file string, data []byte) error {
 	next, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*") // mode 0600
 	if err != nil {

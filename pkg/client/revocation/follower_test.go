@@ -22,17 +22,22 @@ import (
 	"podium/pkg/client/revocation"
 )
 
-// follow runs a follower in a bubble until stop.
-func follow(t *testing.T, api *clienttest.Server, ca, file string) (f *revocation.Follower, stop func()) {
+func newFollower(t *testing.T, api *clienttest.Server, ca, file string) *revocation.Follower {
 	t.Helper()
 	f, err := revocation.NewFollower(revocation.Config{Client: api.Client(t), ClientCA: ca, File: file, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+// run runs a follower in a bubble until stop is called.
+func run(t *testing.T, f *revocation.Follower) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
-	return f, func() {
+	return func() {
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -65,10 +70,11 @@ func TestFollower(t *testing.T) {
 		maps := client.For[*corev1.ConfigMap](api.Client(t)).In(revocation.Namespace)
 		ca, file := caFile(t, a), filepath.Join(t.TempDir(), "revoked.crl")
 
-		f, stop := follow(t, api, ca, file)
+		f := newFollower(t, api, ca, file)
 		if _, known := f.Present(); known {
 			t.Error("it knows a list before it has asked")
 		}
+		stop := run(t, f)
 		time.Sleep(2 * time.Second)
 		if list, known := f.Present(); !known || list.Any(bad) {
 			t.Errorf("nothing is published: known is %v", known)
@@ -81,7 +87,7 @@ func TestFollower(t *testing.T) {
 		if !f.List().Any(bad) || f.List().Any(worse) {
 			t.Error("the published list is not in force")
 		}
-		m.Data[revocation.Key] = string(a.list(worse...)) // another server's, which knows less
+		m.Data[revocation.Key] = string(a.list(worse...)) // an older list of another server
 		if m, err = maps.Update(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
@@ -97,10 +103,10 @@ func TestFollower(t *testing.T) {
 			t.Error("its deletion has un-revoked everything")
 		}
 		stop()
-		// The next one has no API to ask, and knows it nevertheless.
+		// A new follower uses the stored list when the API is unreachable.
 		api.Before = func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }
-		f, stop = follow(t, api, ca, file)
-		defer stop()
+		f = newFollower(t, api, ca, file)
+		defer run(t, f)()
 		if list, known := f.Present(); !known || !list.Any(bad) || !list.Any(worse) {
 			t.Errorf("after a restart: known is %v", known)
 		}
@@ -110,7 +116,7 @@ func TestFollower(t *testing.T) {
 	})
 }
 
-// Without a stored list and without the API, the follower knows no list.
+// Without a stored list and without the API, the follower has no list.
 func TestNothingIsKnownWithoutTheAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var up atomic.Bool
@@ -121,13 +127,13 @@ func TestNothingIsKnownWithoutTheAPI(t *testing.T) {
 			}
 			return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: http.NoBody}, nil
 		}
-		f, stop := follow(t, api, caFile(t, newAuthority(t, "ca")), "")
-		defer stop()
+		f := newFollower(t, api, caFile(t, newAuthority(t, "ca")), "")
+		defer run(t, f)()
 		time.Sleep(time.Minute)
 		if _, known := f.Present(); known {
 			t.Error("it says that it knows")
 		}
-		up.Store(true) // an API server that keeps us from it publishes none
+		up.Store(true) // an API server that forbids reading it publishes no list
 		time.Sleep(time.Minute)
 		if _, known := f.Present(); !known {
 			t.Error("an API server without the role keeps everybody out")
@@ -144,8 +150,8 @@ func TestAListOfAnAuthorityThatIsTrustedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	ca := caFile(t, a)
-	f, stop := follow(t, api, ca, "")
-	defer stop()
+	f := newFollower(t, api, ca, "")
+	defer run(t, f)()
 	for {
 		if _, known := f.Present(); known {
 			break

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Where lists are published: a ConfigMap that upstream's API servers have, too,
-// with a key of ours.
+// The lists are published in a ConfigMap that upstream's API servers have, too, under
+// a key of podium's own.
 const (
 	Namespace = "kube-system"
 	ConfigMap = "extension-apiserver-authentication"
@@ -22,10 +22,10 @@ const (
 
 const pemType = "X509 CRL"
 
-// List is a set of revoked certificates. It does not change; nil is an empty one.
+// List is an immutable set of revoked certificates. A nil *List is empty.
 type List struct {
 	parts   []part
-	revoked map[string]bool // by issuer and number
+	revoked map[string]bool // by issuer and serial number
 }
 
 // part is one signed list.
@@ -45,7 +45,7 @@ func key(rawIssuer []byte, number *big.Int) string {
 	return string(rawIssuer) + "\x00" + string(number.Bytes())
 }
 
-// Any says whether one of a chain's certificates is revoked.
+// Any reports whether a certificate of the chain is revoked.
 func (l *List) Any(chain []*x509.Certificate) bool {
 	if l == nil {
 		return false
@@ -53,7 +53,7 @@ func (l *List) Any(chain []*x509.Certificate) bool {
 	return slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return l.revoked[key(c.RawIssuer, c.SerialNumber)] })
 }
 
-// Covers says whether all that other revokes is revoked by l, too.
+// Covers reports whether l revokes everything that other revokes.
 func (l *List) Covers(other *List) bool {
 	if other == nil {
 		return true
@@ -66,9 +66,9 @@ func (l *List) Covers(other *List) bool {
 	return true
 }
 
-// Parse reads lists in PEM form. Each must be signed by one of the authorities.
-// A list that is overdue counts nevertheless: what was revoked does not come
-// back by waiting. With an error it returns what the valid lists say.
+// Parse parses lists in PEM form. Each must be signed by one of the authorities. An
+// expired list is accepted, because waiting must not undo a revocation. If some lists
+// are invalid, Parse returns the content of the valid ones together with an error.
 func Parse(data []byte, authorities []*x509.Certificate) (*List, error) {
 	var parts []part
 	var errs []error
@@ -106,13 +106,12 @@ func parsePart(block *pem.Block, authorities []*x509.Certificate) (part, error) 
 
 func check(list *x509.RevocationList, authorities []*x509.Certificate) error {
 	for _, e := range list.Extensions {
-		if e.Critical { // a part of a list, or one for others' certificates
+		if e.Critical { // a delta list, or one for a part of the certificates
 			return fmt.Errorf("the critical extension %v is not understood", e.Id)
 		}
 	}
 	for _, a := range authorities {
-		// The usage "CRL sign" is not required: authorities of earlier versions
-		// lack it.
+		// The key usage "CRL sign" is not required: CAs of earlier versions lack it.
 		if bytes.Equal(a.RawSubject, list.RawIssuer) && a.CheckSignature(list.SignatureAlgorithm, list.RawTBSRevocationList, list.Signature) == nil {
 			return nil
 		}
@@ -120,7 +119,7 @@ func check(list *x509.RevocationList, authorities []*x509.Certificate) error {
 	return errors.New("it is signed by none of the client authorities")
 }
 
-// Merge is the union of two lists: a itself if b adds nothing.
+// Merge returns the union of two lists: a itself if b adds nothing.
 func Merge(a, b *List) *List {
 	if a.Covers(b) {
 		return a
@@ -131,7 +130,7 @@ func Merge(a, b *List) *List {
 	return newList(slices.Concat(a.parts, b.parts))
 }
 
-// newList keeps those parts that revoke what none of the longer ones does.
+// newList drops the parts that revoke nothing beyond the longer ones.
 func newList(parts []part) *List {
 	slices.SortFunc(parts, func(a, b part) int {
 		return cmp.Or(cmp.Compare(len(b.revoked), len(a.revoked)), bytes.Compare(a.der, b.der))
@@ -149,7 +148,7 @@ func newList(parts []part) *List {
 	return l
 }
 
-// PEM is the list as Parse reads it; lists that revoke nothing are left out.
+// PEM encodes the list for Parse, without the parts that newList drops.
 func (l *List) PEM() []byte {
 	if l == nil {
 		return nil
@@ -161,7 +160,7 @@ func (l *List) PEM() []byte {
 	return out
 }
 
-// Entries are the revoked certificates, the first revoked first.
+// Entries returns the revoked certificates in the order of their revocation.
 func (l *List) Entries() (out []Entry) {
 	if l == nil {
 		return nil
@@ -170,7 +169,7 @@ func (l *List) Entries() (out []Entry) {
 	for _, p := range l.parts {
 		list, err := x509.ParseRevocationList(p.der)
 		if err != nil {
-			continue // it was read before
+			continue // Parse has checked it
 		}
 		for _, e := range list.RevokedCertificateEntries {
 			if k := key(list.RawIssuer, e.SerialNumber); !seen[k] {

@@ -63,7 +63,7 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// list is a revocation list in PEM form.
+// list returns a revocation list in PEM form.
 func (a *authority) list(revoked ...*x509.Certificate) []byte {
 	a.t.Helper()
 	template := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Unix(0, 0), NextUpdate: time.Unix(1, 0)}
@@ -123,7 +123,7 @@ func TestForgedListsDoNotHideOthers(t *testing.T) {
 	}
 }
 
-// Two control planes may revoke without knowing of each other.
+// Two control planes may revoke independently of each other.
 func TestMergeIsAUnion(t *testing.T) {
 	a := newAuthority(t, "ca")
 	certs := []*x509.Certificate{a.issue("a"), a.issue("b"), a.issue("c")}
@@ -143,7 +143,7 @@ func TestMergeIsAUnion(t *testing.T) {
 	if again := a.parse(all.PEM()); !again.Covers(all) || string(again.PEM()) != string(all.PEM()) {
 		t.Error("PEM loses something")
 	}
-	// A longer list makes the shorter ones superfluous: what is published does not grow with each revocation.
+	// A longer list replaces shorter ones: the published data does not grow with each revocation.
 	whole := revocation.Merge(all, a.parse(a.list(append(certs, a.issue("d"))...)))
 	if blocks := countBlocks(whole.PEM()); blocks != 1 {
 		t.Errorf("%d lists, want the one that has all", blocks)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// The WebSocket subprotocols of exec and attach. All carry channels; base64
-// ones as text. From v4 on the error channel carries a metav1.Status; v5 can
-// close one channel.
+// WebSocket subprotocols of exec and attach. All multiplex channels; the base64
+// protocols encode them as text. From v4 on, the error channel carries a metav1.Status;
+// v5 can close a single channel.
 const (
 	ProtocolV5       = "v5.channel.k8s.io"
 	ProtocolV4       = "v4.channel.k8s.io"
@@ -30,11 +30,11 @@ const (
 	closeChannel = 255 // v5: "the channel in the next byte is closed"
 )
 
-// grace is how long a side that is done waits for the other to hang up. Closing
-// at once could make the kernel throw away what the peer has not yet received.
+// grace is how long a side that is done waits for the other to close the connection.
+// Closing at once could make the kernel discard data that the peer has not yet received.
 const grace = 3 * time.Second
 
-// Channels are the streams in one WebSocket.
+// Channels multiplexes streams over one WebSocket.
 type Channels struct {
 	ws       *WebSocket
 	base64   bool
@@ -44,8 +44,8 @@ type Channels struct {
 	ended    chan struct{} // Run has returned
 }
 
-// NewChannels reads the given channels of a WebSocket with one of the
-// protocols above; what comes on others is dropped.
+// NewChannels returns the channels of a WebSocket with one of the protocols above.
+// Messages on channels not in read are dropped. Run must be called to receive.
 func NewChannels(ws *WebSocket, protocol string, read ...byte) *Channels {
 	c := &Channels{
 		ws:       ws,
@@ -61,11 +61,11 @@ func NewChannels(ws *WebSocket, protocol string, read ...byte) *Channels {
 	return c
 }
 
-// Reader reads a channel, until the peer closes it or the connection ends.
-// Closing it drops what still comes.
+// Reader returns the reader of a channel. It reads until the peer closes the channel or
+// the connection ends. Closing it drops the messages that still arrive.
 func (c *Channels) Reader(ch byte) io.ReadCloser { return c.out[ch] }
 
-// Writer writes to a channel, a message a Write.
+// Writer returns a writer that sends each Write as one message on a channel.
 func (c *Channels) Writer(ch byte) io.Writer { return channelWriter{c, ch} }
 
 type channelWriter struct {
@@ -89,8 +89,8 @@ func (w channelWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite tells the peer that nothing more comes on a channel. Protocols
-// before v5 cannot say so: it reports false.
+// CloseWrite tells the peer that a channel has ended. Protocols before v5 cannot do so:
+// it then returns false.
 func (c *Channels) CloseWrite(ch byte) (bool, error) {
 	if !c.canClose {
 		return false, nil
@@ -98,8 +98,8 @@ func (c *Channels) CloseWrite(ch byte) (bool, error) {
 	return true, c.ws.Write(OpBinary, []byte{closeChannel, ch})
 }
 
-// Run hands what comes in to the readers, until the connection ends; then all
-// of them see its end. A reader that is slow holds up the others.
+// Run passes incoming messages to the readers until the connection ends; then all
+// readers see EOF or the error. A slow reader blocks the others.
 func (c *Channels) Run() error {
 	defer close(c.ended)
 	err := c.run()
@@ -141,8 +141,8 @@ func (c *Channels) run() error {
 	}
 }
 
-// deliver copies a message to its channel's reader; without one, or when the
-// reader has gone, it is dropped.
+// deliver copies a message to its channel's reader. It drops the message if there is no
+// reader or the reader is closed.
 func (c *Channels) deliver(ch byte, body io.Reader) error {
 	if c.base64 {
 		ch -= '0'
@@ -163,9 +163,9 @@ func (c *Channels) deliver(ch byte, body io.Reader) error {
 	return err
 }
 
-// Close ends the connection in order: a close frame, then up to a few seconds
-// for the peer to hang up, while what it still sends is dropped. Run must be
-// running; it has returned when Close returns.
+// Close closes the connection gracefully: it sends a close frame, then waits up to grace
+// for the peer to close, dropping what still arrives. Run must have been started; it has
+// returned when Close returns.
 func (c *Channels) Close(code int, text string) {
 	for _, r := range c.out {
 		r.Close()
@@ -179,7 +179,8 @@ func (c *Channels) Close(code int, text string) {
 	<-c.ended
 }
 
-// Heartbeat sends signs of life every period until stop is called.
+// Heartbeat calls beat every period until it fails or stop is called. stop waits for the
+// goroutine to end.
 func (w *WebSocket) Heartbeat(period time.Duration, beat func() error) (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup

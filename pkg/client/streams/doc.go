@@ -1,5 +1,5 @@
-// Package streams is the wire of exec, attach and port-forward: WebSocket
-// frames and the channels in them, SPDY streams, and the tunnels and the
-// translation between the two. The apiserver and the kubelet pass such
-// connections on with it; package remotecommand speaks it as a client.
+// Package streams implements the wire protocols of exec, attach and port-forward:
+// WebSocket frames and the channels in them, SPDY streams, tunnels, and the translation
+// between WebSocket and SPDY. The API server and the kubelet proxy such connections with
+// it; package remotecommand is the client.
 package streams

@@ -14,15 +14,15 @@ import (
 	"strings"
 )
 
-// IsUpgrade tells whether a request asks to switch protocols.
+// IsUpgrade reports whether a request asks to switch protocols.
 func IsUpgrade(r *http.Request) bool { return hasToken(r.Header, "Connection", "upgrade") }
 
-// IsWebSocket tells whether a request asks for a WebSocket.
+// IsWebSocket reports whether a request asks for a WebSocket.
 func IsWebSocket(r *http.Request) bool {
 	return IsUpgrade(r) && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
 }
 
-// WantsProtocol tells whether a WebSocket request offers a subprotocol.
+// WantsProtocol reports whether a WebSocket request offers a subprotocol.
 func WantsProtocol(r *http.Request, protocol string) bool {
 	return IsWebSocket(r) && slices.Contains(protocols(r.Header), protocol)
 }
@@ -50,8 +50,8 @@ func protocols(h http.Header) []string {
 	return out
 }
 
-// Negotiate picks the first subprotocol the client offers that we serve; a
-// client that offers none gets "", if that is served.
+// Negotiate returns the first subprotocol of the client that is in served. A client
+// that offers none gets "" if served contains it; otherwise it is an error.
 func Negotiate(r *http.Request, served []string) (string, error) {
 	offered := protocols(r.Header)
 	if len(offered) == 0 && slices.Contains(served, "") {
@@ -65,8 +65,8 @@ func Negotiate(r *http.Request, served []string) (string, error) {
 	return "", fmt.Errorf("requested protocol(s) are not supported: %v; supports %v", offered, served)
 }
 
-// Accept answers a WebSocket request and takes the connection over. On an
-// error nothing has been written, unless it is of the connection itself.
+// Accept accepts a WebSocket request and hijacks the connection. On an error nothing has
+// been written, unless the connection itself failed.
 func Accept(w http.ResponseWriter, r *http.Request, protocol string) (*WebSocket, error) {
 	key := r.Header.Get("Sec-Websocket-Key")
 	switch {
@@ -88,7 +88,7 @@ func Accept(w http.ResponseWriter, r *http.Request, protocol string) (*WebSocket
 	return NewWebSocket(conn, in, false), nil
 }
 
-// switchTo answers 101 and takes the connection over.
+// switchTo writes the 101 response and hijacks the connection.
 func switchTo(w http.ResponseWriter, h http.Header) (net.Conn, *bufio.Reader, error) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -106,7 +106,7 @@ func switchTo(w http.ResponseWriter, h http.Header) (net.Conn, *bufio.Reader, er
 	return conn, rw.Reader, nil
 }
 
-// WebSocketHeader is a client's request for a WebSocket.
+// WebSocketHeader returns the headers of a client's WebSocket request.
 func WebSocketHeader(protocols ...string) http.Header {
 	var nonce [16]byte
 	rand.Read(nonce[:]) // never fails
@@ -119,10 +119,11 @@ func WebSocketHeader(protocols ...string) http.Header {
 	}
 }
 
-// CheckAccepted holds a server's 101 against the request, and returns the subprotocol.
+// CheckAccepted verifies a server's 101 response to the request and returns the
+// subprotocol.
 func CheckAccepted(request, response http.Header) (protocol string, err error) {
 	if !strings.EqualFold(response.Get("Upgrade"), "websocket") || response.Get("Sec-Websocket-Accept") != acceptKey(request.Get("Sec-Websocket-Key")) {
-		return "", errors.New("the server switched to something that is not our websocket")
+		return "", errors.New("the server switched to another protocol than the requested WebSocket subprotocol")
 	}
 	protocol = response.Get("Sec-Websocket-Protocol")
 	if !slices.Contains(protocols(request), protocol) {

@@ -16,17 +16,17 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// Options says which streams an exec or attach has.
+// Options are the streams of an exec or attach.
 type Options struct {
 	Stdin, Stdout, Stderr, TTY bool
 }
 
-// heartbeat is the period of the pongs that we send unasked.
+// heartbeat is the period of unsolicited pongs.
 const heartbeat = 10 * time.Second
 
-// RemoteCommand passes an exec or attach on. SPDY goes through as it is; the
-// channels of a WebSocket become SPDY streams to the target, which is all that
-// every runtime understands.
+// RemoteCommand proxies an exec or attach to the target. SPDY is passed through
+// unchanged; WebSocket channels are translated to SPDY streams, which every container
+// runtime supports.
 func (t Target) RemoteCommand(w http.ResponseWriter, r *http.Request, opts Options) error {
 	if !IsWebSocket(r) {
 		return t.Upgrade(w, r)
@@ -55,8 +55,8 @@ func (t Target) RemoteCommand(w http.ResponseWriter, r *http.Request, opts Optio
 	return nil
 }
 
-// Remote are the SPDY streams of one exec or attach, seen from the client's
-// side. Those it does not have are nil.
+// Remote are the SPDY streams of one exec or attach, from the client's side. Streams
+// that were not requested are nil.
 type Remote struct {
 	Errors, Stdin, Stdout, Stderr, Resize httpstream.Stream
 
@@ -64,8 +64,8 @@ type Remote struct {
 	conn httpstream.Connection
 }
 
-// OpenRemote opens the streams, in the order every server expects, over a
-// connection that has switched to SPDY. On an error it is closed.
+// OpenRemote opens the streams, in the order that servers expect, over a connection that
+// has switched to SPDY. It closes the connection on an error.
 func OpenRemote(raw net.Conn, opts Options) (*Remote, error) {
 	raw = Once(raw)
 	conn, err := spdy.NewClientConnection(raw)
@@ -97,8 +97,8 @@ func OpenRemote(raw net.Conn, opts Options) (*Remote, error) {
 	return r, nil
 }
 
-// Close ends all streams at once. The connection goes first: a farewell would
-// wait for a write that waits for a command that does not read its input.
+// Close ends all streams at once. It closes the raw connection first: a SPDY goodbye
+// would block behind a write to a command that does not read its input.
 func (r *Remote) Close() {
 	r.raw.Close()
 	r.conn.Close()
@@ -111,21 +111,21 @@ type exchange struct {
 	protocol string
 }
 
-// run lasts until the command has ended and all of its output is delivered,
-// or either side is gone.
+// run blocks until the command has ended and all of its output is delivered, or either
+// side is gone.
 func (x *exchange) run(ctx context.Context) {
 	var input, output sync.WaitGroup
 	defer input.Wait()
 	input.Go(func() {
 		x.channels.Run()
-		x.remote.Close() // the client is gone: so goes the command's connection
+		x.remote.Close() // the client is gone: end the command's connection
 	})
 	stop := context.AfterFunc(ctx, func() { x.remote.Close() })
 	defer stop()
 	x.copyIn(&input, Stdin, x.remote.Stdin)
 	x.copyIn(&input, Resize, x.remote.Resize)
 
-	// Upstream opens with an empty message: the client knows that we are there.
+	// Upstream opens with an empty message, which shows the client that the server is ready.
 	x.channels.Writer(x.firstOutput()).Write(nil)
 	x.copyOut(&output, Stdout, x.remote.Stdout)
 	x.copyOut(&output, Stderr, x.remote.Stderr)
@@ -160,7 +160,7 @@ func (x *exchange) copyIn(wg *sync.WaitGroup, ch byte, to httpstream.Stream) {
 	wg.Go(func() {
 		io.Copy(to, from)
 		from.Close()
-		to.Close() // half-closes: the command's input ends
+		to.Close() // half-closes: the command sees EOF
 	})
 }
 
@@ -170,12 +170,12 @@ func (x *exchange) copyOut(wg *sync.WaitGroup, ch byte, from httpstream.Stream) 
 	}
 	wg.Go(func() {
 		if _, err := io.Copy(x.channels.Writer(ch), from); err != nil {
-			x.remote.Close() // the client takes no more
+			x.remote.Close() // the client reads no more
 		}
 	})
 }
 
-// lost is the status of a command whose end nobody told us.
+// lost returns a Status for a command whose exit status was lost.
 func lost(err error) []byte {
 	if err == nil {
 		err = errors.New("the connection to the node was lost")
@@ -185,8 +185,8 @@ func lost(err error) []byte {
 	return text
 }
 
-// errorText is a status as the client's protocol has it: from v4 on as it is,
-// before as the message of a failure.
+// errorText encodes a status for the client's protocol: from v4 on unchanged, before
+// that as the message of a failure.
 func (x *exchange) errorText(status []byte) []byte {
 	if x.protocol == ProtocolV5 || x.protocol == ProtocolV4 || x.protocol == ProtocolV4Base64 {
 		return status

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Join copies between two connections both ways until they are done, and
-// closes them. When one side has said all, the other is told so, and has a few
-// seconds to say the rest. The end of ctx cuts both.
+// Join copies between two connections in both directions until both are done, and closes
+// them. When one direction ends, Join half-closes it and gives the other one grace to
+// finish. When ctx ends, Join closes both.
 func Join(ctx context.Context, a, b io.ReadWriteCloser) {
 	var once sync.Once
 	closeBoth := func() {
@@ -33,9 +33,9 @@ func Join(ctx context.Context, a, b io.ReadWriteCloser) {
 	<-done
 }
 
-// pour copies until src ends, then tells dst. When dst does not take more, the
-// rest is read and dropped: a connection that is closed with unread data may
-// lose what it has written last.
+// pour copies until src ends, then half-closes dst. If writing to dst fails, it reads and
+// drops the rest of src: closing a connection with unread data may discard what the peer
+// was sent last.
 func pour(dst io.WriteCloser, src io.Reader) {
 	w := &watched{Writer: dst}
 	if _, err := io.Copy(w, src); err != nil && w.failed {
@@ -48,7 +48,7 @@ func pour(dst io.WriteCloser, src io.Reader) {
 	}
 }
 
-// watched tells an error of the writer from one of the reader.
+// watched records whether a write failed, to tell write errors from read errors.
 type watched struct {
 	io.Writer
 	failed bool
@@ -60,8 +60,8 @@ func (w *watched) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Conn makes a net.Conn of a stream that a server handed over, for libraries
-// that want one. It knows no deadlines.
+// Conn adapts a stream to net.Conn, for libraries that require one. Unless s is a
+// net.Conn already, deadlines are not supported.
 func Conn(s io.ReadWriteCloser) net.Conn {
 	if c, ok := s.(net.Conn); ok {
 		return c
@@ -69,8 +69,8 @@ func Conn(s io.ReadWriteCloser) net.Conn {
 	return streamConn{s}
 }
 
-// Once makes closing a connection twice no error: libraries hold on to one
-// whose second closing fails.
+// Once makes a second Close return the result of the first: some libraries do not
+// release a connection whose second Close fails.
 func Once(c net.Conn) net.Conn {
 	o := &onceConn{Conn: c}
 	o.close = sync.OnceValue(c.Close)
@@ -100,8 +100,8 @@ type streamAddr struct{}
 func (streamAddr) Network() string { return "stream" }
 func (streamAddr) String() string  { return "stream" }
 
-// Bytes is a WebSocket taken as a plain connection: each Write a binary
-// message, reads over message boundaries. A peer's orderly close is io.EOF.
+// Bytes returns the WebSocket as a byte stream: each Write is a binary message, reads
+// cross message boundaries. Read returns io.EOF when the peer closes gracefully.
 func (w *WebSocket) Bytes() io.ReadWriteCloser { return &bytesConn{ws: w} }
 
 type bytesConn struct {
@@ -139,7 +139,7 @@ func (c *bytesConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite says goodbye; the peer may still send.
+// CloseWrite sends a close frame; the peer may still send.
 func (c *bytesConn) CloseWrite() error { return c.ws.Close(CloseNormal, "") }
 
 func (c *bytesConn) Close() error { return c.ws.Hangup() }

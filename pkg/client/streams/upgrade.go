@@ -12,7 +12,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// The SPDY protocols that we speak as a client.
+// SPDY protocols that the proxy speaks to its target.
 const (
 	spdyRemoteCommand = "v4.channel.k8s.io"
 	spdyPortForward   = "portforward.k8s.io"
@@ -27,9 +27,9 @@ type Target struct {
 	Transport http.RoundTripper // HTTP/1.1
 }
 
-// Upgrade passes a request that switches protocols on to the target, and the
-// connection after it, as it is. What the target answers instead of switching
-// goes back to the client. An error means that nothing has been written.
+// Upgrade proxies a request that switches protocols to the target, and then the
+// connection, unchanged. If the target does not switch, its response goes to the client.
+// If Upgrade returns an error, nothing has been written.
 func (t Target) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	header := r.Header.Clone()
 	header.Del("Authorization")
@@ -46,10 +46,10 @@ func (t Target) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// RequestError is a request that cannot be served as it was put.
+// RequestError is the error of an invalid request: answer 400.
 type RequestError struct{ error }
 
-// buffered is a connection some of which was read ahead.
+// buffered is a connection with data that was read ahead.
 type buffered struct {
 	io.ReadWriteCloser
 	in io.Reader
@@ -77,8 +77,8 @@ func (u upstream) CloseWrite() error {
 	return u.Close()
 }
 
-// open sends an upgrade request to the target. ok is false when it did not
-// switch: then its answer has gone to w, or err says why there is none.
+// open sends an upgrade request to the target. If the target did not switch, ok is false
+// and either its response has been written to w or err is not nil.
 func (t Target) open(ctx context.Context, w http.ResponseWriter, method string, header http.Header) (backend upstream, ok bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, t.URL.String(), nil)
 	if err != nil {
@@ -104,7 +104,7 @@ func (t Target) open(ctx context.Context, w http.ResponseWriter, method string, 
 
 const maxAnswer = 64 << 10
 
-// answer gives the client what the target said instead of switching.
+// answer copies the target's response to the client.
 func answer(w http.ResponseWriter, resp *http.Response) {
 	for _, name := range []string{"Content-Type", "X-Accepted-Stream-Protocol-Versions"} {
 		if v := resp.Header.Values(name); len(v) > 0 {
@@ -113,7 +113,7 @@ func answer(w http.ResponseWriter, resp *http.Response) {
 	}
 	code := resp.StatusCode
 	if code < http.StatusBadRequest {
-		code = http.StatusBadGateway // it was to switch, not to succeed
+		code = http.StatusBadGateway // a success without a switch is an error of the target
 	}
 	w.WriteHeader(code)
 	io.Copy(w, io.LimitReader(resp.Body, maxAnswer))
@@ -124,7 +124,7 @@ func (t Target) openSPDY(ctx context.Context, w http.ResponseWriter, protocol st
 	return t.open(ctx, w, http.MethodPost, SPDYHeader(protocol))
 }
 
-// SPDYHeader is a client's request for SPDY streams.
+// SPDYHeader returns the headers of a client's SPDY request.
 func SPDYHeader(protocols ...string) http.Header {
 	h := http.Header{"Connection": {"Upgrade"}, "Upgrade": {spdy.HeaderSpdy31}}
 	for _, p := range protocols {
@@ -133,8 +133,8 @@ func SPDYHeader(protocols ...string) http.Header {
 	return h
 }
 
-// PortForward passes a port-forward on. SPDY goes through as it is; SPDY
-// inside a WebSocket is taken out of it.
+// PortForward proxies a port-forward to the target. SPDY is passed through unchanged;
+// SPDY tunnelled in a WebSocket is unwrapped.
 func (t Target) PortForward(w http.ResponseWriter, r *http.Request) error {
 	if !WantsProtocol(r, ProtocolTunnel) {
 		return t.Upgrade(w, r)
@@ -154,7 +154,7 @@ func (t Target) PortForward(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// IsSPDY tells whether a request asks for SPDY streams.
+// IsSPDY reports whether a request asks for SPDY streams.
 func IsSPDY(r *http.Request) bool {
 	return IsUpgrade(r) && strings.EqualFold(r.Header.Get("Upgrade"), spdy.HeaderSpdy31)
 }

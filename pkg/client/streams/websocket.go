@@ -29,8 +29,8 @@ const (
 	closeNoStatus = 1005
 )
 
-// CloseError is the peer's close frame. A connection that was closed in order
-// has the code 1000, 1001, or none (1005).
+// CloseError is the peer's close frame. After a graceful close the code is 1000, 1001 or
+// 1005 (none sent).
 type CloseError struct {
 	Code int
 	Text string
@@ -38,21 +38,21 @@ type CloseError struct {
 
 func (e *CloseError) Error() string { return fmt.Sprintf("websocket closed: %d %s", e.Code, e.Text) }
 
-// WebSocket is a connection after the handshake. One goroutine may read while
-// others write.
+// WebSocket is a connection after the handshake. One goroutine may read while others
+// write.
 type WebSocket struct {
 	conn   io.ReadWriteCloser
 	in     *bufio.Reader
-	client bool // we mask what we write, and expect what we read to be plain
+	client bool // client side: written frames are masked, read frames must not be
 
-	write     chan struct{} // held, by a value in it, while something is sent
+	write     chan struct{} // a semaphore: holds a value while a message is sent
 	buf       []byte
 	closeSent bool
 
 	frame frame // the data frame being read
 }
 
-// frame is what is left of the frame whose header was read.
+// frame is the unread rest of the current frame.
 type frame struct {
 	final  bool
 	left   uint64
@@ -61,8 +61,8 @@ type frame struct {
 	pos    int
 }
 
-// NewWebSocket wraps a connection on which the handshake is done. in may hold
-// bytes that were read ahead; nil: there are none.
+// NewWebSocket wraps a connection after the handshake. in may hold bytes that were read
+// ahead; nil means none.
 func NewWebSocket(conn io.ReadWriteCloser, in *bufio.Reader, client bool) *WebSocket {
 	if in == nil {
 		in = bufio.NewReader(conn)
@@ -70,9 +70,9 @@ func NewWebSocket(conn io.ReadWriteCloser, in *bufio.Reader, client bool) *WebSo
 	return &WebSocket{conn: conn, in: in, client: client, write: make(chan struct{}, 1), frame: frame{final: true}}
 }
 
-// Next waits for the next message. The body is read before the next Next, or
-// what is left of it is skipped. Pings are answered here; the peer's close
-// frame is answered, and comes back as *CloseError.
+// Next blocks until the next message. The body is valid until the next call of Next,
+// which skips the unread rest. Next answers pings; it answers the peer's close frame and
+// returns it as *CloseError.
 func (w *WebSocket) Next() (opcode byte, body io.Reader, err error) {
 	if _, err := io.Copy(io.Discard, (*message)(w)); err != nil {
 		return 0, nil, err
@@ -87,7 +87,7 @@ func (w *WebSocket) Next() (opcode byte, body io.Reader, err error) {
 	return opcode, (*message)(w), nil
 }
 
-// message reads the body of the present message, over its frames.
+// message reads the body of the current message, across frames.
 type message WebSocket
 
 func (m *message) Read(p []byte) (int, error) {
@@ -123,7 +123,7 @@ func (f *frame) unmask(p []byte) {
 	}
 }
 
-// header reads up to the next data frame's header, answering control frames.
+// header reads the next data frame's header and handles control frames before it.
 func (w *WebSocket) header() (opcode byte, err error) {
 	for {
 		f, opcode, err := w.readHeader()
@@ -194,7 +194,7 @@ func (w *WebSocket) control(f frame, opcode byte) error {
 	return nil
 }
 
-// cut makes an end in the middle of a frame an error.
+// cut turns io.EOF in the middle of a frame into io.ErrUnexpectedEOF.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -202,31 +202,31 @@ func cut(err error) error {
 	return err
 }
 
-// fail tells the peer that it broke the protocol.
+// fail closes the WebSocket because the peer violated the protocol.
 func (w *WebSocket) fail(what string) error {
 	w.Close(CloseProtocol, what)
 	return fmt.Errorf("websocket protocol: %s", what)
 }
 
-// Write sends one message, made of the parts.
+// Write sends one message, the concatenation of parts. It is safe for concurrent use.
 func (w *WebSocket) Write(opcode byte, parts ...[]byte) error { return w.send(opcode, parts...) }
 
-// Pong sends an unasked-for pong: a sign of life that asks for no answer. It
-// also reaches a peer whose pings we cannot read because its data waits for a
+// Pong sends an unsolicited pong: a heartbeat that needs no answer. It keeps the
+// connection alive even if the peer's pings are not read because its data waits for a
 // slow receiver.
 func (w *WebSocket) Pong() error { return w.send(opPong) }
 
-// Ping asks the peer for a sign of life, which Next swallows.
+// Ping sends a ping. Next ignores the answer.
 func (w *WebSocket) Ping() error { return w.send(opPing) }
 
-// Close sends a close frame, once; nothing is sent after it. The connection
-// stays open for the peer's answer: see Hangup.
+// Close sends a close frame, once; later writes fail. The connection stays open for the
+// peer's answer: see Hangup.
 func (w *WebSocket) Close(code int, text string) error {
 	payload := binary.BigEndian.AppendUint16(nil, uint16(code))
 	return w.send(opClose, append(payload, text[:min(len(text), 123)]...))
 }
 
-// Hangup closes the connection under the WebSocket.
+// Hangup closes the underlying connection.
 func (w *WebSocket) Hangup() error { return w.conn.Close() }
 
 var errClosed = errors.New("websocket: a close frame was sent")

@@ -20,7 +20,7 @@ import (
 	"podium/pkg/client/streams"
 )
 
-// echo is our server: it sends back each message with its opcode.
+// echo is a server that returns each message with its opcode.
 func echo(w http.ResponseWriter, r *http.Request) {
 	protocol, err := streams.Negotiate(r, []string{"", "p1", "p2"})
 	if err != nil {
@@ -120,7 +120,7 @@ func TestServesOtherClients(t *testing.T) {
 	}
 }
 
-func TestSpeaksToGorilla(t *testing.T) {
+func TestGorillaInteroperability(t *testing.T) {
 	up := websocket.Upgrader{Subprotocols: []string{"p1"}, WriteBufferSize: 100}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := up.Upgrade(w, r, nil)
@@ -178,7 +178,7 @@ func TestSpeaksToGorilla(t *testing.T) {
 	}
 }
 
-// wire is a connection with prepared input.
+// wire is a connection with canned input.
 type wire struct {
 	io.Reader
 	sent bytes.Buffer
@@ -253,7 +253,7 @@ func TestChannels(t *testing.T) {
 	})
 }
 
-// A peer that neither reads nor hangs up does not hold us for long.
+// A peer that neither reads nor closes does not block Close for long.
 func TestCloseDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := net.Pipe()

@@ -1,4 +1,4 @@
-// Package upgradelock is the agreement by which machines of a cluster take
-// turns when they are upgraded: a Lease in kube-system, held by the name of the
-// node. The apiserver lets a node take it when it is free, and from nobody.
+// Package upgradelock defines the Lease by which machines of a cluster are upgraded one
+// at a time: a Lease in kube-system whose holder is the name of a node. The API server
+// lets a node acquire it only while it is free.
 package upgradelock

@@ -7,14 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The Lease.
+// Namespace and name of the Lease.
 const (
 	Namespace = metav1.NamespaceSystem
 	Name      = "podium-upgrade"
 )
 
-// Holder is who has its turn now, "" if nobody has: since it was given back, or
-// since its time has run out.
+// Holder returns the node that holds the Lease at now, "" if the Lease was released or
+// has expired.
 func Holder(lease *coordinationv1.Lease, now time.Time) string {
 	s := lease.Spec
 	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil {

@@ -20,28 +20,27 @@ import (
 	"podium/pkg/cloud/pool"
 )
 
-// AnnotationPool on a Service names the pool that its address comes from.
-// Without it all pools are tried, in their order.
+// AnnotationPool is the annotation of a Service with the name of the pool for its address.
+// Without it, all pools are tried in order.
 const AnnotationPool = "podium.dev/address-pool"
 
-// Config is what a Balancer needs.
+// Config configures a Balancer.
 type Config struct {
 	Client   *client.Client
-	Services interface{ List() []*corev1.Service } // all of the cluster
-	// Pools are where addresses come from, asked each time.
+	Services interface{ List() []*corev1.Service } // all Services of the cluster
+	// Pools returns the address pools. It is called for each allocation.
 	Pools func(context.Context) ([]pool.Pool, error)
 	Log   *slog.Logger
 }
 
-// Balancer gives Services addresses. It is a cloud.LoadBalancers.
+// Balancer allocates addresses for Services. It implements cloud.LoadBalancers.
 type Balancer struct {
 	cfg      Config
 	leases   client.Resource[*coordinationv1.Lease]
 	services client.Resource[*corev1.Service]
 }
 
-// New makes a Balancer. One without a client is good for nothing but to be there
-// while a configuration is checked.
+// New returns a Balancer. Without a client it can only be used to check a configuration.
 func New(cfg Config) *Balancer {
 	b := &Balancer{cfg: cfg}
 	if cfg.Client != nil {
@@ -51,9 +50,8 @@ func New(cfg Config) *Balancer {
 	return b
 }
 
-// Ensure sees to it that the Service has an address of each of its families,
-// and none beside. Which nodes there are does not matter here: those that can
-// announce the address agree on one among themselves.
+// Ensure allocates one address for each IP family of the Service and releases all others.
+// It ignores the nodes: those that can announce the address elect one among themselves.
 func (b *Balancer) Ensure(ctx context.Context, s *corev1.Service, _ []*corev1.Node) (corev1.LoadBalancerStatus, error) {
 	wishes, err := b.wishes(ctx, s)
 	if err != nil {
@@ -75,7 +73,8 @@ func (b *Balancer) Ensure(ctx context.Context, s *corev1.Service, _ []*corev1.No
 	return status, b.closeAll(ctx, mine)
 }
 
-// Delete has the Service's addresses fall silent and makes them free.
+// Delete withdraws the Service's addresses and releases them. It blocks until no node
+// announces them.
 func (b *Balancer) Delete(ctx context.Context, s *corev1.Service) error {
 	mine, err := b.leasesOf(ctx, keyOf(s))
 	if err != nil {
@@ -88,11 +87,11 @@ func keyOf(s *corev1.Service) types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 }
 
-// wish is one address that a Service is to have.
+// wish is the request for one address of a Service.
 type wish struct {
 	four  bool
-	asked netip.Addr   // the one that the Service asks for, if it does
-	has   []netip.Addr // what its status says
+	asked netip.Addr   // the address that the Service requests, if any
+	has   []netip.Addr // the addresses in its status
 	pools []pool.Pool
 }
 
@@ -161,7 +160,7 @@ func names(pools []pool.Pool) string {
 	return strings.Join(out, ", ")
 }
 
-// addressesOf are those that a Service's status says it has.
+// addressesOf returns the addresses in a Service's status.
 func addressesOf(s *corev1.Service) []netip.Addr {
 	var out []netip.Addr
 	for _, in := range s.Status.LoadBalancer.Ingress {
@@ -172,8 +171,8 @@ func addressesOf(s *corev1.Service) []netip.Addr {
 	return out
 }
 
-// leasesOf are the addresses that were given to a Service, also those it was
-// never told of.
+// leasesOf returns the Leases of a Service's addresses, including those that were never
+// written to its status.
 func (b *Balancer) leasesOf(ctx context.Context, key types.NamespacedName) (map[netip.Addr]*coordinationv1.Lease, error) {
 	list, err := b.leases.List(ctx, metav1.ListOptions{LabelSelector: addresslease.Selector})
 	if err != nil {
@@ -183,7 +182,7 @@ func (b *Balancer) leasesOf(ctx context.Context, key types.NamespacedName) (map[
 	for _, l := range list.Items {
 		c, err := addresslease.Parse(l)
 		if err != nil {
-			b.cfg.Log.Warn("a Lease of an address makes no sense; delete it", "error", err)
+			b.cfg.Log.Warn("invalid Lease of a load-balancer address; delete it", "error", err)
 			continue
 		}
 		if c.Service == key {
@@ -193,10 +192,10 @@ func (b *Balancer) leasesOf(ctx context.Context, key types.NamespacedName) (map[
 	return out, nil
 }
 
-// grant gives the Service one address, the same as before where that is right.
+// grant allocates one address for the Service: the current one if it is still valid.
 func (b *Balancer) grant(ctx context.Context, s *corev1.Service, w wish, mine map[netip.Addr]*coordinationv1.Lease) (netip.Addr, error) {
 	if w.asked.IsValid() {
-		return w.asked, b.grantAsked(ctx, s, w, mine)
+		return w.asked, b.grantRequested(ctx, s, w, mine)
 	}
 	for _, a := range w.has {
 		if !w.inPools(a) {
@@ -214,7 +213,7 @@ func (b *Balancer) grant(ctx context.Context, s *corev1.Service, w wish, mine ma
 	return b.grantAny(ctx, s, w)
 }
 
-func (b *Balancer) grantAsked(ctx context.Context, s *corev1.Service, w wish, mine map[netip.Addr]*coordinationv1.Lease) error {
+func (b *Balancer) grantRequested(ctx context.Context, s *corev1.Service, w wish, mine map[netip.Addr]*coordinationv1.Lease) error {
 	if !w.inPools(w.asked) {
 		return fmt.Errorf("spec.loadBalancerIP: %s is in none of the address pools that the Service may use: %s", w.asked, names(w.pools))
 	}
@@ -228,8 +227,7 @@ func (b *Balancer) grantAsked(ctx context.Context, s *corev1.Service, w wish, mi
 	return err
 }
 
-// grantAny takes the first address that is free by what Services say, or the
-// first after it that is free by its Lease too.
+// grantAny allocates the first address that no Service's status uses and that has no Lease.
 func (b *Balancer) grantAny(ctx context.Context, s *corev1.Service, w wish) (netip.Addr, error) {
 	used := b.inUse(s)
 	for _, p := range w.pools {
@@ -249,7 +247,7 @@ func (b *Balancer) grantAny(ctx context.Context, s *corev1.Service, w wish) (net
 	return netip.Addr{}, fmt.Errorf("no free %s address is left in the address pools %s: give them more, or delete a Service of type LoadBalancer", w.family(), names(w.pools))
 }
 
-// inUse are the addresses that other Services say they have, and which.
+// inUse returns the addresses in the status of other Services, with the Services' names.
 func (b *Balancer) inUse(s *corev1.Service) map[netip.Addr]string {
 	used := map[netip.Addr]string{}
 	for _, other := range b.cfg.Services.List() {
@@ -263,7 +261,7 @@ func (b *Balancer) inUse(s *corev1.Service) map[netip.Addr]string {
 	return used
 }
 
-// taken says that an address is another Service's.
+// taken is the error for an address that belongs to another Service.
 type taken struct {
 	address netip.Addr
 	by      string
@@ -271,8 +269,9 @@ type taken struct {
 
 func (t *taken) Error() string { return fmt.Sprintf("%s is in use by Service %s", t.address, t.by) }
 
-// claim makes the Lease of an address for a Service. One that the Service has
-// already is fine, one that it is giving up is waited for.
+// claim creates the Lease of an address for a Service. It does nothing if the Service has
+// the Lease already. It closes a Lease that is being withdrawn, or whose Service no longer
+// needs it, and returns *taken if another Service needs the address.
 func (b *Balancer) claim(ctx context.Context, s *corev1.Service, a netip.Addr, mine map[netip.Addr]*coordinationv1.Lease) error {
 	if l := mine[a]; l != nil {
 		if c, err := addresslease.Parse(l); err == nil && !c.Closing {
@@ -293,7 +292,7 @@ func (b *Balancer) claim(ctx context.Context, s *corev1.Service, a netip.Addr, m
 		}
 		c, err := addresslease.Parse(l)
 		if err != nil {
-			return &taken{a, "nobody knows which (" + err.Error() + ")"}
+			return &taken{a, "an unknown one (" + err.Error() + ")"}
 		}
 		if c.Service == keyOf(s) && !c.Closing {
 			return nil
@@ -306,7 +305,7 @@ func (b *Balancer) claim(ctx context.Context, s *corev1.Service, a netip.Addr, m
 			case wanted:
 				return &taken{a, c.Service.String()}
 			}
-			b.cfg.Log.Info("an address is taken back from a Service that is gone", "address", a, "service", c.Service)
+			b.cfg.Log.Info("address of a deleted Service released", "address", a, "service", c.Service)
 		}
 		if err := b.close(ctx, l); err != nil {
 			return err
@@ -314,8 +313,8 @@ func (b *Balancer) claim(ctx context.Context, s *corev1.Service, a netip.Addr, m
 	}
 }
 
-// wanted says whether a Service may still have an address, by the API itself:
-// what informers show may be behind another's Lease.
+// wanted reports whether a Service still needs addresses. It asks the API, because the
+// informer may be older than the Lease of another Service.
 func (b *Balancer) wanted(ctx context.Context, key types.NamespacedName) (bool, error) {
 	s, err := b.services.In(key.Namespace).Get(ctx, key.Name)
 	if apierrors.IsNotFound(err) {

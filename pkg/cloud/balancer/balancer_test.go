@@ -35,7 +35,7 @@ type stage struct {
 	balancer *Balancer
 }
 
-// List is what an informer shows, here always the newest.
+// List stands for an informer that is always up to date.
 func (s *stage) List() []*corev1.Service {
 	list, err := s.services.In("").List(s.t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *stage) service(name string, change ...func(*corev1.Service)) *corev1.Se
 	return svc.DeepCopy()
 }
 
-// ensure does what the service controller does: it writes the answer down.
+// ensure calls Ensure and writes the status, as the service controller does.
 func (s *stage) ensure(svc *corev1.Service) string {
 	status, err := s.balancer.Ensure(s.t.Context(), svc, nil)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *stage) remove(svc *corev1.Service) {
 	}
 }
 
-// given lists the addresses that have a Lease, and whose they are.
+// given lists the addresses that have a Lease, with their Services.
 func (s *stage) given() string {
 	list, err := s.leases.List(s.t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *stage) given() string {
 	return strings.Join(out, " ")
 }
 
-// hold has a node announce an address.
+// hold makes a node the holder of an address.
 func (s *stage) hold(address string) {
 	l, err := s.leases.Get(s.t.Context(), addresslease.Name(netip.MustParseAddr(address)))
 	if err == nil {
@@ -247,7 +247,7 @@ func TestAnAddressFallsSilentBeforeItIsFree(t *testing.T) {
 func TestARestartFindsWhatWasGiven(t *testing.T) {
 	s := newStage(t, "p:10.0.0.1-10.0.0.9")
 	web := s.service("web")
-	if _, err := s.balancer.Ensure(t.Context(), web, nil); err != nil { // and the daemon ends before it is written down
+	if _, err := s.balancer.Ensure(t.Context(), web, nil); err != nil { // and the daemon ends before it writes the status
 		t.Fatal(err)
 	}
 	if got := s.ensure(s.service("next")); got != "10.0.0.2" {
@@ -268,7 +268,7 @@ func TestWhatAServiceLeftBehind(t *testing.T) {
 	s := newStage(t, "p:10.0.0.1")
 	gone := s.service("gone")
 	s.ensure(gone)
-	if err := s.services.Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil { // its finalizer was taken by hand
+	if err := s.services.Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil { // its finalizer was removed manually
 		t.Fatal(err)
 	}
 	if got := s.ensure(s.service("web")); got != "10.0.0.1" || s.given() != "10.0.0.1=web" {
@@ -288,8 +288,8 @@ func TestPoolsThatChange(t *testing.T) {
 	}
 }
 
-// TestTwoGiveAtOnce: two daemons, both of which think that they lead, with a
-// view that shows nothing.
+// Two daemons allocate at the same time, both of which believe that they are the leader,
+// with informers that show nothing.
 func TestTwoGiveAtOnce(t *testing.T) {
 	s := newStage(t, "p:10.0.0.0/26")
 	var wg sync.WaitGroup

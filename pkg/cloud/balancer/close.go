@@ -12,14 +12,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client/addresslease"
 )
 
-// look is how often a Lease is read that is to be released.
+// look is how often close reads a Lease that is being released.
 const look = 100 * time.Millisecond
 
-// closeAll closes some Leases side by side: with a dead node among the holders
-// each may take a while.
+// closeAll closes Leases concurrently: if a holder is dead, closing takes a while.
 func (b *Balancer) closeAll(ctx context.Context, leases map[netip.Addr]*coordinationv1.Lease) error {
 	var (
 		wg   sync.WaitGroup
@@ -39,8 +39,8 @@ func (b *Balancer) closeAll(ctx context.Context, leases map[netip.Addr]*coordina
 	return errors.Join(errs...)
 }
 
-// close asks who holds a Lease to release it, waits until that is done or until
-// the holder must have fallen silent, and deletes it.
+// close marks a Lease as closing, waits until its holder has released it or must have
+// stopped announcing, and deletes it.
 func (b *Balancer) close(ctx context.Context, l *coordinationv1.Lease) error {
 	var seen addresslease.Watch
 	for {
@@ -60,7 +60,7 @@ func (b *Balancer) close(ctx context.Context, l *coordinationv1.Lease) error {
 				return nil
 			}
 		default:
-			if err := pause(ctx, look); err != nil {
+			if err := backoff.Sleep(ctx, look); err != nil {
 				return err
 			}
 			l, err = b.leases.Get(ctx, l.Name)
@@ -74,16 +74,5 @@ func (b *Balancer) close(ctx context.Context, l *coordinationv1.Lease) error {
 		if err != nil {
 			return err
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
 	}
 }

@@ -1,12 +1,11 @@
-// Package balancer is load balancers without a machine of their own: a Service
-// gets an address out of a pool, one of the nodes announces it on the local
-// network (package announce), and the rules that kube-proxy has on every node
-// anyway do the balancing. Providers that have addresses to give use it as
-// their LoadBalancers.
+// Package balancer implements load balancers without a machine of their own: a Service gets
+// an address from a pool, one of the nodes announces the address on the local network
+// (package announce), and kube-proxy's rules, which every node has, do the balancing.
+// Providers with address pools use it as their LoadBalancers.
 //
-// All state is in the API. The Lease of an address (package addresslease) is
-// made before anybody is told of the address and named after it, so an address
-// cannot be given twice, whoever else gives addresses at the same time. It is
-// deleted after the address has fallen silent, so an address is never given
-// anew while a node still answers for its former Service.
+// All state is in the API. The Lease of an address (package addresslease) is created before
+// the address is published, and its name is derived from the address, so an address cannot
+// be allocated twice, even if several processes allocate at the same time. It is deleted
+// after all nodes have stopped announcing the address, so an address is never reallocated
+// while a node still answers for its former Service.
 package balancer

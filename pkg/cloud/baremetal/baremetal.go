@@ -14,10 +14,10 @@ import (
 	"podium/pkg/cloud/pool"
 )
 
-// Name is the provider's.
+// Name is the name of the provider.
 const Name = "baremetal"
 
-// New makes the provider.
+// New returns the provider, or an error if the configuration is invalid.
 func New(s cloud.Setup) (*cloud.Provider, error) {
 	config, pools, err := parse(s.Config)
 	if err != nil {
@@ -31,7 +31,7 @@ func New(s cloud.Setup) (*cloud.Provider, error) {
 	return p, nil
 }
 
-// parse reads the file. All that is wrong comes at once.
+// parse parses the configuration file and returns all its errors at once.
 func parse(data []byte) (*v1alpha1.BareMetalCloud, []pool.Pool, error) {
 	if len(data) == 0 {
 		return &v1alpha1.BareMetalCloud{}, nil, nil
@@ -41,7 +41,7 @@ func parse(data []byte) (*v1alpha1.BareMetalCloud, []pool.Pool, error) {
 	return c, pools, errors.Join(err, v1alpha1.AsError(errs))
 }
 
-// poolsOf reads the ranges, and finds those that have an address in common.
+// poolsOf parses the address ranges and checks that they do not overlap.
 func poolsOf(configs []v1alpha1.AddressPool) (pools []pool.Pool, errs field.ErrorList) {
 	type place struct {
 		pool.Range
@@ -70,7 +70,7 @@ func poolsOf(configs []v1alpha1.AddressPool) (pools []pool.Pool, errs field.Erro
 	return pools, errs
 }
 
-// machines are those of the file, by their nodes' names.
+// machines are the machines in the file, by node name.
 type machines map[string]v1alpha1.Machine
 
 func newMachines(list []v1alpha1.Machine) machines {
@@ -91,6 +91,6 @@ func (ms machines) Metadata(_ context.Context, n *corev1.Node) (cloud.Metadata, 
 	return out, nil
 }
 
-// Shutdown implements cloud.Instances. Nobody can tell a machine that is off
-// from one that is only cut off.
+// Shutdown implements cloud.Instances. It returns false: a machine that is off cannot be told
+// from one that is only disconnected.
 func (machines) Shutdown(context.Context, *corev1.Node) (bool, error) { return false, nil }

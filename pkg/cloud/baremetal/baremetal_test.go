@@ -100,8 +100,8 @@ addressPools[1].addresses[0]: Invalid value: "10.0.0.15": has addresses in commo
 	}
 }
 
-// FuzzConfig: whatever an operator writes is read or refused, and what is read
-// has pools whose addresses nobody else has.
+// FuzzConfig parses arbitrary configurations: they are refused, or yield pools that do not
+// overlap.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(head + "addressPools: [{addresses: [10.0.0.240/29, 10.0.0.1-10.0.0.9]}]\nnodes: [{name: a}]"))
 	f.Add([]byte(head + "addressPools: [{addresses: [\"::/0\"]}]"))

@@ -11,8 +11,8 @@ import (
 	"podium/pkg/cloud/pool"
 )
 
-// balancers give Services addresses of the cluster's network that the engine
-// does not give out.
+// balancers allocates addresses for Services from the part of the cluster's network that the
+// engine does not allocate from.
 func balancers(e *engine, s cloud.Setup) *balancer.Balancer {
 	pools := func(ctx context.Context) ([]pool.Pool, error) {
 		r, err := e.keeps(ctx, s.ClusterName)
@@ -21,8 +21,8 @@ func balancers(e *engine, s cloud.Setup) *balancer.Balancer {
 	return balancer.New(balancer.Config{Client: s.Client, Services: s.Services, Pools: pools, Log: s.Log})
 }
 
-// keeps are the addresses of a cluster's network that are for load balancers,
-// as its label says.
+// keeps returns the addresses of a cluster's network that are reserved for load balancers, as
+// the network's label says.
 func (e *engine) keeps(ctx context.Context, cluster string) (pool.Range, error) {
 	name := v1alpha1.NetworkName(cluster)
 	var network struct{ Labels map[string]string }
@@ -31,7 +31,7 @@ func (e *engine) keeps(ctx context.Context, cluster string) (pool.Range, error) 
 	}
 	text := network.Labels[v1alpha1.LabelBalancers]
 	if text == "" {
-		return pool.Range{}, fmt.Errorf("network %s keeps no addresses for load balancers (its label %s is missing): it was made by an older podium; make the cluster anew", name, v1alpha1.LabelBalancers)
+		return pool.Range{}, fmt.Errorf("network %s keeps no addresses for load balancers (its label %s is missing): it was created by an older version of podium; create the cluster again", name, v1alpha1.LabelBalancers)
 	}
 	r, err := pool.ParseRange(text)
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package docker is the provider of clusters whose nodes are containers of a
-// Docker engine: it asks the engine, over its socket, what became of them. The
-// engine's API is used by a handful of plain HTTP calls (engine.go); a node
-// container is known by its labels and its name, which is the node's.
+// Package docker is the provider for clusters whose nodes are containers of a Docker engine:
+// it queries the engine over its socket with a few plain HTTP calls (engine.go). A node
+// container is identified by its labels and its name, which is the node's name.
 //
-// Who can write to the engine's socket is root on its machine: the socket is
-// shown to control planes only, and such clusters are for tests and for CI.
+// A process that can write to the engine's socket is root on its machine: the socket is
+// mounted into control planes only, and such clusters are for tests and CI.
 package docker

@@ -22,13 +22,13 @@ import (
 	"podium/pkg/cloud"
 )
 
-// machine is a container of the fake engine: its state, and its table of routes.
+// machine is a container of the fake engine: its state and its routing table.
 type machine struct {
 	state, zone, address string
 	routes               map[string]string
 }
 
-// host is an engine with a socket, as far as the provider speaks to it.
+// host is a fake engine with a socket.
 type host struct {
 	*testing.T
 	socket string
@@ -37,7 +37,7 @@ type host struct {
 	machines map[string]*machine
 	execs    map[string][]string
 	label    string // of the network
-	broken   string // a path that is answered with 500
+	broken   string // a path that is answered with status 500
 	refused  map[string]string
 }
 
@@ -106,7 +106,7 @@ func (h *host) exec(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"Id": id})
 }
 
-// start is the ip command, as far as it is used.
+// start implements the parts of the ip command that the provider uses.
 func (h *host) start(w http.ResponseWriter, r *http.Request) {
 	command := h.execs[r.PathValue("id")]
 	table, args := h.machines[command[0]].routes, strings.Join(command[1:], " ")
@@ -210,7 +210,7 @@ func TestContainersAreInstances(t *testing.T) {
 	}
 }
 
-// What the engine does not say is not "gone".
+// An error of the engine does not mean that the instance is gone.
 func TestAnEngineThatDoesNotAnswerRight(t *testing.T) {
 	h := newHost(t)
 	p := h.provider().Instances
@@ -274,7 +274,7 @@ func TestRoutesAreInEveryContainer(t *testing.T) {
 	}
 }
 
-func TestTheNetworkSaysWhatIsForLoadBalancers(t *testing.T) {
+func TestLoadBalancerRangeOfNetwork(t *testing.T) {
 	h := newHost(t)
 	h.change(func() { h.label = "10.87.0.224-10.87.0.254" })
 	e := newEngine(h.socket)
@@ -282,7 +282,7 @@ func TestTheNetworkSaysWhatIsForLoadBalancers(t *testing.T) {
 		t.Error(r, err)
 	}
 	h.change(func() { h.label = "" })
-	if _, err := e.keeps(t.Context(), "ci"); err == nil || !strings.Contains(err.Error(), "anew") {
+	if _, err := e.keeps(t.Context(), "ci"); err == nil || !strings.Contains(err.Error(), "create the cluster again") {
 		t.Error(err)
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"syscall"
 )
 
-// maxAnswer bounds what is read of one answer: a thousand containers' worth.
+// maxAnswer limits a response, in bytes: enough for a thousand containers.
 const maxAnswer = 8 << 20
 
-// engine is the API of a Docker engine. No version is named in its paths: the
-// calls below are the same in every version since 1.24.
+// engine is a client of the Docker engine API. Its paths contain no version: the calls below
+// are the same in every version since 1.24.
 type engine struct {
 	socket string
 	client *http.Client
@@ -32,21 +32,23 @@ func newEngine(socket string) *engine {
 	return &engine{socket: socket, client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 4}}}
 }
 
-// statusError is an answer that is no success.
+// statusError is a response with an error status.
 type statusError struct {
 	code    int
 	message string
 }
 
-func (e *statusError) Error() string { return fmt.Sprintf("the engine says %d: %s", e.code, e.message) }
+func (e *statusError) Error() string {
+	return fmt.Sprintf("Docker engine: status %d: %s", e.code, e.message)
+}
 
 func isStatus(err error, code int) bool {
 	var s *statusError
 	return errors.As(err, &s) && s.code == code
 }
 
-// call sends body, if it is not nil, as JSON and reads the answer into out, if
-// that is not nil. The context bounds the time.
+// call sends body, unless it is nil, as JSON and decodes the response into out, unless that
+// is nil. It has no timeout other than ctx.
 func (e *engine) call(ctx context.Context, method, path string, query url.Values, body, out any) error {
 	data, err := e.raw(ctx, method, path, query, body)
 	if err != nil || out == nil {
@@ -93,7 +95,7 @@ func (e *engine) raw(ctx context.Context, method, path string, query url.Values,
 	return data, nil
 }
 
-// message is what an error answer says.
+// message returns the message of an error response.
 func message(data []byte) string {
 	var answer struct{ Message string }
 	if json.Unmarshal(data, &answer) == nil && answer.Message != "" {
@@ -103,7 +105,7 @@ func message(data []byte) string {
 	return strings.ToValidUTF8(string(data[:min(len(data), enough)]), "?")
 }
 
-// explained says what to do when the engine cannot be spoken to.
+// explained adds to an error what to do if the engine cannot be reached.
 func (e *engine) explained(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -111,7 +113,7 @@ func (e *engine) explained(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("this process may not use the Docker engine's socket %s: run it as root or in the socket's group: %w", e.socket, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nobody listens at the Docker engine's socket %s: is the engine down? After its restart a mounted socket is another's: restart this container: %w", e.socket, err)
+		return fmt.Errorf("connect to the Docker engine at %s: is the engine down? A socket mounted before its restart is stale: restart this container: %w", e.socket, err)
 	}
-	return fmt.Errorf("ask the Docker engine: %w", err)
+	return fmt.Errorf("request to the Docker engine: %w", err)
 }

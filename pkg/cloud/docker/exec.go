@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// run runs a command in a container and returns what it writes to standard
-// output. Its error holds what the command complained about.
+// run runs a command in a container and returns its standard output. If the command fails,
+// the error contains its standard error.
 func (e *engine) run(ctx context.Context, container string, command ...string) (string, error) {
 	var made struct {
 		ID string `json:"Id"`
@@ -40,9 +40,8 @@ func (e *engine) run(ctx context.Context, container string, command ...string) (
 	return stdout, nil
 }
 
-// split takes the engine's stream apart: frames, each with a header of the
-// stream's number (1: standard output, 2: error), three empty bytes, and the
-// length of what follows.
+// split demultiplexes the engine's stream: frames with a header of the stream's number (1:
+// standard output, 2: standard error), three zero bytes, and the length of the payload.
 func split(stream []byte) (stdout, stderr string, err error) {
 	const header = 8
 	var out, complaint strings.Builder

@@ -17,12 +17,12 @@ type instances struct {
 	cluster string
 }
 
-// instanceType is what all of them are.
+// instanceType is the instance type of all containers.
 const instanceType = "container"
 
 func (i *instances) id(node string) string { return Name + "://" + i.cluster + "/" + node }
 
-// find is a node's container.
+// find returns a node's container, or cloud.ErrNotFound.
 func (i *instances) find(ctx context.Context, n *corev1.Node) (*container, error) {
 	name := n.Name
 	if id := n.Spec.ProviderID; id != "" {
@@ -44,7 +44,7 @@ func (i *instances) find(ctx context.Context, n *corev1.Node) (*container, error
 	return nil, fmt.Errorf("container %s: %w", name, cloud.ErrNotFound)
 }
 
-// Metadata is what the engine knows of a node's container.
+// Metadata implements cloud.Instances.
 func (i *instances) Metadata(ctx context.Context, n *corev1.Node) (cloud.Metadata, error) {
 	c, err := i.find(ctx, n)
 	if err != nil {
@@ -54,13 +54,13 @@ func (i *instances) Metadata(ctx context.Context, n *corev1.Node) (cloud.Metadat
 	for _, a := range c.addresses(i.cluster) {
 		md.Addresses = append(md.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 	}
-	if len(md.Addresses) > 0 { // else it is on no network, and has those it had
+	if len(md.Addresses) > 0 { // without addresses it is on no network: keep those it had
 		md.Addresses = append(md.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: c.name()})
 	}
 	return md, nil
 }
 
-// Shutdown says whether a node's container is stopped.
+// Shutdown implements cloud.Instances: it reports whether the node's container is stopped.
 func (i *instances) Shutdown(ctx context.Context, n *corev1.Node) (bool, error) {
 	c, err := i.find(ctx, n)
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"podium/pkg/cloud"
 )
 
-// Name is the provider's.
+// Name is the name of the provider.
 const Name = "docker"
 
-// New makes the provider of a cluster of node containers. --cloud-config holds
-// a v1alpha1.DockerCloud, or nothing.
+// New returns the provider of a cluster of node containers. --cloud-config is a
+// v1alpha1.DockerCloud, or empty.
 func New(s cloud.Setup) (*cloud.Provider, error) {
 	c, err := v1alpha1.DecodeDockerCloud(s.Config)
 	if err != nil {

@@ -15,24 +15,24 @@ import (
 	"podium/pkg/cloud"
 )
 
-// routeProtocol marks our routes in the kernels' tables. The number is free,
-// and another than kube-proxy's.
+// routeProtocol marks the provider's routes in the kernels' tables. It must differ from
+// kube-proxy's.
 const routeProtocol = 78
 
-// atOnce is how many containers are spoken to at a time.
+// atOnce is how many containers are used concurrently.
 const atOnce = 8
 
-// routes are in each node container's table, one to the pods of each other.
+// routes are the routes to the other nodes' pods in each node container's table.
 type routes struct {
 	engine  *engine
 	cluster string
 }
 
-// kernelRoute is a route as `ip -json route` shows it.
+// kernelRoute is a route in the output of `ip -json route`.
 type kernelRoute struct{ Dst, Gateway string }
 
-// List looks into every container that runs. A route is complete when all
-// others than its own node's have it, by the same address.
+// List reads the routing tables of all running containers. A route is complete if all
+// containers except its own node's have it, with the same gateway.
 func (r *routes) List(ctx context.Context) ([]cloud.Route, error) {
 	all, err := r.engine.nodes(ctx, r.cluster)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *routes) table(ctx context.Context, c *container) (found []kernelRoute, 
 	return found, nil
 }
 
-// merge makes one route of what the containers have for each destination.
+// merge combines the containers' routes to each destination into one route.
 func merge(all []container, tables map[string][]kernelRoute, cluster string) ([]cloud.Route, error) {
 	at := map[string]string{} // the node with an address
 	for i := range all {
@@ -79,7 +79,7 @@ func merge(all []container, tables map[string][]kernelRoute, cluster string) ([]
 			at[a] = all[i].name()
 		}
 	}
-	holders := map[netip.Prefix]map[string]int{} // of each destination, how many lead to which node
+	holders := map[netip.Prefix]map[string]int{} // by destination: the number of routes that lead to each node
 	for _, table := range tables {
 		for _, k := range table {
 			dst, err := netip.ParsePrefix(k.Dst)
@@ -95,7 +95,7 @@ func merge(all []container, tables map[string][]kernelRoute, cluster string) ([]
 	var out []cloud.Route
 	for dst, by := range holders {
 		names := slices.Sorted(maps.Keys(by))
-		node := names[len(names)-1] // "" only if nobody knows any
+		node := names[len(names)-1] // "" only if no node is known
 		others := len(tables)
 		if _, runs := tables[node]; runs {
 			others--
@@ -106,8 +106,8 @@ func merge(all []container, tables map[string][]kernelRoute, cluster string) ([]
 	return out, nil
 }
 
-// Create tells every other container that runs the way to a node's pods. The
-// node itself has them on its bridge: what it may have been told is taken back.
+// Create adds the route to a node's pods in all other running containers. The node itself
+// reaches its pods over its bridge: Create deletes such a route there.
 func (r *routes) Create(ctx context.Context, route cloud.Route) error {
 	all, err := r.engine.nodes(ctx, r.cluster)
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *routes) Create(ctx context.Context, route cloud.Route) error {
 	})
 }
 
-// Delete takes the way to pods back from every container that runs.
+// Delete removes the route from all running containers.
 func (r *routes) Delete(ctx context.Context, route cloud.Route) error {
 	all, err := r.engine.nodes(ctx, r.cluster)
 	if err != nil {
@@ -139,14 +139,14 @@ func (r *routes) Delete(ctx context.Context, route cloud.Route) error {
 	return each(ctx, running(all), func(ctx context.Context, c *container) error { return r.remove(ctx, c, route.Destination) })
 }
 
-// remove empties a container's table of our routes to a destination: flush, and
-// not delete, because none is fine.
+// remove deletes the provider's routes to a destination in a container. It uses flush, which
+// succeeds if there are none.
 func (r *routes) remove(ctx context.Context, c *container, dst netip.Prefix) error {
 	_, err := r.engine.run(ctx, c.ID, ip(dst, "flush", "exact", dst.String())...)
 	return err
 }
 
-// ip is the command that does something to our routes of a destination's family.
+// ip returns an ip command on the provider's routes of a destination's family.
 func ip(dst netip.Prefix, do ...string) []string {
 	family := "-4"
 	if dst.Addr().Is6() {
@@ -155,7 +155,7 @@ func ip(dst netip.Prefix, do ...string) []string {
 	return append(append([]string{"ip", family, "route"}, do...), "proto", strconv.Itoa(routeProtocol))
 }
 
-// running are the containers in which a command can be run.
+// running returns the containers in which commands can be run.
 func running(all []container) (out []*container) {
 	for i := range all {
 		if all[i].State == "running" {
@@ -165,8 +165,8 @@ func running(all []container) (out []*container) {
 	return out
 }
 
-// each does something to several containers. One that has stopped meanwhile has
-// no routes, and needs none.
+// each calls do for several containers concurrently. It ignores containers that have stopped
+// meanwhile: they have no routes.
 func each(ctx context.Context, containers []*container, do func(context.Context, *container) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)

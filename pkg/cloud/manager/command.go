@@ -10,22 +10,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"podium/pkg/cloud"
-	"podium/pkg/controllers/crew"
+	"podium/pkg/controller/manager"
 )
 
-// options are the flags.
+// options are the flags and the configuration that they set.
 type options struct {
-	crew.Flags
+	manager.Flags
 	provider    string
 	cloudConfig string
 	clusterCIDR []string
 	cfg         Config
 }
 
-// NewCommand is the daemon's command line.
+// NewCommand returns the command of cloud-controller-manager.
 func NewCommand() *cobra.Command {
 	o := &options{cfg: Default()}
-	cmd := o.Command("cloud-controller-manager", "Keeps the cluster and whoever provides its machines in step", nil, o.run)
+	cmd := o.Command("cloud-controller-manager", "Run the controllers that connect the cluster to a cloud provider", nil, o.run)
 	o.addFlags(cmd)
 	return cmd
 }
@@ -35,19 +35,19 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.SortFlags = false
 	o.AddFlags(fs, 10258, &c.Config)
 
-	fs.StringVar(&o.provider, "cloud-provider", "", "who provides the machines; required")
-	fs.StringVar(&o.cloudConfig, "cloud-config", "", "file that the provider reads")
-	fs.StringVar(&c.ClusterName, "cluster-name", c.ClusterName, "the cluster's name at the provider")
-	fs.IntVar(&c.NodeSyncs, "concurrent-node-syncs", c.NodeSyncs, "how many nodes are worked on at a time")
-	fs.IntVar(&c.ServiceSyncs, "concurrent-service-syncs", c.ServiceSyncs, "how many services are worked on at a time")
-	fs.DurationVar(&c.Refresh, "node-status-update-frequency", c.Refresh, "how often a node's addresses are looked at")
-	fs.DurationVar(&c.Monitor, "node-monitor-period", c.Monitor, "how often the machine of a node that is not ready is looked for")
-	fs.BoolVar(&c.ConfigureRoutes, "configure-cloud-routes", c.ConfigureRoutes, "let the provider route to each node's pods; for a pod network that does not")
-	fs.StringSliceVar(&o.clusterCIDR, "cluster-cidr", nil, "the pods' addresses: routes to others are left alone; needed for --configure-cloud-routes")
-	fs.DurationVar(&c.RoutePeriod, "route-reconciliation-period", c.RoutePeriod, "how often all routes are looked at")
+	fs.StringVar(&o.provider, "cloud-provider", "", "name of the cloud provider (required)")
+	fs.StringVar(&o.cloudConfig, "cloud-config", "", "path to the configuration file of the provider")
+	fs.StringVar(&c.ClusterName, "cluster-name", c.ClusterName, "name of the cluster at the provider")
+	fs.IntVar(&c.NodeSyncs, "concurrent-node-syncs", c.NodeSyncs, "number of nodes to reconcile concurrently")
+	fs.IntVar(&c.ServiceSyncs, "concurrent-service-syncs", c.ServiceSyncs, "number of services to reconcile concurrently")
+	fs.DurationVar(&c.Refresh, "node-status-update-frequency", c.Refresh, "interval between updates of a node's addresses")
+	fs.DurationVar(&c.Monitor, "node-monitor-period", c.Monitor, "interval between checks of the instance of a node that is not ready")
+	fs.BoolVar(&c.ConfigureRoutes, "configure-cloud-routes", c.ConfigureRoutes, "configure routes to the pods of each node at the provider, for a pod network without routes of its own")
+	fs.StringSliceVar(&o.clusterCIDR, "cluster-cidr", nil, "pod addresses of the cluster; routes to other addresses are left alone; required by --configure-cloud-routes")
+	fs.DurationVar(&c.RoutePeriod, "route-reconciliation-period", c.RoutePeriod, "interval between reconciliations of all routes")
 }
 
-// complete turns flags into the configuration and checks it.
+// complete sets the configuration from the flags and validates it.
 func (o *options) complete() error {
 	c := &o.cfg
 	var errs []error

@@ -44,13 +44,13 @@ func TestFlagsAreChecked(t *testing.T) {
 	}
 }
 
-// What a provider lacks has no controller.
+// A controller is disabled if the provider lacks its part.
 func TestControllersFollowTheProvidersParts(t *testing.T) {
 	c := Default()
 	c.ConfigureRoutes = true
 	built := func(p *cloud.Provider) (out []string) {
-		for _, m := range members(&c, p) {
-			if m.Build != nil {
+		for _, m := range specs(&c, p) {
+			if m.New != nil {
 				out = append(out, m.Name)
 			}
 		}

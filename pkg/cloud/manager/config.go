@@ -5,32 +5,32 @@ import (
 	"time"
 
 	"podium/pkg/cloud"
-	"podium/pkg/controllers/crew"
+	"podium/pkg/controller/manager"
 )
 
-// Config is what the daemon needs.
+// Config is the configuration of cloud-controller-manager.
 type Config struct {
-	crew.Config
+	manager.Config
 
-	// Provider makes the provider; see cloud.Setup.
+	// Provider builds the provider; see cloud.Setup.
 	Provider    func(cloud.Setup) (*cloud.Provider, error)
-	CloudConfig []byte // what the provider is told
+	CloudConfig []byte // content of the file --cloud-config
 	ClusterName string
 
-	NodeSyncs    int           // nodes worked on at a time
-	ServiceSyncs int           // services worked on at a time
-	Refresh      time.Duration // how often a node's addresses are looked at
-	Monitor      time.Duration // how often the machine of a node that is not ready is
+	NodeSyncs    int           // nodes reconciled concurrently
+	ServiceSyncs int           // services reconciled concurrently
+	Refresh      time.Duration // between two checks of a node's addresses
+	Monitor      time.Duration // between two checks of the instance of a node that is not ready
 
 	ConfigureRoutes bool
-	ClusterCIDRs    []netip.Prefix // the pods' addresses; routes to others are not ours
-	RoutePeriod     time.Duration  // how often all routes are looked at
+	ClusterCIDRs    []netip.Prefix // the pods' addresses; routes to other destinations are ignored
+	RoutePeriod     time.Duration  // between two checks of all routes
 }
 
-// Default is the configuration of a daemon that is told nothing.
+// Default returns the default configuration.
 func Default() Config {
 	return Config{
-		Config: crew.Default("cloud-controller-manager"), ClusterName: "podium",
+		Config: manager.Default("cloud-controller-manager"), ClusterName: "podium",
 		NodeSyncs: 5, ServiceSyncs: 5, Refresh: 5 * time.Minute, Monitor: 5 * time.Second,
 		RoutePeriod: 10 * time.Second,
 	}

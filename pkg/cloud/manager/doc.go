@@ -1,4 +1,3 @@
-// Package manager is cloud-controller-manager: it makes the provider that
-// --cloud-provider names (providers.go) and runs the controllers for the parts
-// that provider has (controllers.go).
+// Package manager is cloud-controller-manager: it runs the controllers (controllers.go) for
+// the parts of the provider (providers.go) that --cloud-provider names.
 package manager

@@ -11,7 +11,7 @@ import (
 	"podium/pkg/cloud/docker"
 )
 
-// providers are all there are, by the names that --cloud-provider has for them.
+// providers are all providers, by their name in --cloud-provider.
 var providers = map[string]func(cloud.Setup) (*cloud.Provider, error){
 	baremetal.Name: baremetal.New,
 	docker.Name:    docker.New,

@@ -11,12 +11,11 @@ import (
 	"podium/pkg/cloud"
 )
 
-// Names of upstream's on nodes.
+// Taints and annotations of nodes.
 const (
 	taintNew      = "node.cloudprovider.kubernetes.io/uninitialized"
 	taintShutdown = "node.cloudprovider.kubernetes.io/shutdown"
-	// providedIP is how a kubelet with --node-ip says which of the machine's
-	// addresses the node's is.
+	// providedIP is the annotation with a kubelet's --node-ip.
 	providedIP = "alpha.kubernetes.io/provided-node-ip"
 )
 
@@ -28,24 +27,19 @@ func tainted(n *corev1.Node, key string) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
-// without are the node's taints but for those of a key; never nil, so that a
-// patch empties the list.
+// without returns the node's taints except those with a key. The result is never nil, so that
+// a patch can empty the list.
 func without(n *corev1.Node, key string) []corev1.Taint {
 	return slices.DeleteFunc(append([]corev1.Taint{}, n.Spec.Taints...), func(t corev1.Taint) bool { return t.Key == key })
 }
 
-// mine says that the node's machine is for the provider to know.
-func mine(n *corev1.Node, provider string) bool {
+// managed reports whether the provider manages the node: it waits for
+// initialization or has a provider ID of the provider.
+func managed(n *corev1.Node, provider string) bool {
 	return tainted(n, taintNew) || strings.HasPrefix(n.Spec.ProviderID, provider+"://")
 }
 
-func ready(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-// labels are what is known of where a machine is and what it is like.
+// labels returns the node labels of an instance.
 func labels(md cloud.Metadata) map[string]string {
 	out := map[string]string{}
 	for key, value := range map[string]string{
@@ -58,8 +52,8 @@ func labels(md cloud.Metadata) map[string]string {
 	return out
 }
 
-// addresses are those that the node gets. A kubelet that was told the node's
-// address wants that one and no other of its type.
+// addresses returns the addresses for the node's status, given those of its instance. If the
+// kubelet has --node-ip, the status has no other address of that type.
 func addresses(n *corev1.Node, known []corev1.NodeAddress) ([]corev1.NodeAddress, error) {
 	provided := n.Annotations[providedIP]
 	if provided == "" {
@@ -76,7 +70,7 @@ func addresses(n *corev1.Node, known []corev1.NodeAddress) ([]corev1.NodeAddress
 			return err == nil && have == want
 		})
 		if i < 0 {
-			return nil, fmt.Errorf("the kubelet was told that its node's address is %s, which is none of its machine's %s: correct its --node-ip", want, texts(known))
+			return nil, fmt.Errorf("the kubelet's --node-ip %s is not an address of its machine (%s)", want, texts(known))
 		}
 		first = append(first, known[i])
 	}

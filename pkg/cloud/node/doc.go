@@ -1,11 +1,10 @@
-// Package node keeps Nodes and the provider's instances in step, with two
-// controllers. One meets each node that a kubelet has registered with
-// --cloud-provider=external: it says which machine the node is, where it is
-// and at which addresses, and takes the taint away that kept pods off till
-// then; the addresses it looks at again from time to time. The other looks
-// after nodes that are not ready: one whose machine is gone is deleted, one
-// whose machine is off is tainted until it is ready again.
+// Package node keeps Nodes and the provider's instances in step, with two controllers. One
+// initializes each node that a kubelet registers with --cloud-provider=external: it sets the
+// provider ID, the zone and the addresses and removes the taint that keeps pods off until
+// then; it updates the addresses periodically. The other checks nodes that are not ready: it
+// deletes a node whose instance no longer exists, and taints one whose instance is shut down
+// until it is ready again.
 //
-// Both leave nodes alone that are not the provider's: those that neither wait
-// to be met nor have an ID of its own.
+// Both ignore other nodes: those that neither wait for initialization nor have a provider ID
+// of the provider.
 package node

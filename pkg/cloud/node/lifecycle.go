@@ -6,70 +6,57 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podium/pkg/client"
 	"podium/pkg/cloud"
-	"podium/pkg/controllers/loop"
+	"podium/pkg/conditions"
+	"podium/pkg/controller"
+	"podium/pkg/controller/loop"
 )
 
-// Lifecycle looks after nodes that are not ready.
-type Lifecycle struct {
-	cfg Config
-	writer
+// LifecycleSpec describes the controller of nodes that are not ready.
+func LifecycleSpec(o Options) controller.Spec {
+	return o.spec("cloud-node-lifecycle-controller", "cloud-node-lifecycle-controller", func(c controller.Context) controller.Runner {
+		r := &lifecycle{}
+		r.base = newBase(c, o, "cloud_node_lifecycle_controller", r.reconcile)
+		return r
+	})
 }
 
-// NewLifecycle builds the controller and says what wakes it; the views must
-// not run yet.
-func NewLifecycle(cfg Config) *Lifecycle {
-	c := &Lifecycle{cfg: cfg}
-	c.writer = writer{kit: cfg.Kit, nodes: client.For[*corev1.Node](cfg.Client)}
-	c.loop = cfg.Loop("cloud_node_lifecycle_controller", 0, c.reconcile, cfg.Views.Nodes)
-	loop.WakeOn(c.loop, cfg.Views.Nodes, loop.Self)
-	return c
-}
+type lifecycle struct{ base }
 
-// Run looks after nodes until ctx ends.
-func (c *Lifecycle) Run(ctx context.Context) error { return c.loop.Run(ctx) }
-
-func (c *Lifecycle) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	n, ok := c.cfg.Views.Nodes.Get("", key.Name)
-	if !ok || !mine(n, c.cfg.Provider.Name) {
+func (r *lifecycle) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	n, ok := r.nodes.Get("", key.Name)
+	if !ok || !managed(n, r.Provider.Name) {
 		return loop.Done, nil
 	}
 	n = n.DeepCopy()
-	if ready(n) {
+	if conditions.IsTrue(n.Status.Conditions, corev1.NodeReady) {
 		if !tainted(n, taintShutdown) {
 			return loop.Done, nil
 		}
-		return loop.Done, c.setTaints(ctx, n, without(n, taintShutdown))
+		return loop.Done, r.setTaints(ctx, n, without(n, taintShutdown))
 	}
-	ask, cancel := context.WithTimeout(ctx, patience)
+	ask, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	off, err := c.cfg.Provider.Instances.Shutdown(ask, n)
+	off, err := r.Provider.Instances.Shutdown(ask, n)
 	switch {
 	case errors.Is(err, cloud.ErrNotFound):
-		return loop.Done, c.remove(ctx, n)
+		return loop.Done, r.remove(ctx, n)
 	case err != nil:
-		return loop.Done, fmt.Errorf("ask provider %s whether the node's machine is there: %w", c.cfg.Provider.Name, err)
+		return loop.Done, fmt.Errorf("get the state of the instance from provider %s: %w", r.Provider.Name, err)
 	case off && !tainted(n, taintShutdown):
-		c.cfg.Log.Info("the node's machine is off", "node", n.Name)
-		if err := c.setTaints(ctx, n, append(n.Spec.Taints, shutdown())); err != nil {
+		r.Log.Info("instance is shut down", "node", n.Name)
+		if err := r.setTaints(ctx, n, append(n.Spec.Taints, shutdown())); err != nil {
 			return loop.Done, err
 		}
 	}
-	return loop.After(c.cfg.Monitor), nil
+	return loop.After(r.Monitor), nil
 }
 
-// remove deletes the node as it was seen: not ready.
-func (c *Lifecycle) remove(ctx context.Context, n *corev1.Node) error {
-	c.cfg.Log.Info("the node's machine is gone", "node", n.Name, "providerID", n.Spec.ProviderID)
-	c.cfg.Events.Eventf(n, corev1.EventTypeNormal, "DeletingNode", "Deleting node %s because it does not exist in the cloud provider", n.Name)
-	seen := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &n.UID, ResourceVersion: &n.ResourceVersion}}
-	err := c.nodes.Delete(ctx, n.Name, seen)
-	if err == nil || apierrors.IsNotFound(err) {
-		return nil
-	}
-	return fmt.Errorf("delete the node: %w", err)
+// remove deletes the node, provided that it has not changed since n.
+func (r *lifecycle) remove(ctx context.Context, n *corev1.Node) error {
+	r.Log.Info("instance does not exist, deleting node", "node", n.Name, "providerID", n.Spec.ProviderID)
+	r.Events.Eventf(n, corev1.EventTypeNormal, "DeletingNode", "Deleting node %s because it does not exist in the cloud provider", n.Name)
+	_, err := r.writer.Delete(ctx, loop.KeyOf(n), n, controller.Unchanged(n))
+	return err
 }

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,22 +19,21 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/clienttest"
-	"podium/pkg/client/events"
 	"podium/pkg/cloud"
 	"podium/pkg/cloud/node"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/views"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/manager"
 )
 
-// machines are a provider's, in memory.
+// machines is a provider's instances in memory.
 type machines struct {
 	mu    sync.Mutex
 	known map[string]cloud.Metadata
 	off   map[string]bool
-	err   error // what every call ends with
+	err   error // returned by all calls
 	calls int
-	hang  bool // calls end with their context only
+	hang  bool // calls block until their context ends
 }
 
 func (m *machines) Metadata(ctx context.Context, n *corev1.Node) (cloud.Metadata, error) {
@@ -78,14 +76,14 @@ func (m *machines) set(change func(m *machines)) {
 	change(m)
 }
 
-// count is how often the provider was asked.
+// count returns the number of calls of the provider.
 func (m *machines) count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.calls
 }
 
-// world is an API, a provider, and the controllers between them.
+// world is an API, a provider, and both controllers.
 type world struct {
 	*testing.T
 	api      *clienttest.Server
@@ -105,21 +103,19 @@ func inWorld(t *testing.T, story func(w *world)) {
 	})
 }
 
-// start runs both controllers; stop ends them and waits until they have.
+// start starts both controllers; stop ends them and waits for them.
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.Context())
 	c, log := w.api.Client(w.T), slog.New(slog.DiscardHandler)
-	v := views.Cloud(c, log)
-	recorder := events.New(c, "test", "", log)
-	cfg := node.Config{
-		Kit:      kit.Kit{Client: c, Views: v, Events: recorder, Log: log, Metrics: loop.NewMetrics(prometheus.NewRegistry())},
+	opts := node.Options{
 		Provider: &cloud.Provider{Name: "fake", Instances: w.machines}, Refresh: 5 * time.Minute, Monitor: 5 * time.Second,
 	}
-	meets, looks := node.New(cfg), node.NewLifecycle(cfg)
 	var g errgroup.Group
-	for _, run := range []func(context.Context) error{v.Run, recorder.Run, meets.Run, looks.Run} {
-		g.Go(func() error { return run(ctx) })
-	}
+	g.Go(func() error {
+		return manager.Run(ctx, &manager.Config{Client: c, Log: log}, func() (manager.Term, error) {
+			return manager.Term{Informers: informers.New(c, log), Controllers: []controller.Spec{node.Spec(opts), node.LifecycleSpec(opts)}}, nil
+		})
+	})
 	w.stop = func() {
 		cancel()
 		if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
@@ -164,7 +160,7 @@ func (w *world) setReady(name string, status corev1.ConditionStatus) {
 	}
 }
 
-// shown is what there is to see of a node.
+// shown describes a node.
 func (w *world) shown(name string) string {
 	w.Helper()
 	n, err := w.nodes.Get(w.Context(), name)
@@ -227,8 +223,8 @@ func TestAMachineThatCannotBeAskedAboutIsAskedAgainLater(t *testing.T) {
 	})
 }
 
-// A node that nobody knows, whose kubelet lives, is left waiting; one whose
-// machine is gone goes, also when it was never met.
+// A node without an instance whose kubelet is alive stays uninitialized; a node whose
+// instance is gone is deleted, even if it was never initialized.
 func TestANodeWithoutAMachineGoesWhenItIsSilent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.machine("a", "10.0.0.1")
@@ -241,7 +237,7 @@ func TestANodeWithoutAMachineGoesWhenItIsSilent(t *testing.T) {
 		w.want("stranger", "uninitialized")
 		w.machines.set(func(m *machines) { delete(m.known, "a") })
 		time.Sleep(time.Minute)
-		w.want("a", met) // it lives, whatever the provider says
+		w.want("a", met) // ready, whatever the provider reports
 		w.setReady("a", corev1.ConditionUnknown)
 		w.setReady("b", corev1.ConditionUnknown)
 		w.setReady("stranger", corev1.ConditionFalse)
@@ -255,7 +251,7 @@ func TestANodeWithoutAMachineGoesWhenItIsSilent(t *testing.T) {
 	})
 }
 
-// What cannot be asked about is not gone.
+// An error of the provider does not mean that the instance is gone.
 func TestNoNodeGoesWhileTheProviderFails(t *testing.T) {
 	for name, change := range map[string]func(*machines){
 		"Error": func(m *machines) { m.err = errors.New("unavailable") },
@@ -288,14 +284,14 @@ func TestAMachineThatIsOffTaintsItsNodeUntilItIsReady(t *testing.T) {
 		w.want("a", met+" gpu shutdown")
 		w.machines.set(func(m *machines) { m.off["a"] = false })
 		time.Sleep(time.Minute)
-		w.want("a", met+" gpu shutdown") // on again, and silent still
+		w.want("a", met+" gpu shutdown") // on again, and still not ready
 		w.setReady("a", corev1.ConditionTrue)
 		w.want("a", met+" gpu")
 	})
 }
 
-// A controller that is killed after each of its writes, and started again,
-// gets to the same end; the node takes pods only after all else is said.
+// A controller that is killed after each of its writes and restarted reaches the same state;
+// the node accepts pods only after all other writes.
 func TestRestartsAtAnyPoint(t *testing.T) {
 	for die := 1; die <= 2; die++ {
 		t.Run(fmt.Sprint("write ", die), func(t *testing.T) {
@@ -330,7 +326,7 @@ func TestRestartsAtAnyPoint(t *testing.T) {
 	}
 }
 
-// Somebody else's write in between is not undone.
+// A concurrent write is not undone.
 func TestAWriteInBetweenIsKept(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.machine("a", "10.0.0.1")

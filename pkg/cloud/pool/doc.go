@@ -1,5 +1,4 @@
-// Package pool is arithmetic of the addresses that load balancers may have:
-// reading the ranges an operator wrote, telling whether an address is among
-// them, and picking one that is not in use. It keeps no state; who uses what is
-// for the caller to say.
+// Package pool computes with the addresses for load balancers: it parses the configured
+// ranges, finds whether an address is in one, and picks an unused address. It keeps no state;
+// the caller determines which addresses are in use.
 package pool

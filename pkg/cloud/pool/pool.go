@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Range is the addresses from First to Last, both of them included and of one
-// family.
+// Range is the addresses from First to Last, inclusive, of one family.
 type Range struct{ First, Last netip.Addr }
 
 // Pool is a named set of addresses.
@@ -17,7 +16,7 @@ type Pool struct {
 	Ranges []Range
 }
 
-// ParseRange reads "10.0.0.240-10.0.0.250", "2001:db8::/120", or one address.
+// ParseRange parses "10.0.0.240-10.0.0.250", "2001:db8::/120", or one address.
 func ParseRange(text string) (Range, error) {
 	if first, last, ok := strings.Cut(text, "-"); ok {
 		return parseEnds(text, strings.TrimSpace(first), strings.TrimSpace(last))
@@ -46,7 +45,7 @@ func parseEnds(text, first, last string) (Range, error) {
 	return r, r.check()
 }
 
-// last is the highest address of a network.
+// last returns the highest address of a network.
 func last(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < p.Addr().BitLen(); bit++ {
@@ -56,7 +55,7 @@ func last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// check finds ranges that no load balancer can have.
+// check returns an error for a range that load balancers cannot use.
 func (r Range) check() error {
 	for _, a := range []netip.Addr{r.First, r.Last} {
 		switch {
@@ -77,7 +76,7 @@ func (r Range) check() error {
 	return nil
 }
 
-// String writes the range as ParseRange reads it.
+// String returns the range in a form that ParseRange accepts.
 func (r Range) String() string {
 	if r.First == r.Last {
 		return r.First.String()
@@ -85,17 +84,17 @@ func (r Range) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-// Contains says whether an address is in the range.
+// Contains reports whether an address is in the range.
 func (r Range) Contains(a netip.Addr) bool {
 	return a.Is4() == r.First.Is4() && !a.Less(r.First) && !r.Last.Less(a)
 }
 
-// Overlaps says whether two ranges have an address in common.
+// Overlaps reports whether two ranges have an address in common.
 func (r Range) Overlaps(o Range) bool {
 	return r.Contains(o.First) || o.Contains(r.First)
 }
 
-// Contains says whether an address is in the pool.
+// Contains reports whether an address is in the pool.
 func (p Pool) Contains(a netip.Addr) bool {
 	for _, r := range p.Ranges {
 		if r.Contains(a) {
@@ -105,7 +104,7 @@ func (p Pool) Contains(a netip.Addr) bool {
 	return false
 }
 
-// Has says whether the pool has addresses of a family at all.
+// Has reports whether the pool has addresses of a family.
 func (p Pool) Has(four bool) bool {
 	for _, r := range p.Ranges {
 		if r.First.Is4() == four {
@@ -115,8 +114,8 @@ func (p Pool) Has(four bool) bool {
 	return false
 }
 
-// Free is the pool's first address of a family that is not in use. It asks
-// about one address more than are in use, at most.
+// Free returns the pool's first unused address of a family, false if there is none. It calls
+// used at most once more than there are addresses in use.
 func (p Pool) Free(four bool, used func(netip.Addr) bool) (netip.Addr, bool) {
 	for _, r := range p.Ranges {
 		if r.First.Is4() != four {

@@ -8,17 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/cloud"
+	"podium/pkg/conditions"
 )
 
-// plan is what is to be done so that each node has its routes.
+// plan is the changes after which each node has its routes.
 type plan struct {
 	remove, create []cloud.Route
-	missing        map[string]int // of each node that is to have routes, how many there are not
+	missing        map[string]int // how many routes each managed node lacks
 }
 
-// decide compares what nodes ask for with the routes there are. What leads
-// beyond the cluster's addresses is not ours. Of two nodes that claim the same
-// pods the older gets the route.
+// decide compares the pod CIDRs of the nodes with the routes. It ignores routes to addresses
+// outside the cluster. Of two nodes with the same pod CIDR, the older one gets the route.
 func decide(nodes []*corev1.Node, have []cloud.Route, cluster []netip.Prefix) plan {
 	p := plan{missing: map[string]int{}}
 	there := map[netip.Prefix]cloud.Route{}
@@ -28,7 +28,7 @@ func decide(nodes []*corev1.Node, have []cloud.Route, cluster []netip.Prefix) pl
 	wanted := map[netip.Prefix]bool{}
 	for _, n := range byAge(nodes) {
 		if len(podRanges(n)) == 0 {
-			p.missing[n.Name]++ // until it has pods' addresses
+			p.missing[n.Name]++ // until it has a pod CIDR
 		}
 		for _, pods := range podRanges(n) {
 			if !within(cluster, pods) {
@@ -45,7 +45,7 @@ func decide(nodes []*corev1.Node, have []cloud.Route, cluster []netip.Prefix) pl
 				p.create = append(p.create, cloud.Route{Node: n.Name, Destination: pods})
 				continue
 			}
-			p.missing[n.Name] += 0 // the node is one of ours, all the same
+			p.missing[n.Name] += 0 // the node is managed even if it lacks none
 			if r.Incomplete {
 				p.create = append(p.create, r)
 			}
@@ -65,7 +65,7 @@ func byAge(nodes []*corev1.Node) []*corev1.Node {
 	})
 }
 
-// podRanges are the addresses of the node's pods; what cannot be read is none.
+// podRanges returns the valid pod CIDRs of the node.
 func podRanges(n *corev1.Node) (out []netip.Prefix) {
 	texts := n.Spec.PodCIDRs
 	if len(texts) == 0 {
@@ -83,17 +83,12 @@ func within(cluster []netip.Prefix, p netip.Prefix) bool {
 	return slices.ContainsFunc(cluster, func(c netip.Prefix) bool { return c.Contains(p.Addr()) && c.Bits() <= p.Bits() })
 }
 
-// unavailable is the node's condition; nil if it has none yet.
+// unavailable returns the node's condition, nil if it has none yet.
 func unavailable(n *corev1.Node) *corev1.NodeCondition {
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeNetworkUnavailable {
-			return c
-		}
-	}
-	return nil
+	return conditions.Find(n.Status.Conditions, corev1.NodeNetworkUnavailable)
 }
 
-// sameRoutes says that a change of a node changes nothing here.
+// sameRoutes reports whether a change of a node affects no route.
 func sameRoutes(old, new *corev1.Node) bool {
 	return old != nil && new != nil && old.UID == new.UID &&
 		slices.Equal(podRanges(old), podRanges(new)) && slices.Equal(old.Status.Addresses, new.Status.Addresses) &&

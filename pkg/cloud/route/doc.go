@@ -1,5 +1,4 @@
-// Package route keeps a provider's routes to the pods of each node, for
-// clusters whose pod network lays none (kube-proxy --pod-network=cloud). It
-// says on each node whether there is a route to its pods: by the condition
-// NetworkUnavailable, which keeps pods off while there is none.
+// Package route maintains a provider's routes to the pods of each node, for clusters whose pod
+// network has none (kube-proxy --pod-network=cloud). The condition NetworkUnavailable of a
+// node is true while there is no route to its pods; it keeps pods off the node.
 package route

@@ -14,18 +14,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
 	"podium/pkg/client/clienttest"
-	"podium/pkg/client/events"
 	"podium/pkg/cloud"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/views"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/manager"
 )
 
 var cluster = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
@@ -82,11 +80,11 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// table is a provider's routes, in memory.
+// table is a provider's routes in memory.
 type table struct {
 	mu    sync.Mutex
 	there map[netip.Prefix]cloud.Route
-	fails string // destination whose route cannot be made
+	fails string // destination whose route cannot be created
 	down  bool
 	lists int
 }
@@ -155,16 +153,13 @@ func TestRoutesFollowNodes(t *testing.T) {
 		routes.there[left.Destination] = left
 		start := func() (stop func()) {
 			ctx, cancel := context.WithCancel(t.Context())
-			v := views.Cloud(c, log)
-			recorder := events.New(c, "test", "", log)
-			ctl := New(Config{
-				Kit:    kit.Kit{Client: c, Views: v, Events: recorder, Workers: 1, Log: log, Metrics: loop.NewMetrics(prometheus.NewRegistry())},
-				Routes: routes, ClusterCIDRs: cluster, Period: 10 * time.Second,
-			})
 			var g errgroup.Group
-			for _, run := range []func(context.Context) error{v.Run, recorder.Run, ctl.Run} {
-				g.Go(func() error { return run(ctx) })
-			}
+			g.Go(func() error {
+				return manager.Run(ctx, &manager.Config{Client: c, Log: log}, func() (manager.Term, error) {
+					spec := Spec(Options{Routes: routes, ClusterCIDRs: cluster, Period: 10 * time.Second})
+					return manager.Term{Informers: informers.New(c, log), Controllers: []controller.Spec{spec}}, nil
+				})
+			})
 			return func() {
 				cancel()
 				if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {

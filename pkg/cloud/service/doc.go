@@ -1,11 +1,9 @@
-// Package service is the service controller: it has the provider make a load
-// balancer for each Service of type LoadBalancer, and writes into the Service's
-// status where it is. A Service with a loadBalancerClass is somebody else's.
+// Package service is the service controller: the provider creates a load balancer for each
+// Service of type LoadBalancer, and the controller writes its address to the Service's
+// status. It ignores Services with a loadBalancerClass.
 //
-// A finalizer goes onto the Service before the provider is asked for anything,
-// and off it when the provider has removed everything: no load balancer
-// outlives its Service, also where the daemon ends in between. The provider's
-// calls may be repeated, so a daemon that starts makes sure of every load
-// balancer once, and after that of those whose Service changes, or whose nodes
-// do.
+// The controller adds a finalizer to the Service before it calls the provider, and removes it
+// after the provider has deleted the load balancer, so no load balancer outlives its Service,
+// even if the daemon ends in between. The provider's calls are idempotent: after a start the
+// controller ensures every load balancer once, and then those whose Service or nodes change.
 package service

@@ -9,87 +9,90 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"podium/pkg/client"
+	"podium/pkg/client/informer"
 	"podium/pkg/cloud"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
+	"podium/pkg/conditions"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
 )
 
-// Finalizer keeps a Service until its load balancer is gone. It is upstream's.
+// Finalizer keeps a Service until its load balancer is deleted.
 const Finalizer = "service.kubernetes.io/load-balancer-cleanup"
 
-// A provider that fails is asked again after this long, doubling up to the
-// maximum.
+// The controller retries a failed call of the provider after this long, doubling
+// up to the maximum.
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
 )
 
-// Config is what the controller needs.
-type Config struct {
-	kit.Kit
-	LoadBalancers cloud.LoadBalancers
+// Spec describes the service controller. It is disabled if lb is nil.
+func Spec(workers int, lb cloud.LoadBalancers) controller.Spec {
+	s := controller.Spec{Name: "service-lb-controller", Account: "service-controller", Workers: workers}
+	if lb != nil {
+		s.New = func(c controller.Context) (controller.Runner, error) { return build(c, lb), nil }
+	}
+	return s
 }
 
-// Controller is the service controller.
-type Controller struct {
-	cfg      Config
-	services client.Resource[*corev1.Service]
-	loop     *loop.Loop
+type reconciler struct {
+	controller.Context
+	*loop.Loop
+	balancers cloud.LoadBalancers
+	services  *informer.Informer[*corev1.Service]
+	nodes     *informer.Informer[*corev1.Node]
+	writer    controller.Writer[*corev1.Service]
 
 	mu     sync.Mutex
-	made   map[loop.Key]made     // what the provider was last asked for, with success
-	failed map[loop.Key]struct{} // those whose turn may come when another gives something back
+	made   map[loop.Key]made     // result of the last Ensure
+	failed map[loop.Key]struct{} // retried when another Service releases something
 }
 
-// made is a load balancer as it was made.
+// made is a load balancer as Ensure returned it, with its inputs.
 type made struct {
-	from   string // the Service, as far as it matters to a provider
+	from   string // the Service's fingerprint
 	nodes  string
 	status corev1.LoadBalancerStatus
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg Config) *Controller {
-	c := &Controller{
-		cfg: cfg, services: client.For[*corev1.Service](cfg.Client),
-		made: map[loop.Key]made{}, failed: map[loop.Key]struct{}{},
+func build(c controller.Context, lb cloud.LoadBalancers) *reconciler {
+	r := &reconciler{
+		Context: c, balancers: lb, made: map[loop.Key]made{}, failed: map[loop.Key]struct{}{},
+		services: informers.For[*corev1.Service](c.Informers), nodes: informers.For[*corev1.Node](c.Informers),
 	}
-	v := cfg.Views
-	c.loop = loop.New(loop.Config{
-		Name: "service", Workers: cfg.Workers, Reconcile: c.reconcile, Synced: []loop.Syncer{v.Services, v.Nodes},
-		MinBackoff: firstRetry, MaxBackoff: lastRetry, Log: cfg.Log, Metrics: cfg.Metrics,
+	r.Loop = loop.New(loop.Config{
+		Name: "service", Workers: c.Workers, Reconcile: r.reconcile, Synced: []loop.Syncer{r.services, r.nodes},
+		MinBackoff: firstRetry, MaxBackoff: lastRetry, Log: c.Log, Metrics: c.Metrics,
 	})
-	loop.WakeOn(c.loop, v.Services, loop.Self)
-	v.Nodes.OnChange(func(old, new *corev1.Node) {
+	r.writer = controller.NewWriter(c, r.Loop, r.services)
+	loop.WakeOn(r.Loop, r.services, loop.Self)
+	r.nodes.OnChange(func(old, new *corev1.Node) {
 		if balances(old) != balances(new) {
-			c.wakeAll()
+			r.wakeAll()
 		}
 	})
-	return c
+	return r
 }
 
-// Run works until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
-
-func (c *Controller) wakeAll() {
-	for _, s := range c.cfg.Views.Services.List() {
+func (r *reconciler) wakeAll() {
+	for _, s := range r.services.List() {
 		if wanted(s) {
-			c.loop.Wake(loop.KeyOf(s))
+			r.Wake(loop.KeyOf(s))
 		}
 	}
 }
 
-// wanted says whether a Service is to have a load balancer of ours.
+// wanted reports whether this controller provides a load balancer for a Service.
 func wanted(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
 }
 
-// balances says whether a load balancer may send traffic to a node.
+// balances reports whether a load balancer may send traffic to a node.
 func balances(n *corev1.Node) bool {
 	if n == nil || n.DeletionTimestamp != nil {
 		return false
@@ -98,101 +101,92 @@ func balances(n *corev1.Node) bool {
 		return false
 	}
 	leaves := func(t corev1.Taint) bool { return t.Key == "ToBeDeletedByClusterAutoscaler" }
-	ready := func(x corev1.NodeCondition) bool {
-		return x.Type == corev1.NodeReady && x.Status == corev1.ConditionTrue
-	}
-	return !slices.ContainsFunc(n.Spec.Taints, leaves) && slices.ContainsFunc(n.Status.Conditions, ready)
+	return !slices.ContainsFunc(n.Spec.Taints, leaves) && conditions.IsTrue(n.Status.Conditions, corev1.NodeReady)
 }
 
-func (c *Controller) nodes() []*corev1.Node {
-	return slices.DeleteFunc(c.cfg.Views.Nodes.List(), func(n *corev1.Node) bool { return !balances(n) })
+func (r *reconciler) targets() []*corev1.Node {
+	return slices.DeleteFunc(r.nodes.List(), func(n *corev1.Node) bool { return !balances(n) })
 }
 
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	s, ok := c.cfg.Views.Services.Get(key.Namespace, key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	s, ok := r.services.Get(key.Namespace, key.Name)
 	if !ok {
-		c.forget(key)
+		r.forget(key)
 		return loop.Done, nil
 	}
 	var err error
 	switch {
 	case wanted(s):
-		err = c.ensure(ctx, key, s)
+		err = r.ensure(ctx, key, s)
 	case slices.Contains(s.Finalizers, Finalizer):
-		err = c.remove(ctx, key, s)
+		err = r.remove(ctx, key, s)
 	}
-	return loop.Done, c.outcome(ctx, key, s, err)
+	return loop.Done, r.outcome(ctx, key, s, err)
 }
 
-// outcome tells of a failure, and remembers whom to try again when there is
-// reason to.
-func (c *Controller) outcome(ctx context.Context, key loop.Key, s *corev1.Service, err error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// outcome records a failure in an event and for wakeFailed, or clears it.
+func (r *reconciler) outcome(ctx context.Context, key loop.Key, s *corev1.Service, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err == nil {
-		delete(c.failed, key)
+		delete(r.failed, key)
 		return nil
 	}
-	c.failed[key] = struct{}{}
+	r.failed[key] = struct{}{}
 	if ctx.Err() == nil && !apierrors.IsConflict(err) {
-		c.warn(s, "SyncLoadBalancerFailed", "Error syncing load balancer: "+err.Error())
+		r.event(corev1.EventTypeWarning, s, "SyncLoadBalancerFailed", "Error syncing load balancer: "+err.Error())
 	}
 	return err
 }
 
-func (c *Controller) warn(s *corev1.Service, reason, text string) {
-	c.cfg.Events.Event(s, corev1.EventTypeWarning, reason, text)
+func (r *reconciler) event(eventType string, s *corev1.Service, reason, text string) {
+	r.Events.Event(s, eventType, reason, text)
 }
 
-func (c *Controller) tell(s *corev1.Service, reason, text string) {
-	c.cfg.Events.Event(s, corev1.EventTypeNormal, reason, text)
+func (r *reconciler) forget(key loop.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.made, key)
+	delete(r.failed, key)
 }
 
-func (c *Controller) forget(key loop.Key) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.made, key)
-	delete(c.failed, key)
-}
-
-// ensure has the provider make what the Service asks for, unless it did so
-// before and nothing has changed since.
-func (c *Controller) ensure(ctx context.Context, key loop.Key, s *corev1.Service) error {
+// ensure calls the provider's Ensure, unless nothing has changed since the last call.
+func (r *reconciler) ensure(ctx context.Context, key loop.Key, s *corev1.Service) error {
 	if !slices.Contains(s.Finalizers, Finalizer) {
-		_, err := c.setFinalizers(ctx, key, s, append(slices.Clone(s.Finalizers), Finalizer))
-		return err // the write wakes us
+		_, err := r.setFinalizers(ctx, key, s, append(slices.Clone(s.Finalizers), Finalizer))
+		return err // the write enqueues the key
 	}
-	nodes := c.nodes()
-	c.mu.Lock()
-	was, known := c.made[key]
-	c.mu.Unlock()
+	nodes := r.targets()
+	r.mu.Lock()
+	was, known := r.made[key]
+	r.mu.Unlock()
 	now := made{from: fingerprint(s), nodes: fmt.Sprint(names(nodes)), status: was.status}
 	if !known || now.from != was.from || now.nodes != was.nodes {
-		moved := known && now.from == was.from // only the nodes are others
+		moved := known && now.from == was.from // only the nodes changed
 		if !moved {
-			c.tell(s, "EnsuringLoadBalancer", "Ensuring load balancer")
+			r.event(corev1.EventTypeNormal, s, "EnsuringLoadBalancer", "Ensuring load balancer")
 		}
 		if len(nodes) == 0 {
-			c.warn(s, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
+			r.event(corev1.EventTypeWarning, s, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
 		}
 		var err error
-		if now.status, err = c.cfg.LoadBalancers.Ensure(ctx, s, nodes); err != nil {
+		if now.status, err = r.balancers.Ensure(ctx, s, nodes); err != nil {
 			return fmt.Errorf("failed to ensure load balancer: %w", err)
 		}
 		if moved {
-			c.tell(s, "UpdatedLoadBalancer", "Updated load balancer with new hosts")
+			r.event(corev1.EventTypeNormal, s, "UpdatedLoadBalancer", "Updated load balancer with new hosts")
 		} else {
-			c.tell(s, "EnsuredLoadBalancer", "Ensured load balancer")
+			r.event(corev1.EventTypeNormal, s, "EnsuredLoadBalancer", "Ensured load balancer")
 		}
-		c.mu.Lock()
-		c.made[key] = now
-		c.mu.Unlock()
+		r.mu.Lock()
+		r.made[key] = now
+		r.mu.Unlock()
 	}
-	_, err := c.setStatus(ctx, key, s, now.status)
+	_, err := r.setStatus(ctx, key, s, now.status)
 	return err
 }
 
-// fingerprint is what a provider may depend on of a Service.
+// fingerprint encodes the parts of a Service that a provider may depend on.
 func fingerprint(s *corev1.Service) string {
 	text, err := json.Marshal(struct {
 		UID         types.UID
@@ -200,7 +194,7 @@ func fingerprint(s *corev1.Service) string {
 		Annotations map[string]string
 	}{s.UID, s.Spec, s.Annotations})
 	if err != nil {
-		return s.ResourceVersion // every change counts then
+		return s.ResourceVersion // treat every change as relevant
 	}
 	return string(text)
 }
@@ -213,67 +207,58 @@ func names(nodes []*corev1.Node) []string {
 	return out
 }
 
-// remove has the provider remove the load balancer, and lets go of the Service.
-func (c *Controller) remove(ctx context.Context, key loop.Key, s *corev1.Service) error {
-	c.tell(s, "DeletingLoadBalancer", "Deleting load balancer")
-	c.forget(key)
-	if err := c.cfg.LoadBalancers.Delete(ctx, s); err != nil {
+// remove calls the provider's Delete and removes the finalizer.
+func (r *reconciler) remove(ctx context.Context, key loop.Key, s *corev1.Service) error {
+	r.event(corev1.EventTypeNormal, s, "DeletingLoadBalancer", "Deleting load balancer")
+	r.forget(key)
+	if err := r.balancers.Delete(ctx, s); err != nil {
 		return fmt.Errorf("failed to delete load balancer: %w", err)
 	}
-	kept, err := c.setStatus(ctx, key, s, corev1.LoadBalancerStatus{})
+	kept, err := r.setStatus(ctx, key, s, corev1.LoadBalancerStatus{})
 	if err != nil {
 		return err
 	}
 	rest := slices.DeleteFunc(slices.Clone(s.Finalizers), func(f string) bool { return f == Finalizer })
-	if _, err := c.setFinalizers(ctx, key, kept, rest); err != nil {
+	if _, err := r.setFinalizers(ctx, key, kept, rest); err != nil {
 		return err
 	}
-	c.tell(s, "DeletedLoadBalancer", "Deleted load balancer")
-	c.wakeFailed()
+	r.event(corev1.EventTypeNormal, s, "DeletedLoadBalancer", "Deleted load balancer")
+	r.wakeFailed()
 	return nil
 }
 
-// wakeFailed tries those again that may have lacked what was given back.
-func (c *Controller) wakeFailed() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for key := range c.failed {
-		c.loop.Wake(key)
+// wakeFailed retries the Services that may have lacked what was released.
+func (r *reconciler) wakeFailed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.failed {
+		r.Wake(key)
 	}
 }
 
-// setFinalizers replaces the list on condition that nobody else did.
-func (c *Controller) setFinalizers(ctx context.Context, key loop.Key, s *corev1.Service, list []string) (*corev1.Service, error) {
-	return c.patch(ctx, key, s, map[string]any{"metadata": map[string]any{
-		"uid": s.UID, "resourceVersion": s.ResourceVersion, "finalizers": list,
+// setFinalizers replaces the finalizers, provided that the Service has not changed since s.
+func (r *reconciler) setFinalizers(ctx context.Context, key loop.Key, s *corev1.Service, list []string) (*corev1.Service, error) {
+	return r.patch(ctx, key, s, map[string]any{"metadata": map[string]any{
+		"resourceVersion": s.ResourceVersion, "finalizers": list,
 	}})
 }
 
-func (c *Controller) setStatus(ctx context.Context, key loop.Key, s *corev1.Service, status corev1.LoadBalancerStatus) (*corev1.Service, error) {
-	if apiequality.Semantic.DeepEqual(s.Status.LoadBalancer, status) {
+func (r *reconciler) setStatus(ctx context.Context, key loop.Key, s *corev1.Service, status corev1.LoadBalancerStatus) (*corev1.Service, error) {
+	if equality.Semantic.DeepEqual(s.Status.LoadBalancer, status) {
 		return s, nil
 	}
-	var lb any // null: there is none
+	var lb any // null removes it
 	if len(status.Ingress) > 0 {
 		lb = status
 	}
-	return c.patch(ctx, key, s, map[string]any{"metadata": map[string]any{"uid": s.UID}, "status": map[string]any{"loadBalancer": lb}}, "status")
+	return r.patch(ctx, key, s, map[string]any{"status": map[string]any{"loadBalancer": lb}}, "status")
 }
 
-// patch writes a part of a Service, and returns what it has become. One that is
-// gone needs nothing any more.
-func (c *Controller) patch(ctx context.Context, key loop.Key, s *corev1.Service, patch map[string]any, subresource ...string) (*corev1.Service, error) {
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return nil, err
+// patch patches a Service and returns the result, or s if it no longer exists.
+func (r *reconciler) patch(ctx context.Context, key loop.Key, s *corev1.Service, patch map[string]any, subresource ...string) (*corev1.Service, error) {
+	got, err := r.writer.Patch(ctx, key, s, types.MergePatchType, patch, subresource...)
+	if got == nil {
+		return s, err
 	}
-	got, err := c.services.In(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, data, subresource...)
-	if apierrors.IsNotFound(err) {
-		return s, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("failed to patch service: %w", err)
-	}
-	c.loop.Wrote(key, c.cfg.Views.Services, got.ResourceVersion)
 	return got, nil
 }

@@ -11,19 +11,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
 	"podium/pkg/client/clienttest"
-	"podium/pkg/client/events"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/views"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/manager"
 )
 
-// provider makes load balancers by writing down that it did.
+// provider is a provider that records its calls.
 type provider struct {
 	mu    sync.Mutex
 	calls []string
@@ -60,7 +58,7 @@ func (p *provider) Delete(ctx context.Context, s *corev1.Service) error {
 	return p.note(ctx, "delete", s, nil)
 }
 
-// take returns the calls since the last one.
+// take returns the calls since the last take.
 func (p *provider) take() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +73,7 @@ func (p *provider) failing(err error) {
 	p.fail = err
 }
 
-// takes says how long a call lasts from now on.
+// takes sets the duration of subsequent calls.
 func (p *provider) takes(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,16 +98,16 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// start runs a controller, as a daemon that begins to lead does.
+// start starts a controller, as a daemon that becomes the leader does.
 func (s *stage) start() {
 	c, log := s.api.Client(s.t), slog.New(slog.DiscardHandler)
-	v, recorder := views.New(c, log), events.New(c, "service-controller", "", log)
-	ctl := New(Config{LoadBalancers: s.provider, Kit: kit.Kit{Client: c, Views: v, Events: recorder, Log: log, Metrics: loop.NewMetrics(prometheus.NewRegistry())}})
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var wg sync.WaitGroup
-	for _, run := range []func(context.Context) error{v.Run, recorder.Run, ctl.Run} {
-		wg.Go(func() { _ = run(ctx) })
-	}
+	wg.Go(func() {
+		_ = manager.Run(ctx, &manager.Config{Client: c, Log: log}, func() (manager.Term, error) {
+			return manager.Term{Informers: informers.New(c, log), Controllers: []controller.Spec{Spec(0, s.provider)}}, nil
+		})
+	})
 	s.stop = func() { cancel(); wg.Wait() }
 }
 
@@ -163,7 +161,7 @@ func (s *stage) changeNode(name string, change func(*corev1.Node)) {
 
 func settle() { time.Sleep(time.Second / 2) }
 
-// expect compares the provider's calls since the last look.
+// expect compares the provider's calls since the last expect.
 func (s *stage) expect(when, want string) {
 	s.t.Helper()
 	if got := s.provider.take(); got != want {

@@ -14,10 +14,10 @@ import (
 	"podium/pkg/scheme"
 )
 
-// fieldManager is by whom the fields are owned.
+// fieldManager is the field manager of server-side apply.
 const fieldManager = "podium"
 
-// decode reads the objects of a file of several documents.
+// decode parses a file of several YAML documents. Unknown fields are errors.
 func decode(s *scheme.Scheme, file []byte) ([]runtime.Object, error) {
 	var out []runtime.Object
 	for _, document := range bytes.Split(file, []byte("\n---\n")) {
@@ -30,7 +30,8 @@ func decode(s *scheme.Scheme, file []byte) ([]runtime.Object, error) {
 	return out, nil
 }
 
-// apply is a server-side apply of each object, in their order.
+// apply applies each object in order, by server-side apply with force. It stops
+// at the first error.
 func apply(ctx context.Context, c *client.Client, objects []runtime.Object) error {
 	for _, obj := range objects {
 		gvk, err := c.Scheme().GVKOf(obj)

@@ -18,15 +18,15 @@ import (
 	"podium/pkg/scheme"
 )
 
-// DNS says what the cluster's name servers are to be like.
+// DNS configures the cluster DNS.
 type DNS struct {
-	Address  netip.Addr // of the Service; what kubelets tell pods with --cluster-dns
+	Address  netip.Addr // cluster IP of the Service; the kubelets' --cluster-dns
 	Domain   string     // default cluster.local
 	Replicas int32      // default 2
 }
 
-// ApplyDNS creates the name servers, or brings them to what d says. What
-// others have set on the objects beside that stays.
+// ApplyDNS creates or updates the cluster DNS. It takes over the fields in its
+// manifest and keeps all others. It does not wait for the pods.
 func ApplyDNS(ctx context.Context, c *client.Client, d DNS) error {
 	objects, err := d.objects(c.Scheme())
 	if err != nil {
@@ -35,6 +35,7 @@ func ApplyDNS(ctx context.Context, c *client.Client, d DNS) error {
 	return apply(ctx, c, objects)
 }
 
+// objects returns the objects of the manifest with the settings of d.
 func (d DNS) objects(s *scheme.Scheme) ([]runtime.Object, error) {
 	objects, err := decode(s, manifests.ClusterDNS)
 	if err != nil {
@@ -62,8 +63,9 @@ func (d DNS) setDomain(args []string) {
 	args[i] = flag + d.Domain
 }
 
-// Answers asks the name servers for the name that every cluster has, from
-// this machine, which must be a node. nil: they answer.
+// Answers returns nil if the cluster DNS resolves the Service
+// kubernetes.default. It must run on a node. It makes one query; the caller
+// sets the timeout by ctx.
 func (d DNS) Answers(ctx context.Context) error {
 	domain := d.Domain
 	if domain == "" {

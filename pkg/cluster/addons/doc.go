@@ -1,3 +1,3 @@
-// Package addons puts into a new cluster what it runs beside its daemons: the
-// cluster's name servers.
+// Package addons applies the objects that every new cluster has in addition to
+// its daemons: the cluster DNS.
 package addons

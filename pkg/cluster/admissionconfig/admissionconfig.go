@@ -1,30 +1,28 @@
-// Package admissionconfig is what the apiserver of a new cluster reads by
-// --admission-control-config-file: the Pod Security Standard of namespaces
-// whose labels name none.
+// Package admissionconfig writes the file that the apiserver of a new cluster
+// reads by --admission-control-config-file: the Pod Security Standard of
+// namespaces without a label for it.
 package admissionconfig
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/template"
+
+	"podium/pkg/cluster/files"
 )
 
 // The levels of the Pod Security Standards. Privileged restricts nothing: it is
-// what an apiserver does without a file, upstream's default too, since a
-// stricter one refuses pods of charts that do not expect it.
+// what an apiserver does without a file, and upstream's default, since a
+// stricter one would refuse the pods of many charts.
 const (
 	Privileged = "privileged"
 	Baseline   = "baseline"
 	Restricted = "restricted"
 )
 
-// Check returns an error for a level that does not exist; "" is privileged.
+// Check returns an error for an unknown level; "" means Privileged.
 func Check(level string) error {
 	if all := Levels(); level != "" && !slices.Contains(all, level) {
 		return fmt.Errorf("%q is not a Pod Security level: use %s", level, strings.Join(all, ", "))
@@ -32,10 +30,10 @@ func Check(level string) error {
 	return nil
 }
 
-// Levels returns all levels, the loosest first.
+// Levels returns all levels, the least restrictive first.
 func Levels() []string { return []string{Privileged, Baseline, Restricted} }
 
-// Restricts says whether the level needs a file.
+// Restricts reports whether the level needs a configuration file.
 func Restricts(level string) bool { return level != "" && level != Privileged }
 
 var text = template.Must(template.New("").Parse(`apiVersion: apiserver.config.k8s.io/v1
@@ -56,24 +54,16 @@ plugins:
       namespaces: [kube-system]
 `))
 
-// Write makes sure that file holds the configuration of a level that restricts;
-// for another it does nothing. A file that exists stays: it is the operator's.
+// Write creates file with the configuration of a level that restricts; for
+// another level it does nothing. It does not change an existing file, which
+// belongs to the operator.
 func Write(file, level string) error {
 	if !Restricts(level) {
 		return nil
-	}
-	if _, err := os.Stat(file); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
 	var out bytes.Buffer
 	if err := text.Execute(&out, level); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(file+".new", out.Bytes(), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	return files.WriteNew(file, out.Bytes(), 0o600)
 }

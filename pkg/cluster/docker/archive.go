@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// untar reads the one file of an archive.
+// untar returns the content of the first file of a tar archive.
 func untar(r io.Reader) ([]byte, error) {
 	t := tar.NewReader(r)
 	if _, err := t.Next(); err != nil {
@@ -18,8 +18,8 @@ func untar(r io.Reader) ([]byte, error) {
 	return io.ReadAll(t)
 }
 
-// unpack writes the folders and plain files of an archive below dir; what
-// would lie elsewhere is an error, anything but files is passed over.
+// unpack writes the regular files of a tar archive below dir, and skips other
+// entries. It returns an error for a path outside dir.
 func unpack(r io.Reader, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

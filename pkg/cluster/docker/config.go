@@ -13,38 +13,38 @@ import (
 	"podium/api/config/v1alpha1"
 )
 
-// DefaultImage is what `make node-image` builds.
+// DefaultImage is the node image that `make node-image` builds.
 const DefaultImage = "localhost/podium/node:v1"
 
-// Options say what to make, and how to tell of it.
+// Options describe the cluster to create, and how to report progress.
 type Options struct {
-	Cluster    *v1alpha1.Cluster // defaulted and valid
-	Image      string            // of nodes that name none; default DefaultImage
-	Kubeconfig string            // file that gets the cluster's context; default: as kubectl chooses
-	Wait       time.Duration     // for each node, and then for all to be Ready and names to be served; 0: only for what the next step needs
-	Retain     bool              // keep what was made when something fails
-	Verbose    bool              // show where the time goes
-	Out        io.Writer         // progress; nil: none
+	Cluster    *v1alpha1.Cluster // with defaults applied, and valid
+	Image      string            // image of nodes that do not name one; default DefaultImage
+	Kubeconfig string            // file to add the cluster's context to; default: as kubectl chooses
+	Wait       time.Duration     // timeout for each node, and then for all nodes to be Ready and cluster DNS to be available; 0: do not wait for the latter
+	Retain     bool              // keep the containers, volumes and network if the creation fails
+	Verbose    bool              // print each docker command with its duration
+	Out        io.Writer         // receives progress; nil: discard it
 	Engine     Engine
 
-	remote string // the engine's machine, if it is not this one
-	socket string // the engine's, on its machine, for control planes to see; "": none
+	remote string // host of the engine if it is remote, else ""
+	socket string // path of the engine's socket on its machine, to mount into control planes; "": do not mount it
 }
 
-// node is a machine to be.
+// node is a node to create.
 type node struct {
 	v1alpha1.Node
 	name    string
-	address string // by which other nodes find it
-	ipv4    string // the engine gives each container one
+	address string // at which other nodes reach it
+	ipv4    string // every container has one, also in IPv6 clusters
 	image   string
-	apiPort int // of the host, for a control plane
+	apiPort int // port of the host that forwards to a control plane's apiserver
 }
 
 func (n *node) controlPlane() bool { return n.Role == v1alpha1.ControlPlane }
 
-// nodes lays the cluster's machines out, the first control plane first. Their
-// addresses follow when the network is known.
+// nodes returns the cluster's nodes, control planes first, with names and ports
+// but without addresses: createNetwork assigns those.
 func (o *Options) nodes() ([]*node, error) {
 	var planes, workers []*node
 	for _, spec := range o.Cluster.Nodes {
@@ -73,9 +73,9 @@ func (o *Options) nodes() ([]*node, error) {
 	return append(planes, workers...), o.choosePorts(planes)
 }
 
-// choosePorts gives each control plane a port of the host: the same after a
-// restart, so it is not left to the engine. Ports of an earlier plane are held
-// while the next one's is chosen.
+// choosePorts assigns a free port of the host to each control plane. The engine
+// could choose one itself, but would change it on a restart. The listeners stay
+// open until all ports are chosen, so that they differ.
 func (o *Options) choosePorts(planes []*node) error {
 	address := o.Cluster.Networking.APIServerAddress
 	for i, n := range planes {
@@ -93,7 +93,8 @@ func (o *Options) choosePorts(planes []*node) error {
 	return nil
 }
 
-// check looks at what must be right before anything is made, all of it.
+// check does the preflight checks and reports all failures at once. It also
+// detects where the engine runs.
 func (o *Options) check(ctx context.Context, nodes []*node) error {
 	if _, err := o.Engine.output(ctx, "version", "--format", "{{.Server.Version}}"); err != nil {
 		return err

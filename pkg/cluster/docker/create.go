@@ -15,20 +15,20 @@ import (
 	"podium/pkg/cluster/progress"
 )
 
-// rollbackPatience bounds the removal of what a failed creation has made, also
-// after an interrupt.
-const rollbackPatience = time.Minute
+// rollbackTimeout is the timeout of the clean-up after a failed or interrupted
+// creation.
+const rollbackTimeout = time.Minute
 
-// creation is one run of Create.
+// creation is one call of Create.
 type creation struct {
 	Options
 	nodes   []*node
-	verbose io.Writer // what is told only on demand
+	verbose io.Writer // receives the output of Options.Verbose
 }
 
-// Create makes the cluster and returns when its nodes are Ready. When
-// something fails, what was made is removed again, unless Retain says to keep
-// it.
+// Create creates the cluster and adds it to the kubeconfig. With o.Wait > 0 it
+// blocks until the nodes are Ready and cluster DNS is available. If something
+// fails it removes what it has created, unless o.Retain is set.
 func Create(ctx context.Context, o Options) error {
 	if o.Out == nil {
 		o.Out = io.Discard
@@ -53,7 +53,7 @@ func Create(ctx context.Context, o Options) error {
 	}
 	steps := progress.Start(o.Out)
 	if err := steps.Do(ctx, "engine, image and name checked", c.checked); err != nil {
-		return err // nothing was made
+		return err // nothing was created
 	}
 	if err := c.make(ctx, steps); err != nil {
 		return c.undo(ctx, err)
@@ -64,6 +64,7 @@ func Create(ctx context.Context, o Options) error {
 
 func (c *creation) checked(ctx context.Context, _ func(string)) error { return c.check(ctx, c.nodes) }
 
+// make runs the steps of a creation after the preflight checks.
 func (c *creation) make(ctx context.Context, steps *progress.Steps) error {
 	type step struct {
 		name string
@@ -78,7 +79,7 @@ func (c *creation) make(ctx context.Context, steps *progress.Steps) error {
 		all = append(all, step{fmt.Sprintf("%d more nodes joined", len(c.nodes)-1), c.join})
 	}
 	all = append(all, step{"kubeconfig written", c.writeKubeconfig})
-	if c.Wait > 0 && c.Cluster.Networking.PodNetwork != v1alpha1.PodNetworkNone { // an add-on's work
+	if c.Wait > 0 && c.Cluster.Networking.PodNetwork != v1alpha1.PodNetworkNone { // with "none" they wait for an add-on
 		all = append(all, step{"nodes Ready", c.nodesReady}, step{"names served", c.namesServed})
 	}
 	for _, s := range all {
@@ -89,13 +90,14 @@ func (c *creation) make(ctx context.Context, steps *progress.Steps) error {
 	return nil
 }
 
-// undo removes what a failed creation has made, and says so.
+// undo removes what a failed creation has created and returns failed with what
+// was done. It works after ctx is cancelled.
 func (c *creation) undo(ctx context.Context, failed error) error {
 	name := c.Cluster.Metadata.Name
 	if c.Retain {
 		return fmt.Errorf("%w\n    what was made is kept: podium cluster logs DIR %s, podium cluster delete %[2]s", failed, name)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	c.Engine.Trace = nil
 	nodes, err := c.Engine.nodes(ctx, name)
@@ -108,7 +110,8 @@ func (c *creation) undo(ctx context.Context, failed error) error {
 	return fmt.Errorf("%w\n    what was made is removed; --retain keeps it, to look into", failed)
 }
 
-// each does something to several nodes at once.
+// each calls do for all nodes concurrently and returns the first error; the
+// context of the other calls is then cancelled.
 func each(ctx context.Context, nodes []*node, do func(context.Context, *node) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, n := range nodes {
@@ -126,16 +129,17 @@ func (c *creation) startNodes(ctx context.Context, _ func(string)) error {
 	return each(ctx, c.nodes, c.start)
 }
 
-// booted waits in a container until systemd takes jobs, then becomes what its
-// arguments say.
+// booted is a shell script that waits until systemd accepts jobs, then executes
+// its arguments.
 const booted = `until systemctl is-system-running 2>/dev/null | grep -qE 'starting|running|degraded'; do sleep 0.05; done; exec "$@"`
 
-// podium runs a subcommand of podium on a node, once its systemd is up.
+// podium runs a podium command on a node once systemd is up. It reports the
+// command's steps by waiting.
 func (c *creation) podium(ctx context.Context, n *node, waiting func(string), args ...string) error {
 	return c.podiumReading(ctx, n, nil, waiting, args...)
 }
 
-// podiumReading gives it something to read.
+// podiumReading is podium with standard input.
 func (c *creation) podiumReading(ctx context.Context, n *node, stdin io.Reader, waiting func(string), args ...string) error {
 	out := &steps{to: c.verbose, tell: waiting}
 	err := c.Engine.run(ctx, stdin, out, append([]string{"exec", "--interactive", n.name, "sh", "-c", booted, "sh", "podium"}, args...)...)
@@ -149,7 +153,7 @@ func (c *creation) podiumReading(ctx context.Context, n *node, stdin io.Reader, 
 	return err
 }
 
-// initialize makes the first node the cluster.
+// initialize runs podium init on the first node.
 func (c *creation) initialize(ctx context.Context, waiting func(string)) error {
 	first := c.nodes[0]
 	net := c.Cluster.Networking
@@ -167,11 +171,12 @@ func (c *creation) initialize(ctx context.Context, waiting func(string)) error {
 	return c.podium(ctx, first, waiting, append(args, c.nodeArgs(first)...)...)
 }
 
-// controlPlaneArgs are those of init and of a control plane's join.
+// controlPlaneArgs returns the arguments that init and a control plane's join
+// have in common.
 func (c *creation) controlPlaneArgs() []string {
 	placement := "dedicated"
 	if !slices.ContainsFunc(c.nodes, func(n *node) bool { return !n.controlPlane() }) {
-		placement = "shared" // somebody must run the pods
+		placement = "shared" // a cluster without workers runs pods on the control planes
 	}
 	names := c.Cluster.Networking.APIServerAddress
 	if c.remote != "" {
@@ -180,8 +185,8 @@ func (c *creation) controlPlaneArgs() []string {
 	return []string{"--control-plane-placement", placement, "--apiserver-cert-extra-sans", names}
 }
 
-// nodeArgs are those of init and join that say what a node is like, and how long
-// one may wait for it.
+// nodeArgs returns the arguments of init and join that describe a node, and the
+// timeout.
 func (o *Options) nodeArgs(n *node) []string {
 	args := []string{"--node-name", n.name, "--node-ip", n.address}
 	if len(n.Labels) > 0 {
@@ -210,7 +215,7 @@ func (c *creation) writeKubeconfig(ctx context.Context, _ func(string)) error {
 	return remember(c.Kubeconfig, config)
 }
 
-// shown is a command as a person wants to see it.
+// shown returns a short form of a docker command for Options.Verbose.
 func shown(args []string) string {
 	text := strings.Join(args, " ")
 	if args[0] == "run" || args[0] == "exec" {

@@ -9,7 +9,8 @@ import (
 )
 
 // Delete removes a cluster: its containers, volumes and network, and its entry
-// in the kubeconfig. What is gone already is fine.
+// in the kubeconfig. It skips what does not exist, and returns nil for an
+// unknown cluster.
 func Delete(ctx context.Context, engine Engine, cluster, kubeconfigFile string, out io.Writer) error {
 	steps := progress.Start(out)
 	nodes, err := engine.nodes(ctx, cluster)
@@ -35,13 +36,13 @@ func Delete(ctx context.Context, engine Engine, cluster, kubeconfigFile string, 
 	return nil
 }
 
-// removeNodes ends all at once, and removes what they kept.
+// removeNodes kills and removes the containers and their volumes.
 func (e *Engine) removeNodes(ctx context.Context, nodes []NodeState, cluster string) error {
 	var errs []error
 	if len(nodes) > 0 {
 		args := []string{"rm", "--force", "--volumes"}
 		for _, n := range nodes {
-			if n.State == "paused" { // a frozen process does not die
+			if n.State == "paused" { // a paused process cannot be killed
 				_, err := e.output(ctx, "unpause", n.Name)
 				errs = append(errs, err)
 			}

@@ -22,13 +22,13 @@ import (
 	"podium/pkg/client/kubeconfig"
 )
 
-// engine is an Engine that answers from a table, by the start of the command,
-// and remembers what it was told.
+// engine is a fake Engine that answers by the start of the command, and records
+// the commands.
 type engine struct {
 	mu      sync.Mutex
 	log     []string
 	answers map[string]string
-	fails   map[string]string // the engine's complaint
+	fails   map[string]string // standard error, by the start of the command
 }
 
 func (f *engine) engine() Engine {
@@ -57,7 +57,7 @@ func (f *engine) engine() Engine {
 	}}
 }
 
-// told are the commands that begin so.
+// told returns the recorded commands that start so.
 func (f *engine) told(start string) (out []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,12 +128,12 @@ func TestNodesAreNamedByRole(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("the first is the one that is initialized (-want +got):\n%s", d)
 	}
-	if len(ports) != 4 { // three, and none for workers
+	if len(ports) != 4 { // three ports, none for workers
 		t.Errorf("apiservers share ports of the host: %v", ports)
 	}
 }
 
-func TestWhatANodeIsLikeIsToldToPodium(t *testing.T) {
+func TestNodeArguments(t *testing.T) {
 	n := &node{name: "ci-worker", address: "10.87.0.3", Node: v1alpha1.Node{
 		Labels:         map[string]string{"zone": "a", "disk": "ssd"},
 		Taints:         []corev1.Taint{{Key: "gpu", Value: "yes", Effect: corev1.TaintEffectNoSchedule}, {Key: "x", Effect: corev1.TaintEffectNoExecute}},
@@ -149,8 +149,8 @@ func TestWhatANodeIsLikeIsToldToPodium(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotAmongArguments: whoever is on the host reads those of every
-// process. What joins gets its secrets by standard input.
+// TestSecretsAreNotAmongArguments checks that join passes its secrets on
+// standard input: every user of the host can read arguments.
 func TestSecretsAreNotAmongArguments(t *testing.T) {
 	const token, key = "abcdef.0123456789abcdef", "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"
 	const join = " | podium join 10.87.0.2:6443 --discovery-token-ca-cert-hash sha256:aa --token-file -"
@@ -199,7 +199,7 @@ func TestSecretsAreNotAmongArguments(t *testing.T) {
 	}
 }
 
-func TestTheNetworkIsOneThatNobodyHas(t *testing.T) {
+func TestNetworkUsesFreeRange(t *testing.T) {
 	first, second := candidates("ci")[0].String(), candidates("ci")[1].String()
 	f := &engine{fails: map[string]string{
 		"network create --driver bridge --subnet " + first: "Error response from daemon: Pool overlaps with other one on this address space",
@@ -264,14 +264,14 @@ func TestTheNetworkLeavesPodsAndServicesTheirRanges(t *testing.T) {
 
 const psFormat = "ps --all"
 
-func TestCreateSaysWhatIsMissingAndMakesNothing(t *testing.T) {
+func TestCreatePreflightErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		engine *engine
 		want   string
 	}{
 		"NoEngine": {
 			&engine{fails: map[string]string{"version": "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"}},
-			"engine, image and name checked: docker version --format: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\n    → start the engine (systemctl start docker), or say where it is in DOCKER_HOST",
+			"engine, image and name checked: docker version --format: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\n    → start the engine (systemctl start docker), or set DOCKER_HOST to its address",
 		},
 		"NoImageAndNameTaken": {
 			&engine{answers: map[string]string{psFormat: "ci-control-plane|ci|control-plane|running|node:v1\n"}, fails: map[string]string{"image inspect": "No such image"}},
@@ -302,7 +302,7 @@ func TestAFailedCreationIsUndone(t *testing.T) {
 	}
 	err := Create(t.Context(), Options{Cluster: cluster(t), Kubeconfig: filepath.Join(t.TempDir(), "config"), Engine: f.engine()})
 	want := "node containers started: ci-control-plane: docker run --detach: driver failed programming external connectivity on endpoint ci-control-plane: Bind for 127.0.0.1:6443 failed: port is already allocated\n" +
-		"    → a port of the host is in use: choose another in apiServerPort or extraPortMappings, or stop what listens there (ss -ltnp says who)\n" +
+		"    → a port of the host is in use: choose another in apiServerPort or extraPortMappings, or stop the process that listens there (ss -ltnp shows it)\n" +
 		"    what was made is removed; --retain keeps it, to look into"
 	if d := cmp.Diff(want, fmt.Sprint(err)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -357,7 +357,7 @@ users:
 	if err := os.WriteFile(file, []byte(theirs), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // a second creation under the name replaces the first's
+	for range 2 { // a second creation with the same name replaces the first
 		if err := remember(file, kubeconfig.New("podium-ci", kubeconfig.Cluster{Server: "https://127.0.0.1:1"}, kubeconfig.User{Token: "x"})); err != nil {
 			t.Fatal(err)
 		}
@@ -378,7 +378,7 @@ users:
 	}
 }
 
-func TestTheHostsKubeconfigKnowsAllControlPlanes(t *testing.T) {
+func TestHostKubeconfigHasAllControlPlanes(t *testing.T) {
 	const admin = `{"clusters":[{"name":"ci","cluster":{"server":"https://10.87.0.2:6443"}}],"users":[{"name":"ci","user":{"token":"t"}}]}`
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -448,7 +448,7 @@ func TestLoadReadsOnceAndGivesToAll(t *testing.T) {
 	}
 }
 
-func TestANodeThatCannotLoadHoldsNobodyUp(t *testing.T) {
+func TestFailedImageLoadDoesNotBlockOtherNodes(t *testing.T) {
 	f := &engine{
 		answers: map[string]string{psFormat: "ci-control-plane|ci|control-plane|running|i\n", "save": strings.Repeat("layer", 100_000)},
 		fails:   map[string]string{"exec --interactive ci-control-plane": "ctr: unrecognized image format"},

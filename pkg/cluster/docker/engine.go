@@ -13,23 +13,26 @@ import (
 	"time"
 )
 
-// Engine is a Docker engine, by its command line.
+// Engine is a Docker engine, used through the docker command. The zero value is
+// ready to use, concurrently.
 type Engine struct {
-	// Run runs `docker ARGS`; nil: the real one. Its error holds what docker
-	// complained about.
+	// Run runs `docker ARGS`; nil: the real command. Its error includes the
+	// command's standard error.
 	Run func(ctx context.Context, stdin io.Reader, stdout io.Writer, args ...string) error
-	// Trace is told of each command and how long it took. Nil: nobody.
+	// Trace is called after each command with its duration, concurrently; nil:
+	// not called.
 	Trace func(args []string, took time.Duration)
 }
 
-// output runs a command and returns what it prints, without space around.
+// output runs a command and returns its standard output, without surrounding
+// space.
 func (e *Engine) output(ctx context.Context, args ...string) (string, error) {
 	var out bytes.Buffer
 	err := e.run(ctx, nil, &out, args...)
 	return strings.TrimSpace(out.String()), err
 }
 
-// lines are the output's, none when there is no output.
+// lines returns the lines of a command's output; empty for no output.
 func (e *Engine) lines(ctx context.Context, args ...string) ([]string, error) {
 	out, err := e.output(ctx, args...)
 	return strings.FieldsFunc(out, func(r rune) bool { return r == '\n' }), err
@@ -53,9 +56,9 @@ func runDocker(ctx context.Context, stdin io.Reader, stdout io.Writer, args ...s
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, &complaint
 	if args[0] == "logs" {
-		cmd.Stderr = stdout // where the container's own errors are
+		cmd.Stderr = stdout // the container's standard error goes there
 	}
-	// Asked to end, it ends what it runs in a container, too.
+	// On SIGINT docker also terminates the process that it runs in a container.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Run(); err != nil {
@@ -64,10 +67,10 @@ func runDocker(ctx context.Context, stdin io.Reader, stdout io.Writer, args ...s
 	return nil
 }
 
-// CommandError is a docker command that did not work.
+// CommandError is the error of a docker command that failed.
 type CommandError struct {
 	Args      []string
-	Complaint string // what it wrote to standard error
+	Complaint string // the end of its standard error
 	Err       error
 }
 
@@ -81,14 +84,13 @@ func (e *CommandError) Error() string {
 
 func (e *CommandError) Unwrap() error { return e.Err }
 
-// advice is what to do about complaints of the engine that people meet, the
-// first that fits.
+// advice maps common errors of the engine to advice; the first match applies.
 var advice = []struct{ complaint, do string }{
-	{"permission denied while trying to connect", "let this user speak to the engine (usermod -aG docker USER, then log in again), or run this as root"},
-	{"Cannot connect to the Docker daemon", "start the engine (systemctl start docker), or say where it is in DOCKER_HOST"},
-	{"error during connect", "start the engine (systemctl start docker), or say where it is in DOCKER_HOST"},
-	{"port is already allocated", "a port of the host is in use: choose another in apiServerPort or extraPortMappings, or stop what listens there (ss -ltnp says who)"},
-	{"address already in use", "a port of the host is in use: choose another in apiServerPort or extraPortMappings, or stop what listens there (ss -ltnp says who)"},
+	{"permission denied while trying to connect", "let this user access the engine (usermod -aG docker USER, then log in again), or run this as root"},
+	{"Cannot connect to the Docker daemon", "start the engine (systemctl start docker), or set DOCKER_HOST to its address"},
+	{"error during connect", "start the engine (systemctl start docker), or set DOCKER_HOST to its address"},
+	{"port is already allocated", "a port of the host is in use: choose another in apiServerPort or extraPortMappings, or stop the process that listens there (ss -ltnp shows it)"},
+	{"address already in use", "a port of the host is in use: choose another in apiServerPort or extraPortMappings, or stop the process that listens there (ss -ltnp shows it)"},
 	{"is already in use by container", "a container that is not this cluster's has a node's name: choose another name for the cluster, or remove it (docker rm -f)"},
 	{"bind source path does not exist", "make what extraMounts names as hostPath; if it is the engine's socket, leave cloud-controller-manager out: cloudProvider: none"},
 	{"unable to apply caps", "the engine may not give what a node needs; it must run as real root with all capabilities but CAP_SYS_RESOURCE"},
@@ -97,7 +99,7 @@ var advice = []struct{ complaint, do string }{
 	{"could not find an available", "the engine has no address range left for a network: remove unused ones (docker network prune)"},
 }
 
-// explained adds what to do to an error of the engine.
+// explained adds advice to an error of the engine. A nil error stays nil.
 func explained(err error) error {
 	if err == nil {
 		return nil
@@ -116,7 +118,8 @@ func explained(err error) error {
 	return err
 }
 
-// tail keeps the last part of what is written.
+// tail is an io.Writer that keeps the last tailSize bytes. It is safe for
+// concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

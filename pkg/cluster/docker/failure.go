@@ -6,7 +6,9 @@ import (
 	"strings"
 )
 
-// Stop ends a node: by systemd in good order, or at once, as by a power cut.
+// Stop stops a node and waits until it has: through systemd (killed after 30
+// seconds), or with now at once, like a power failure. It does nothing if the
+// node is stopped.
 func (e *Engine) Stop(ctx context.Context, name string, now bool) error {
 	n, err := e.node(ctx, name)
 	switch {
@@ -20,7 +22,8 @@ func (e *Engine) Stop(ctx context.Context, name string, now bool) error {
 	return err
 }
 
-// Start brings a node back that was stopped or paused.
+// Start starts a stopped node, or resumes a paused one. It does not wait until
+// the node is Ready.
 func (e *Engine) Start(ctx context.Context, name string) error {
 	n, err := e.node(ctx, name)
 	switch {
@@ -34,7 +37,8 @@ func (e *Engine) Start(ctx context.Context, name string) error {
 	return err
 }
 
-// Pause freezes every process of a node: it keeps what it holds, and is silent.
+// Pause freezes every process of a node: it stays in the cluster but does not
+// respond.
 func (e *Engine) Pause(ctx context.Context, name string) error {
 	n, err := e.node(ctx, name)
 	if err != nil || n.State == "paused" {
@@ -44,25 +48,27 @@ func (e *Engine) Pause(ctx context.Context, name string) error {
 	return err
 }
 
-// cut are the rules that keep a node's packets from leaving it and others'
-// from reaching it, whoever they are for. The tables are not the proxy's.
+// cut are the iptables rules that drop all packets that leave the node or reach
+// it, forwarded ones included. They are in the mangle table, which kube-proxy
+// does not use.
 var cut = []string{
 	"PREROUTING -i eth0 -m comment --comment podium-partition -j DROP",
 	"POSTROUTING -o eth0 -m comment --comment podium-partition -j DROP",
 }
 
-// Partition cuts a node off from all others and from the host: what runs on it
-// goes on. A node that is stopped meanwhile comes back healed.
+// Partition cuts a running node off from all others and from the host. Its
+// processes continue. A restart of the node ends the partition.
 func (e *Engine) Partition(ctx context.Context, name string) error {
 	return e.onRunning(ctx, name, cutScript("-I", "! "))
 }
 
-// Heal lets a partitioned node speak again.
+// Heal ends the partition of a running node.
 func (e *Engine) Heal(ctx context.Context, name string) error {
 	return e.onRunning(ctx, name, cutScript("-D", ""))
 }
 
-// cutScript changes each rule if it is there, or, negated, if it is not.
+// cutScript returns a shell script that applies verb to each rule if the rule
+// exists or, with negate, if it does not.
 func cutScript(verb, negate string) string {
 	var script strings.Builder
 	script.WriteString("set -e\n")
@@ -74,6 +80,8 @@ func cutScript(verb, negate string) string {
 	return script.String()
 }
 
+// onRunning runs a shell script on a node, and returns an error if the node
+// does not run.
 func (e *Engine) onRunning(ctx context.Context, name, script string) error {
 	n, err := e.node(ctx, name)
 	if err != nil {

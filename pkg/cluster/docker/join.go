@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// join makes the other nodes part of the cluster, as an operator would: with
-// the commands that the first control plane prints. Workers join at once;
-// control planes one after the other, since etcd takes one member at a time.
+// join makes the other nodes join with the commands that the first control
+// plane prints. Workers join concurrently, control planes one after the other:
+// etcd accepts one learner at a time.
 func (c *creation) join(ctx context.Context, waiting func(string)) error {
 	i := slices.IndexFunc(c.nodes, func(n *node) bool { return !n.controlPlane() })
 	if i < 0 {
@@ -21,6 +21,7 @@ func (c *creation) join(ctx context.Context, waiting func(string)) error {
 	return c.joinWorkers(ctx, waiting, c.nodes[i:])
 }
 
+// joinPlanes makes the control planes join, one after the other.
 func (c *creation) joinPlanes(ctx context.Context, waiting func(string), planes []*node) error {
 	if len(planes) == 0 {
 		return nil
@@ -38,6 +39,7 @@ func (c *creation) joinPlanes(ctx context.Context, waiting func(string), planes 
 	return nil
 }
 
+// joinWorkers makes the workers join concurrently.
 func (c *creation) joinWorkers(ctx context.Context, waiting func(string), workers []*node) error {
 	if len(workers) == 0 {
 		return nil
@@ -49,18 +51,19 @@ func (c *creation) joinWorkers(ctx context.Context, waiting func(string), worker
 	return each(ctx, workers, func(ctx context.Context, n *node) error { return join.on(ctx, c, n, waiting, c.nodeArgs(n)) })
 }
 
-// joinCommand is what podium prints for the next machine. Its secrets go in by
-// standard input: a command's words can be read by everybody on the host.
+// joinCommand is a join command that podium printed. Its secrets are passed on
+// standard input: every user of the host can read a command's arguments.
 type joinCommand struct {
 	secrets string
-	words   []string // without podium
+	words   []string // arguments of podium
 }
 
 func (j joinCommand) on(ctx context.Context, c *creation, n *node, waiting func(string), more []string) error {
 	return c.podiumReading(ctx, n, strings.NewReader(j.secrets), waiting, slices.Concat(j.words, more)...)
 }
 
-// printed is the join command that podium prints on the first control plane.
+// printed runs a podium command on the first control plane and parses the join
+// command that it prints.
 func (c *creation) printed(ctx context.Context, args ...string) (joinCommand, error) {
 	line, err := c.Engine.output(ctx, append([]string{"exec", c.nodes[0].name, "podium"}, args...)...)
 	if err != nil {

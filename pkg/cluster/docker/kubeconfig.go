@@ -17,11 +17,12 @@ import (
 	"podium/pkg/client/kubeconfig"
 )
 
-// adminConf is where init leaves the administrator's kubeconfig.
+// adminConf is the administrator's kubeconfig on a control plane.
 const adminConf = "/etc/podium/admin.conf"
 
-// Kubeconfig is the administrator's, as it works from the host. Podium's own
-// clients find all control planes in it.
+// Kubeconfig returns the administrator's kubeconfig for use on the host. It
+// lists all control planes: Podium's own clients can use each of them, other
+// clients use the first.
 func (e *Engine) Kubeconfig(ctx context.Context, cluster string) (*kubeconfig.Config, error) {
 	nodes, err := e.existing(ctx, cluster)
 	if err != nil {
@@ -47,7 +48,7 @@ func (e *Engine) Kubeconfig(ctx context.Context, cluster string) (*kubeconfig.Co
 	return hostConfig(cluster, admin, servers)
 }
 
-// adminConf reads the file from a container, which need not run.
+// adminConf reads the file from a container, which may be stopped.
 func (e *Engine) adminConf(ctx context.Context, n NodeState) ([]byte, error) {
 	var out bytes.Buffer
 	err := e.run(ctx, nil, &out, "cp", n.Name+":"+adminConf, "-")
@@ -57,7 +58,7 @@ func (e *Engine) adminConf(ctx context.Context, n NodeState) ([]byte, error) {
 	return untar(&out)
 }
 
-// server is the address of a control plane's apiserver on the engine's machine.
+// server returns the URL at which the host reaches a control plane's apiserver.
 func (e *Engine) server(ctx context.Context, n NodeState) (string, error) {
 	format := fmt.Sprintf(`{{with index .HostConfig.PortBindings "%d/tcp"}}{{(index . 0).HostIp}} {{(index . 0).HostPort}}{{end}}`, apiServerPort)
 	out, err := e.output(ctx, "inspect", "--format", format, n.Name)
@@ -77,7 +78,7 @@ func (e *Engine) server(ctx context.Context, n NodeState) (string, error) {
 	return "https://" + net.JoinHostPort(host, port), nil
 }
 
-// hostConfig is the administrator's kubeconfig with the servers of the host.
+// hostConfig returns the administrator's kubeconfig with other servers.
 func hostConfig(cluster string, admin []byte, servers []string) (*kubeconfig.Config, error) {
 	in, err := kubeconfig.Parse(admin, "")
 	if err != nil {
@@ -93,7 +94,7 @@ func hostConfig(cluster string, admin []byte, servers []string) (*kubeconfig.Con
 	return kubeconfig.New(ContextName(cluster), c, in.Users[0].Value), nil
 }
 
-// kubeconfigFile is the one that kubectl would write to.
+// kubeconfigFile returns the file that kubectl would write to.
 func kubeconfigFile(named string) (string, error) {
 	if named != "" {
 		return named, nil
@@ -110,8 +111,8 @@ func kubeconfigFile(named string) (string, error) {
 	return paths[len(paths)-1], nil
 }
 
-// remember puts a cluster's entries into a kubeconfig file and makes its
-// context the current one.
+// remember adds a cluster to a kubeconfig file, or replaces it there, and makes
+// its context the current one.
 func remember(file string, config *kubeconfig.Config) error {
 	have, err := readKubeconfig(file)
 	if err != nil {
@@ -126,12 +127,12 @@ func remember(file string, config *kubeconfig.Config) error {
 	return have.Write(file, 0o600)
 }
 
-// forget takes a cluster's entries out of a kubeconfig file, which need not
-// have any.
+// forget removes a cluster from a kubeconfig file. It does nothing if the file
+// does not have it.
 func forget(named, cluster string) error {
 	file, err := kubeconfigFile(named)
 	if err != nil {
-		return nil // nor was there one to write to
+		return nil // then Create could not write one, either
 	}
 	have, err := readKubeconfig(file)
 	if err != nil || !without(have, ContextName(cluster)) {
@@ -140,8 +141,8 @@ func forget(named, cluster string) error {
 	return have.Write(file, 0o600)
 }
 
-// readKubeconfig leaves relative paths as they are. A file that is not there
-// is empty.
+// readKubeconfig parses a kubeconfig file and keeps relative paths as they are.
+// A missing file is empty.
 func readKubeconfig(file string) (*kubeconfig.Config, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -157,7 +158,8 @@ func readKubeconfig(file string) (*kubeconfig.Config, error) {
 	return c, nil
 }
 
-// without removes the entries of that name and says whether there were any.
+// without removes the cluster, user and context of that name and reports
+// whether there were any.
 func without(c *kubeconfig.Config, name string) bool {
 	n := len(c.Clusters) + len(c.Users) + len(c.Contexts)
 	c.Clusters = slices.DeleteFunc(c.Clusters, func(e kubeconfig.Named[kubeconfig.Cluster]) bool { return e.Name == name })

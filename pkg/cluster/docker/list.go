@@ -10,7 +10,7 @@ import (
 	"podium/api/config/v1alpha1"
 )
 
-// NodeState is a node container as the engine sees it.
+// NodeState is a node container as the engine reports it.
 type NodeState struct {
 	Name, Cluster string
 	Role          v1alpha1.Role
@@ -18,13 +18,14 @@ type NodeState struct {
 	Image         string
 }
 
-// Found is a cluster that the engine has.
+// Found is a cluster that exists in the engine. Nodes is empty if only its
+// network is left.
 type Found struct {
 	Name  string
 	Nodes []NodeState
 }
 
-// Running counts the nodes that run.
+// Running returns the number of running nodes.
 func (f Found) Running() (n int) {
 	for _, node := range f.Nodes {
 		if node.State == "running" {
@@ -34,8 +35,8 @@ func (f Found) Running() (n int) {
 	return n
 }
 
-// nodes lists the node containers of a cluster, of all with "", control planes
-// first.
+// nodes returns the node containers of a cluster, or of all clusters for "",
+// sorted by cluster, control planes first.
 func (e *Engine) nodes(ctx context.Context, cluster string) ([]NodeState, error) {
 	filter := "label=" + v1alpha1.LabelCluster
 	if cluster != "" {
@@ -50,7 +51,7 @@ func (e *Engine) nodes(ctx context.Context, cluster string) ([]NodeState, error)
 	for _, line := range lines {
 		f := strings.Split(line, "|")
 		if len(f) != 5 {
-			return nil, fmt.Errorf("docker ps says %q: want 5 fields", line)
+			return nil, fmt.Errorf("docker ps printed %q: want 5 fields", line)
 		}
 		out = append(out, NodeState{Name: f[0], Cluster: f[1], Role: v1alpha1.Role(f[2]), State: f[3], Image: f[4]})
 	}
@@ -60,7 +61,8 @@ func (e *Engine) nodes(ctx context.Context, cluster string) ([]NodeState, error)
 	return out, nil
 }
 
-// node finds one by its name.
+// node returns the node with that name. The error for an unknown name lists the
+// nodes.
 func (e *Engine) node(ctx context.Context, name string) (NodeState, error) {
 	all, err := e.nodes(ctx, "")
 	if err != nil {
@@ -79,8 +81,8 @@ func (e *Engine) node(ctx context.Context, name string) (NodeState, error) {
 	return NodeState{}, fmt.Errorf("there is no node %s; there are %s", name, strings.Join(names, ", "))
 }
 
-// List finds all clusters of the engine, also what is left of one whose
-// creation was killed.
+// List returns all clusters of the engine, sorted by name, including the
+// remains of an interrupted creation.
 func (e *Engine) List(ctx context.Context) ([]Found, error) {
 	nodes, err := e.nodes(ctx, "")
 	if err != nil {
@@ -110,7 +112,7 @@ func (e *Engine) List(ctx context.Context) ([]Found, error) {
 	return out, nil
 }
 
-// existing are the nodes of a cluster that must be there.
+// existing is nodes, but returns an error if the cluster does not exist.
 func (e *Engine) existing(ctx context.Context, cluster string) ([]NodeState, error) {
 	nodes, err := e.nodes(ctx, cluster)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Load gives images to all running nodes of a cluster. Each is an archive, as
-// `docker save` writes them (its name ends in .tar), or an image that the
-// engine has.
+// Load imports images into all running nodes of a cluster. An image is an
+// archive in the format of `docker save` (its name ends in .tar), or the name
+// of an image in the engine.
 func (e *Engine) Load(ctx context.Context, cluster string, images []string) error {
 	nodes, err := e.existing(ctx, cluster)
 	if err != nil {
@@ -63,8 +63,8 @@ func (e *Engine) loadArchive(ctx context.Context, nodes []string, file string) e
 	})
 }
 
-// fanOut sends what source writes to containerd on every node, at once: it is
-// read a single time and kept nowhere.
+// fanOut streams what source writes to containerd on all nodes concurrently.
+// source is called once, and nothing is buffered.
 func (e *Engine) fanOut(ctx context.Context, nodes []string, source func(context.Context, io.Writer) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var pipes []*io.PipeWriter
@@ -77,7 +77,7 @@ func (e *Engine) fanOut(ctx context.Context, nodes []string, source func(context
 			if err != nil {
 				err = fmt.Errorf("import on %s: %w", name, err)
 			}
-			r.CloseWithError(errors.Join(err, io.ErrClosedPipe)) // the source must not wait for this node
+			r.CloseWithError(errors.Join(err, io.ErrClosedPipe)) // unblock source
 			return err
 		})
 	}
@@ -87,7 +87,7 @@ func (e *Engine) fanOut(ctx context.Context, nodes []string, source func(context
 			w.CloseWithError(err)
 		}
 		if errors.Is(err, io.ErrClosedPipe) {
-			return nil // a node gave up, and says why
+			return nil // a node's import failed and returns the reason
 		}
 		return err
 	})

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// facts are what is asked of each node, by file. A secret is in none of them.
+// facts are the shell commands to run on each node, by output file. None prints
+// a secret.
 var facts = map[string]string{
 	"journal.log":    "journalctl --no-pager --output short-iso-precise",
 	"units.txt":      "systemctl --no-pager --full status --lines 0 --all; systemctl --no-pager list-units --failed; systemd-analyze blame --no-pager",
@@ -21,7 +22,7 @@ var facts = map[string]string{
 	"machine.txt":    "date -u; uptime; free -m; df -h; mount; ps -eo pid,ppid,rss,etime,args --forest; dmesg 2>/dev/null | tail -n 200",
 }
 
-// objects are what is asked of the cluster.
+// objects are the podium commands to run for the cluster, by output file.
 var objects = map[string]string{
 	"nodes.yaml":     "get nodes -o yaml",
 	"pods.yaml":      "get pods --all-namespaces -o yaml",
@@ -33,10 +34,10 @@ var objects = map[string]string{
 	"leases.yaml":    "get leases --all-namespaces -o yaml",
 }
 
-// Logs collects what explains a failed run into a folder: of each node the
-// journal, the units, the network and the containers' logs, and the cluster's
-// objects. Nodes that do not run give what the engine knows. All that can be
-// had is had; the errors come together.
+// Logs writes what explains a failure to dir: journal, units, network and
+// container logs of each node, and the cluster's objects. For a stopped node it
+// writes what the engine has. It continues after an error, and returns all
+// errors joined.
 func (e *Engine) Logs(ctx context.Context, cluster, dir string) error {
 	nodes, err := e.existing(ctx, cluster)
 	if err != nil {
@@ -56,7 +57,7 @@ func (e *Engine) Logs(ctx context.Context, cluster, dir string) error {
 		errs[len(nodes)] = e.clusterLogs(ctx, nodes, filepath.Join(dir, "cluster"))
 		return nil
 	})
-	_ = g.Wait() // each has its own place for an error
+	_ = g.Wait() // the errors are in errs
 	return errors.Join(append(errs, e.into(ctx, filepath.Join(dir, "engine.txt"), "info"))...)
 }
 
@@ -74,7 +75,8 @@ func (e *Engine) nodeLogs(ctx context.Context, n NodeState, dir string) error {
 	return errors.Join(append(errs, e.copyOut(ctx, n.Name, "/var/log/pods", dir))...)
 }
 
-// clusterLogs asks on the first control plane that runs.
+// clusterLogs runs the commands of objects on the first running control plane.
+// It does nothing if none runs.
 func (e *Engine) clusterLogs(ctx context.Context, nodes []NodeState, dir string) error {
 	for _, n := range nodes {
 		if n.State != "running" || n.Role != "control-plane" {
@@ -89,7 +91,7 @@ func (e *Engine) clusterLogs(ctx context.Context, nodes []NodeState, dir string)
 	return nil
 }
 
-// into writes a command's output to a file.
+// into runs a docker command and writes its output to file.
 func (e *Engine) into(ctx context.Context, file string, args ...string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -101,7 +103,8 @@ func (e *Engine) into(ctx context.Context, file string, args ...string) error {
 	return errors.Join(e.run(ctx, nil, f, args...), f.Close())
 }
 
-// copyOut brings a folder of a node, if it has it, below dir.
+// copyOut copies a directory of a node below dir. It returns nil if the node
+// does not have it.
 func (e *Engine) copyOut(ctx context.Context, name, folder, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -111,14 +114,14 @@ func (e *Engine) copyOut(ctx context.Context, name, folder, dir string) error {
 	g.Go(func() error {
 		err := e.run(ctx, nil, w, "cp", name+":"+folder, "-")
 		w.CloseWithError(err)
-		return nil // the reader has it
+		return nil // unpack returns it
 	})
 	err := unpack(r, dir)
 	r.CloseWithError(err)
 	_ = g.Wait()
 	var failed *CommandError
 	if errors.As(err, &failed) {
-		return nil // no pod has run there
+		return nil // the directory does not exist: no pod has run there
 	}
 	return err
 }

@@ -9,10 +9,12 @@ import (
 
 func labelled(cluster string) string { return v1alpha1.LabelCluster + "=" + cluster }
 
-// ContextName is the name of a cluster's entries in kubeconfigs.
+// ContextName returns the name of a cluster's context, cluster and user in
+// kubeconfigs.
 func ContextName(cluster string) string { return "podium-" + cluster }
 
-// nodeName names a node as its container: the first of a role has no number.
+// nodeName returns the name of the n-th node of a role, which is also that of
+// its container. The first one has no number.
 func nodeName(cluster string, role v1alpha1.Role, n int) string {
 	name := fmt.Sprintf("%s-%s", cluster, role)
 	if n > 1 {

@@ -11,14 +11,15 @@ import (
 	"podium/api/config/v1alpha1"
 )
 
-// pool is where the networks of clusters are taken from, a /24 each.
+// pool is the range from which each cluster gets a /24.
 var pool = netip.MustParsePrefix("10.87.0.0/16")
 
-// candidates are the ranges that a cluster may use, a first one of its own
-// first: the same name gets the same addresses when they are free.
+// candidates returns the ranges that a cluster may use, in order of preference.
+// The first depends on the name only, so that a cluster gets the same addresses
+// again if they are free.
 func candidates(cluster string) []netip.Prefix {
 	hash := fnv.New32a()
-	hash.Write([]byte(cluster)) // never fails
+	hash.Write([]byte(cluster)) // never returns an error
 	base := pool.Addr().As4()
 	out := make([]netip.Prefix, 256)
 	for i := range out {
@@ -28,10 +29,10 @@ func candidates(cluster string) []netip.Prefix {
 	return out
 }
 
-// balancers are the addresses of a cluster's range for its Services, of its
-// family: the last ones. To containers that do not ask for an address the engine
-// gives one of the first half; nodes begin there too, and there are never so many
-// that they get as far.
+// balancers returns the addresses at the end of a cluster's range, in its IP
+// family, for Services of type LoadBalancer. They do not overlap with others:
+// the engine assigns addresses from the first half, and nodes get theirs from
+// its start.
 func (o *Options) balancers(p netip.Prefix) string {
 	if o.six() {
 		p = sixth(p)
@@ -43,9 +44,9 @@ func (o *Options) balancers(p netip.Prefix) string {
 	return a.String() + "-" + b.String()
 }
 
-// createNetwork makes the cluster's network, and gives each node an address on
-// it: the engine keeps addresses over a restart only if they were asked for,
-// and only in a range that was.
+// createNetwork creates the cluster's network in a free range, and assigns an
+// address to each node: the engine keeps an address over a restart only if it
+// was requested, and only in a subnet that was.
 func (o *Options) createNetwork(ctx context.Context, nodes []*node) error {
 	taken, err := hostRanges()
 	if err != nil {
@@ -72,19 +73,19 @@ func (o *Options) createNetwork(ctx context.Context, nodes []*node) error {
 			return err
 		}
 	}
-	return fmt.Errorf("no range of %s is free for the cluster's network\n    → remove networks that nobody uses: docker network prune", pool)
+	return fmt.Errorf("no range of %s is free for the cluster's network\n    → remove unused networks: docker network prune", pool)
 }
 
 func (o *Options) six() bool { return o.Cluster.Networking.IPFamily == v1alpha1.IPv6 }
 
-// sixth is the IPv6 range that belongs to one of the candidates.
+// sixth returns the IPv6 range that belongs to a range of candidates.
 func sixth(p netip.Prefix) netip.Prefix {
 	base := netip.MustParseAddr("fd00:10:87::").As16()
 	base[7] = p.Addr().As4()[2]
 	return netip.PrefixFrom(netip.AddrFrom16(base), 64)
 }
 
-// number gives the nodes their addresses, behind the gateway's.
+// number assigns addresses to the nodes, from the one after the gateway's.
 func (o *Options) number(nodes []*node, p netip.Prefix) {
 	four, six := p.Addr().Next(), sixth(p).Addr().Next()
 	for _, n := range nodes {
@@ -96,11 +97,11 @@ func (o *Options) number(nodes []*node, p netip.Prefix) {
 	}
 }
 
-// ranges are those of pods and Services.
+// ranges returns the ranges of pods and Services.
 func (o *Options) ranges() (out []netip.Prefix) {
 	n := o.Cluster.Networking
 	for _, text := range []string{n.PodSubnet, n.ServiceSubnet} {
-		if p, err := netip.ParsePrefix(text); err == nil { // it is valid
+		if p, err := netip.ParsePrefix(text); err == nil { // Options.Cluster is valid
 			out = append(out, p)
 		}
 	}
@@ -116,7 +117,7 @@ func overlaps(p netip.Prefix, others []netip.Prefix) bool {
 	return false
 }
 
-// hostRanges are those of this machine's interfaces.
+// hostRanges returns the ranges of this machine's interfaces.
 func hostRanges() (out []netip.Prefix, err error) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {

@@ -12,10 +12,12 @@ import (
 	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/cluster/poll"
+	"podium/pkg/conditions"
 	"podium/pkg/scheme"
 )
 
-// client speaks to the cluster as its administrator, from the host.
+// client returns a client with the administrator's credentials, for use on the
+// host.
 func (c *creation) client() (*client.Client, error) {
 	config, err := kubeconfig.Load(c.Kubeconfig)
 	if err != nil {
@@ -29,7 +31,7 @@ func (c *creation) client() (*client.Client, error) {
 	return client.New(scheme.New(), cfg)
 }
 
-// nodesReady waits until every node is.
+// nodesReady waits until every node is Ready.
 func (c *creation) nodesReady(ctx context.Context, waiting func(string)) error {
 	cl, err := c.client()
 	if err != nil {
@@ -58,7 +60,7 @@ func (c *creation) nodesReady(ctx context.Context, waiting func(string)) error {
 	})
 }
 
-// namesServed waits until the cluster's name servers are available.
+// namesServed waits until cluster DNS is available.
 func (c *creation) namesServed(ctx context.Context, waiting func(string)) error {
 	cl, err := c.client()
 	if err != nil {
@@ -70,28 +72,15 @@ func (c *creation) namesServed(ctx context.Context, waiting func(string)) error 
 		if err != nil {
 			return err
 		}
-		for _, cond := range d.Status.Conditions {
-			if cond.Type == appsv1.DeploymentAvailable && cond.Status == corev1.ConditionTrue {
-				return nil
-			}
+		if conditions.IsTrue(d.Status.Conditions, appsv1.DeploymentAvailable) {
+			return nil
 		}
 		return fmt.Errorf("%d of %d pods of cluster-dns are available", d.Status.AvailableReplicas, *d.Spec.Replicas)
 	})
 }
 
-// poll asks until check passes, or the configured patience ends.
+// poll calls check until it returns nil, for at most c.Wait. It reports check's
+// errors by waiting.
 func (c *creation) poll(ctx context.Context, waiting func(string), check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.Wait)
-	defer cancel()
-	err := poll.Until(ctx, 50*time.Millisecond, func(ctx context.Context) error {
-		err := check(ctx)
-		if err != nil && ctx.Err() == nil {
-			waiting(err.Error())
-		}
-		return err
-	})
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("after %s (--wait): %w", c.Wait, err)
-	}
-	return err
+	return poll.Wait{For: c.Wait, Every: 50 * time.Millisecond, Report: waiting}.Until(ctx, check)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestWithoutDocker: it is said what to install, or what to do without.
+// TestWithoutDocker checks that the error says what to install, and names the
+// alternative.
 func TestWithoutDocker(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	err := Create(t.Context(), Options{Cluster: cluster(t), Kubeconfig: filepath.Join(t.TempDir(), "config")})
@@ -20,8 +21,9 @@ func TestWithoutDocker(t *testing.T) {
 	}
 }
 
-// TestAnEngineThatRefusesACapability is asked again without it; one that
-// refuses more makes no cluster, and keeps nothing of it.
+// TestAnEngineThatRefusesACapability checks that creation retries without the
+// capability; if the engine refuses more, creation fails and removes
+// everything.
 func TestAnEngineThatRefusesACapability(t *testing.T) {
 	const complaint = "OCI runtime create failed: unable to apply caps: operation not permitted"
 	f := &engine{fails: map[string]string{"run": complaint}}

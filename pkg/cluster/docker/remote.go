@@ -9,8 +9,8 @@ import (
 	"podium/api/config/v1alpha1"
 )
 
-// remote is the name or address of the machine that the engine runs on, empty
-// if that is this one, as the command line's context or DOCKER_HOST says.
+// remote returns the name or address of the engine's machine, as given by
+// docker's context or DOCKER_HOST, or "" if that is this machine.
 func (e *Engine) remote(ctx context.Context) (string, error) {
 	endpoint, err := e.endpoint(ctx)
 	if err != nil {
@@ -19,12 +19,13 @@ func (e *Engine) remote(ctx context.Context) (string, error) {
 	return machineOf(endpoint)
 }
 
-// endpoint is the URL of the engine.
+// endpoint returns the URL of the engine.
 func (e *Engine) endpoint(ctx context.Context) (string, error) {
 	return e.output(ctx, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
 }
 
-// machineOf reads the address of an engine.
+// machineOf returns the host in an engine's URL, or "" for a socket or a
+// loopback address.
 func machineOf(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -46,8 +47,9 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// findEngine notes where the engine is. One elsewhere must lead a port of its
-// machine to the apiserver that can be reached from here.
+// findEngine records where the engine runs. If that is a remote machine, it
+// returns an error unless the port of the apiserver will be reachable from
+// here.
 func (o *Options) findEngine(ctx context.Context) error {
 	endpoint, err := o.Engine.endpoint(ctx)
 	if err != nil {
@@ -62,7 +64,7 @@ func (o *Options) findEngine(ctx context.Context) error {
 		}
 	}
 	if address := o.Cluster.Networking.APIServerAddress; o.remote != "" && isLoopback(address) {
-		return fmt.Errorf("the engine is on %s, where the apiserver would be at %s, which nobody reaches from here\n    → choose networking.apiServerAddress: 0.0.0.0 in the cluster's file (--config), or run podium there", o.remote, address)
+		return fmt.Errorf("the engine is on %s, where the apiserver would be at %s, which cannot be reached from here\n    → choose networking.apiServerAddress: 0.0.0.0 in the cluster's file (--config), or run podium there", o.remote, address)
 	}
 	return nil
 }

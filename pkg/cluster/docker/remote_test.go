@@ -25,8 +25,8 @@ func TestWhereTheEngineIs(t *testing.T) {
 	}
 }
 
-// The kubeconfig names the machine where the engine is, and the apiserver's
-// certificate is good for it.
+// The kubeconfig has the address of a remote engine's machine, and the
+// apiserver's certificate is valid for it.
 func TestAClusterOnAnEngineElsewhere(t *testing.T) {
 	f := &engine{answers: map[string]string{whereFormat: "tcp://docker:2375\n", "inspect --format {{with index": "0.0.0.0 40001"}}
 	e := f.engine()
@@ -35,7 +35,7 @@ func TestAClusterOnAnEngineElsewhere(t *testing.T) {
 	}
 	o := Options{Cluster: cluster(t), Engine: e}
 	err := o.check(t.Context(), nil)
-	want := "the engine is on docker, where the apiserver would be at 127.0.0.1, which nobody reaches from here\n    → choose networking.apiServerAddress: 0.0.0.0"
+	want := "the engine is on docker, where the apiserver would be at 127.0.0.1, which cannot be reached from here\n    → choose networking.apiServerAddress: 0.0.0.0"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}

@@ -13,12 +13,12 @@ import (
 	"podium/api/config/v1alpha1"
 )
 
-// apiServerPort is where apiservers listen in their containers.
+// apiServerPort is the port of apiservers in their containers.
 const apiServerPort = 6443
 
-// runArgs are those that start a node's container. It gets what a machine
-// has, piece by piece and not by --privileged: engines that lack a capability
-// refuse that whole.
+// runArgs returns the arguments of docker that start a node's container. They
+// grant what a machine has one by one, instead of with --privileged, which
+// engines without CAP_SYS_RESOURCE refuse as a whole.
 func (o *Options) runArgs(n *node, lacksSysResource bool) []string {
 	cluster := o.Cluster.Metadata.Name
 	args := []string{
@@ -26,14 +26,15 @@ func (o *Options) runArgs(n *node, lacksSysResource bool) []string {
 		"--name", n.name, "--hostname", n.name,
 		"--label", labelled(cluster), "--label", v1alpha1.LabelRole + "=" + string(n.Role),
 		"--network", v1alpha1.NetworkName(cluster), "--ip", n.ipv4,
-		"--stop-signal", "SIGRTMIN+3", // by which systemd shuts down
+		"--stop-signal", "SIGRTMIN+3", // systemd's signal for a shutdown
 		"--cap-add", "ALL",
 		"--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined",
 		"--security-opt", "systempaths=unconfined", "--security-opt", "label=disable",
 		"--device-cgroup-rule", "a *:* rwm",
 		"--cgroupns", "private", "--userns", "host",
 		"--tmpfs", "/tmp", "--tmpfs", "/run:exec", "--tmpfs", "/run/lock",
-		// Pods' layers, etcd and logs: not on the engine's own layers.
+		// A volume for pods' layers, etcd and logs, which must not be on the
+		// container's own layer.
 		"--mount", "type=volume,dst=/var,volume-label=" + labelled(cluster),
 	}
 	if o.six() {
@@ -71,9 +72,9 @@ func publish(address string, host, container int, protocol string) string {
 	return fmt.Sprintf("%s:%d/%s", net.JoinHostPort(address, strconv.Itoa(host)), container, protocol)
 }
 
-// lacksSysResource says whether the engine cannot give CAP_SYS_RESOURCE. An
-// engine on this machine can give no more than this process's bounding set; it
-// would fail late, when the container is made.
+// lacksSysResource reports whether a local engine cannot grant
+// CAP_SYS_RESOURCE, because it is not in this process's bounding set. Such an
+// engine would report that late, when it creates the container.
 func lacksSysResource() (bool, error) {
 	has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0)
 	if err != nil {
@@ -82,8 +83,8 @@ func lacksSysResource() (bool, error) {
 	return has == 0, nil
 }
 
-// start runs a node's container. An engine that refuses the capability is
-// asked again without.
+// start starts a node's container. If the engine refuses a capability, it tries
+// again without CAP_SYS_RESOURCE.
 func (o *Options) start(ctx context.Context, n *node) error {
 	lacks, err := lacksSysResource()
 	if err != nil {

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// The engine's socket: where it usually is on the engine's machine, and where
-// control planes see it (pkg/cloud/docker looks there).
+// The usual path of the engine's socket on its machine, and the path in control
+// planes, which pkg/cloud/docker uses.
 const (
 	usualSocket = "/var/run/docker.sock"
 	nodeSocket  = "/run/podium/docker.sock"
 )
 
-// socketOf is where the engine's socket is, on its own machine: where podium
-// found the engine, if by a socket, else the usual place.
+// socketOf returns the path of the engine's socket on its own machine: that of
+// endpoint, or the usual one if podium reaches the engine over the network.
 func socketOf(endpoint string) (string, error) {
 	path, local := strings.CutPrefix(endpoint, "unix://")
 	if !local {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// pairs writes a map as flags take it, in a fixed order.
+// pairs formats a map as flags expect it, sorted by key.
 func pairs(m map[string]string) string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -30,7 +30,8 @@ func quantities(m map[string]resource.Quantity) string {
 	return pairs(text)
 }
 
-// indent puts space before each line, which it passes on whole.
+// indent is an io.Writer that indents each complete line. It is safe for
+// concurrent use.
 type indent struct {
 	mu   sync.Mutex
 	to   io.Writer
@@ -55,9 +56,9 @@ func (w *indent) Write(p []byte) (int, error) {
 	}
 }
 
-// steps passes on the lines of what it gets that tell of steps, and tells each
-// to those who wait. The rest is for operators: a join command, with its token,
-// among it.
+// steps is an io.Writer for podium's output. It copies the lines that report a
+// step to another writer and passes them to tell. It drops all other lines,
+// which may contain a join command with its token.
 type steps struct {
 	to   io.Writer
 	tell func(string)

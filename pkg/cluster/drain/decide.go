@@ -13,14 +13,15 @@ import (
 	"podium/pkg/cluster/poll"
 )
 
-// Sorted are the pods of a node by what becomes of them.
+// Sorted groups the pods of a node by what a drain does with them.
 type Sorted struct {
-	Go   []*corev1.Pod // are evicted; somebody makes them anew elsewhere
-	Lost []*corev1.Pod // would be evicted, but nobody would make them anew
-	Stay []*corev1.Pod // no other node would take them, or they belong to this one
+	Go   []*corev1.Pod // evicted; a controller replaces them on another node
+	Lost []*corev1.Pod // evicted, but without a controller that would replace them
+	Stay []*corev1.Pod // not evicted: no other node accepts them, or they belong to this one
 }
 
-// Sort looks at all nodes to see which pods could run elsewhere.
+// Sort groups the pods of node. nodes are all nodes of the cluster. Finished
+// pods are in no group.
 func Sort(node string, pods []*corev1.Pod, nodes []*corev1.Node) (s Sorted) {
 	for _, p := range pods {
 		owner := metav1.GetControllerOf(p)
@@ -43,8 +44,8 @@ func ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// takes says whether a node is there for a pod. Whether it has room is seen
-// when the pod comes.
+// takes reports whether a pod could be scheduled to a node, by readiness, node
+// selector and taints. It does not check resources.
 func takes(n *corev1.Node, p *corev1.Pod) bool {
 	if n.Spec.Unschedulable || poll.NodeReady(n) != nil {
 		return false
@@ -66,9 +67,10 @@ func takes(n *corev1.Node, p *corev1.Pod) bool {
 	return true
 }
 
-// needed says which Service would be without a ready endpoint if a pod went
-// now: "" if none. leaving are the pods that are going already. The only
-// endpoint of a Service is not needed: it comes anew after it went, not before.
+// needed returns a Service that the eviction of a pod would leave without a
+// ready endpoint; "" if there is none. leaving are the pods that are being
+// evicted. A Service whose only endpoint is the pod does not count: its
+// replacement starts after the eviction.
 func needed(p *corev1.Pod, leaving map[types.UID]bool, all []*discoveryv1.EndpointSlice) string {
 	type count struct{ ours, ready, total int }
 	services := map[string]*count{}

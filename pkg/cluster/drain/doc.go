@@ -1,8 +1,8 @@
-// Package drain empties a node before work is done on it: it takes no new
-// pods, and those that another node could run are evicted, so that a Service
-// with several endpoints is never left without a ready one.
+// Package drain evicts the pods of a node that another node could run. It
+// evicts them one after the other where needed, so that a Service with several
+// endpoints always has a ready one.
 //
-// It needs no more rights than the node itself has: to see the nodes and
-// EndpointSlices (as its kube-proxy does), and to see, evict and mark what is
-// its own (as its kubelet does).
+// It needs no more rights than the daemons of the node have: to read the nodes
+// and EndpointSlices (as kube-proxy does), and to read and evict the node's
+// pods and patch the node (as the kubelet does).
 package drain

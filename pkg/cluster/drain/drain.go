@@ -18,14 +18,15 @@ import (
 	"podium/pkg/cluster/poll"
 )
 
-// API is the cluster, as one client sees it or two: on a worker its kube-proxy
-// sees the cluster, and its kubelet changes the node.
+// API holds the clients of a drain. Cluster reads nodes and EndpointSlices; Own
+// reads and evicts the node's pods and patches the node. On a worker they are
+// kube-proxy's and the kubelet's, on a control plane they may be the same.
 type API struct {
 	Cluster *client.Client
 	Own     *client.Client
 }
 
-// Nodes are all nodes.
+// Nodes returns all nodes.
 func (a API) Nodes(ctx context.Context) ([]*corev1.Node, error) {
 	list, err := client.For[*corev1.Node](a.Cluster).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -34,7 +35,7 @@ func (a API) Nodes(ctx context.Context) ([]*corev1.Node, error) {
 	return list.Items, nil
 }
 
-// Pods are those of a node.
+// Pods returns the pods of a node in all namespaces.
 func (a API) Pods(ctx context.Context, node string) ([]*corev1.Pod, error) {
 	list, err := client.For[*corev1.Pod](a.Own).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
@@ -51,8 +52,8 @@ func (a API) slices(ctx context.Context) ([]*discoveryv1.EndpointSlice, error) {
 	return list.Items, nil
 }
 
-// Cordon says whether a node takes new pods, and notes beside it why; an empty
-// value takes the note away.
+// Cordon cordons or uncordons a node, and sets the annotation note to value. An
+// empty value removes the annotation.
 func (a API) Cordon(ctx context.Context, node string, cordoned bool, note, value string) error {
 	annotation, unschedulable := any(value), any(true)
 	if value == "" {
@@ -72,11 +73,12 @@ func (a API) Cordon(ctx context.Context, node string, cordoned bool, note, value
 	return err
 }
 
-// look is how long to wait for what an eviction brings about.
+// look is the interval between two steps of a drain.
 const look = 250 * time.Millisecond
 
-// Drain evicts what can go and returns when it has gone. The node must take no
-// new pods by then. waiting is told what it waits for.
+// Drain evicts pods and blocks until they have terminated or ctx ends. It also
+// evicts pods without a controller. The node must be cordoned before. Drain
+// calls waiting with what it waits for.
 func (a API) Drain(ctx context.Context, node string, waiting func(string)) error {
 	return poll.Until(ctx, look, func(ctx context.Context) error {
 		err := a.step(ctx, node)
@@ -87,7 +89,8 @@ func (a API) Drain(ctx context.Context, node string, waiting func(string)) error
 	})
 }
 
-// step evicts what may go now, and says what is still there.
+// step evicts the pods that may be evicted now. It returns an error that lists
+// the pods that are left.
 func (a API) step(ctx context.Context, node string) error {
 	nodes, err := a.Nodes(ctx)
 	if err != nil {
@@ -125,7 +128,7 @@ func (a API) step(ctx context.Context, node string) error {
 	return errors.Join(still...)
 }
 
-// evict begins a pod's end, with the grace that it asks for.
+// evict creates an eviction with the pod's own grace period.
 func (a API) evict(ctx context.Context, p *corev1.Pod) error {
 	uid := p.UID
 	err := client.For[*corev1.Pod](a.Own).In(p.Namespace).Post(ctx, p.Name, "eviction", &policyv1.Eviction{
@@ -133,7 +136,7 @@ func (a API) evict(ctx context.Context, p *corev1.Pod) error {
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
 	}, nil)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it went by itself
+		return nil // the pod is gone or was replaced
 	}
 	return err
 }

@@ -119,8 +119,9 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
-// Both pods of a Service are here: the second waits until the first is ready
-// elsewhere; the one that cannot run elsewhere stays.
+// If both pods of a Service are on the node, the second is evicted only when
+// the replacement of the first is ready elsewhere. A pod that cannot run
+// elsewhere stays.
 func TestDrain(t *testing.T) {
 	api := clienttest.New()
 	cl := api.Client(t)
@@ -168,7 +169,7 @@ func TestDrain(t *testing.T) {
 		if !strings.Contains(text, "Service default/web has no other endpoint that is ready") || waited {
 			return
 		}
-		waited = true // the first's replacement comes up
+		waited = true // the replacement of the first becomes ready
 		web.Endpoints = slice("web", true, "b", "a2").Endpoints
 		if _, err := endpoints.Update(ctx, web); err != nil {
 			t.Error(err)
@@ -186,7 +187,39 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A node's cordon has a note beside it, and goes with it.
+// Drain repeats evictions that a disruption budget refuses.
+func TestDrainRetriesRefusedEvictions(t *testing.T) {
+	api := clienttest.New()
+	cl := api.Client(t)
+	pods := client.For[*corev1.Pod](cl).In("default")
+	refusals := 0
+	api.Before = func(r *http.Request) (*http.Response, error) {
+		if !strings.HasSuffix(r.URL.Path, "/p/eviction") {
+			return nil, nil
+		}
+		if refusals < 3 {
+			refusals++
+			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+		}
+		if err := pods.Delete(r.Context(), "p", metav1.DeleteOptions{}); err != nil {
+			return nil, err
+		}
+		return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	}
+	for _, n := range []*corev1.Node{node("here"), node("there")} {
+		if _, err := client.For[*corev1.Node](cl).Create(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pods.Create(t.Context(), pod("p", "ReplicaSet")); err != nil {
+		t.Fatal(err)
+	}
+	if err := (API{Cluster: cl, Own: cl}).Drain(t.Context(), "here", func(string) {}); err != nil || refusals != 3 {
+		t.Errorf("after %d refusals: %v", refusals, err)
+	}
+}
+
+// Cordon sets and removes the annotation together with the cordon.
 func TestCordon(t *testing.T) {
 	cl := clienttest.New().Client(t)
 	nodes := client.For[*corev1.Node](cl)

@@ -16,29 +16,32 @@ import (
 	"podium/pkg/cluster/admissionconfig"
 )
 
-// Config says what the cluster is like and where it lives.
+// Config describes the cluster and its directory. Create and Delete apply the
+// defaults.
 type Config struct {
 	Name   string        // of the cluster and of its kubeconfig context; default "podium"
-	Dir    string        // everything of the cluster is in here; default "_run"
-	Bin    string        // folder of the daemons' binaries; default: that of the running program
-	Images []string      // image archives to load; those named pause.tar and cluster-dns.tar are needed
-	Node   string        // name of the node; default the host's name in lower case
+	Dir    string        // directory for all files of the cluster
+	Bin    string        // directory of the daemons' binaries
+	Images []string      // image archives to load; pause.tar and cluster-dns.tar are required
+	Node   string        // name of the node; default: the host name in lower case
 	NodeIP string        // default: the address of the default route; an IPv6 address makes an IPv6 cluster
 	Port   int           // of the apiserver; default 6443
-	Wait   time.Duration // for the node to be Ready; default 60 s
-	Out    io.Writer     // progress; nil: none
+	Wait   time.Duration // timeout of each wait; default 60 s
+	Out    io.Writer     // receives progress; nil: discard it
 
-	PodSecurity string // Pod Security level of namespaces whose labels name none; default privileged
+	Extra []string // further flags of daemons, DAEMON.FLAG=VALUE: kube-apiserver.etcd-compaction-interval=1m
+
+	PodSecurity string // Pod Security level of namespaces without a label for it; default privileged
 }
 
-// ranges are the cluster's own addresses.
+// ranges are the IP ranges of the cluster and two addresses in them.
 type ranges struct {
 	pods, services string
-	api            string // the first of services
+	api            string // first address of services, the apiserver's
 	dns            string
 }
 
-// ranges are of the family that the node's address has.
+// ranges returns the ranges in the IP family of the node's address.
 func (c *Config) ranges() ranges {
 	if ip, err := netip.ParseAddr(c.NodeIP); err == nil && ip.Is6() {
 		return ranges{"fd00:10:244::/56", "fd00:10:96::/112", "fd00:10:96::1", "fd00:10:96::a"}
@@ -47,11 +50,10 @@ func (c *Config) ranges() ranges {
 }
 
 const (
-	bridge       = "podium0"
-	sandboxImage = "localhost/podium/pause:v1"
+	bridge = "podium0"
 )
 
-// complete fills in the defaults and makes paths absolute.
+// complete applies the defaults, makes paths absolute and validates the result.
 func (c *Config) complete() error {
 	var errs []error
 	abs := func(p *string, fallback string) {
@@ -103,11 +105,12 @@ func (c *Config) complete() error {
 	if err := admissionconfig.Check(c.PodSecurity); err != nil {
 		errs = append(errs, fmt.Errorf("--pod-security: %w", err))
 	}
+	errs = append(errs, c.checkExtra()...)
 	return errors.Join(errs...)
 }
 
-// defaultAddress is the address this host would speak to the world from, by
-// IPv4 where it can. It sends nothing.
+// defaultAddress returns the address of the default route, IPv4 if possible. It
+// sends no packet.
 func defaultAddress() (string, error) {
 	conn, err := net.Dial("udp4", "192.0.2.1:9")
 	if err != nil {
@@ -124,19 +127,20 @@ func (c *Config) path(parts ...string) string {
 	return filepath.Join(append([]string{c.Dir}, parts...)...)
 }
 
-// id tells clusters in different folders apart: in cgroups, and under /run.
+// id returns a name for cgroups and under /run that differs between clusters in
+// different directories.
 func (c *Config) id() string {
 	sum := sha256.Sum256([]byte(c.Dir))
 	return "podium-" + hex.EncodeToString(sum[:4])
 }
 
-// runDir holds containerd's state and socket: on a tmpfs, and with a short
-// name, since a socket's path has at most 107 bytes.
+// runDir returns the directory of containerd's state and socket: on a tmpfs,
+// and with a short name, since the path of a socket has at most 107 bytes.
 func (c *Config) runDir() string { return filepath.Join("/run", c.id()) }
 
 func (c *Config) containerdSocket() string { return filepath.Join(c.runDir(), "containerd.sock") }
 
 func (c *Config) server() string { return fmt.Sprintf("https://127.0.0.1:%d", c.Port) }
 
-// Kubeconfig is the path of the administrator's kubeconfig.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (c *Config) Kubeconfig() string { return c.path("kubeconfig") }

@@ -15,8 +15,9 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Create brings the cluster up, or to what cfg says, and returns when its node
-// is Ready and the cluster's names are answered. It may be called again at any time, also after a crash.
+// Create creates the cluster, or changes it to match cfg, and blocks until its
+// node is Ready and cluster DNS works. It is idempotent, also after a crash: it
+// keeps processes that match cfg and starts the others.
 func Create(ctx context.Context, cfg Config) error {
 	if err := cfg.complete(); err != nil {
 		return err
@@ -65,7 +66,7 @@ func (c *Config) startAll(ctx context.Context) error {
 	return poll.Until(wait, 20*time.Millisecond, c.containerdAnswers)
 }
 
-// client speaks to the cluster as its administrator.
+// client returns a client with the administrator's credentials.
 func (c *Config) client() (*client.Client, error) {
 	config, err := kubeconfig.Load(c.Kubeconfig())
 	if err != nil {
@@ -78,7 +79,7 @@ func (c *Config) client() (*client.Client, error) {
 	return client.New(scheme.New(), cfg)
 }
 
-// alive fails as soon as one of the processes has ended.
+// alive returns an error if one of the processes has exited.
 func (c *Config) alive(names ...string) error {
 	for _, name := range names {
 		r, err := c.running(name)
@@ -92,26 +93,11 @@ func (c *Config) alive(names ...string) error {
 	return nil
 }
 
-// wait polls until check passes, a daemon it depends on ends, or the
-// cluster's patience does.
+// wait calls check until it returns nil, one of the needed processes exits, or
+// c.Wait is over.
 func (c *Config) wait(ctx context.Context, waiting func(string), check func(context.Context) error, needs ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, c.Wait)
-	defer cancel()
-	ended := error(nil)
-	err := poll.Until(ctx, 20*time.Millisecond, func(ctx context.Context) error {
-		if ended = c.alive(needs...); ended != nil {
-			return nil
-		}
-		err := check(ctx)
-		if err != nil && ctx.Err() == nil {
-			waiting(err.Error())
-		}
-		return err
-	})
-	if ended != nil {
-		return ended
-	}
-	return err
+	failed := func(context.Context) error { return c.alive(needs...) }
+	return poll.Wait{For: c.Wait, Every: 20 * time.Millisecond, Report: waiting, Failed: failed}.Until(ctx, check)
 }
 
 func (c *Config) apiserverReady(ctx context.Context, waiting func(string)) error {
@@ -125,8 +111,9 @@ func (c *Config) apiserverReady(ctx context.Context, waiting func(string)) error
 	}, "kube-apiserver")
 }
 
-// markControlPlane labels the node: its address is the API server's, and only a
-// control plane's node gets a serving certificate for that. It stays untainted.
+// markControlPlane labels the node as a control plane: its address is the API
+// server's, and only a control plane gets a kubelet serving certificate for
+// that. It does not taint the node.
 func (c *Config) markControlPlane(ctx context.Context, waiting func(string)) error {
 	cl, err := c.client()
 	if err != nil {
@@ -144,18 +131,11 @@ func (c *Config) nodeReady(ctx context.Context, waiting func(string)) error {
 	if err != nil {
 		return err
 	}
-	nodes := client.For[*corev1.Node](cl)
-	return c.wait(ctx, waiting, func(ctx context.Context) error {
-		node, err := nodes.Get(ctx, c.Node)
-		if err != nil {
-			return err
-		}
-		return poll.NodeReady(node)
-	}, "kube-apiserver", "kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager")
+	return c.wait(ctx, waiting, poll.Node(cl, c.Node, poll.NodeReady), "kube-apiserver", "kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager")
 }
 
-// kubeletServes waits for the kubelet's serving certificate, without which
-// there are no logs: it is asked for when the node is registered.
+// kubeletServes waits for the kubelet's serving certificate, which kubectl logs
+// needs: the kubelet requests it after it has registered the node.
 func (c *Config) kubeletServes(ctx context.Context, waiting func(string)) error {
 	cl, err := c.client()
 	if err != nil {

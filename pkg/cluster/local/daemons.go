@@ -1,32 +1,52 @@
 package local
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"podium/pkg/cluster/admissionconfig"
 	"podium/pkg/daemon/memory"
 )
 
-// daemons lists the cluster's processes beside containerd, in the order in
-// which they are started. Those that need the apiserver wait for it themselves.
+// daemons returns the cluster's processes except containerd, in start order.
+// They wait for the apiserver themselves.
 func (c *Config) daemons() []process {
 	all := c.flags()
 	for i := range all {
 		all[i].env = softLimit(all[i].name)
+		for _, extra := range c.Extra {
+			if flag, ok := strings.CutPrefix(extra, all[i].name+"."); ok {
+				all[i].args = append(all[i].args, "--"+flag)
+			}
+		}
 	}
 	return all
 }
 
-// shares are parts of the machine's memory, in percent, that daemons keep their
-// heaps below. They are small: a person's machine does other things, too.
+// checkExtra returns an error for each further flag that names no daemon or has no value.
+func (c *Config) checkExtra() (errs []error) {
+	for _, extra := range c.Extra {
+		daemon, flag, _ := strings.Cut(extra, ".")
+		known := slices.ContainsFunc(c.flags(), func(p process) bool { return p.name == daemon })
+		if name, _, ok := strings.Cut(flag, "="); !known || !ok || name == "" {
+			errs = append(errs, fmt.Errorf("--extra-config %q: want DAEMON.FLAG=VALUE, as in kube-apiserver.v=4", extra))
+		}
+	}
+	return errs
+}
+
+// shares returns the soft memory limits of daemons, in percent of the machine's
+// memory. They are small because the machine is also used for other things.
 func shares() map[string]uint64 {
 	return map[string]uint64{"kube-apiserver": 25, "kube-controller-manager": 10, "kube-scheduler": 10, "kubelet": 10, "kube-proxy": 5}
 }
 
-// softLimit is a daemon's environment with its soft memory limit, unless the
-// caller's has one.
+// softLimit returns the environment variable with a daemon's soft memory limit;
+// nil if the caller's environment has one.
 func softLimit(daemon string) []string {
 	machine, err := memory.Machine()
 	if err != nil || os.Getenv("GOMEMLIMIT") != "" {
@@ -35,12 +55,12 @@ func softLimit(daemon string) []string {
 	return []string{"GOMEMLIMIT=" + strconv.FormatUint(machine/100*shares()[daemon], 10)}
 }
 
-// flags are the daemons with their command lines.
+// flags returns the daemons with their command lines.
 func (c *Config) flags() []process {
 	pki := func(file string) string { return c.path("pki", file) }
 	conf := func(name string) string { return c.path("kubeconfigs", name+".conf") }
 	daemon := func(name string, flags ...string) process {
-		return process{name: name, args: append([]string{filepath.Join(c.Bin, name)}, flags...)}
+		return process{name: name, args: append([]string{filepath.Join(c.Bin, name)}, flags...), priority: true}
 	}
 	own := c.ranges()
 	var admission []string
@@ -60,6 +80,14 @@ func (c *Config) flags() []process {
 			"--advertise-address="+c.NodeIP,
 			"--client-ca-file="+pki("ca.crt"),
 			"--client-crl-file="+pki("ca.crl"),
+			"--requestheader-client-ca-file="+pki("front-proxy-ca.crt"),
+			"--requestheader-allowed-names=front-proxy-client",
+			"--requestheader-username-headers=X-Remote-User",
+			"--requestheader-uid-headers=X-Remote-Uid",
+			"--requestheader-group-headers=X-Remote-Group",
+			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+			"--proxy-client-cert-file="+pki("front-proxy-client.crt"),
+			"--proxy-client-key-file="+pki("front-proxy-client.key"),
 			"--enable-bootstrap-token-auth",
 			"--tls-cert-file="+pki("apiserver.crt"),
 			"--tls-private-key-file="+pki("apiserver.key"),
@@ -86,7 +114,7 @@ func (c *Config) flags() []process {
 			"--cluster-signing-kube-apiserver-client-key-file="+pki("ca.key"),
 			"--bind-address=127.0.0.1",
 			"--profiling=false",
-			"--leader-elect=false", // one machine, one of each
+			"--leader-elect=false", // there is only one instance
 		),
 		daemon("kube-scheduler",
 			"--client-ca-file="+pki("ca.crt"),
@@ -119,7 +147,8 @@ func (c *Config) flags() []process {
 	}
 }
 
-// networkFlags say which network is ours, for running and for cleaning up.
+// networkFlags returns kube-proxy's flags that identify the network, for
+// running and for cleaning up.
 func (c *Config) networkFlags() []string {
 	return []string{"--cni-conf-dir=" + c.cniConf(), "--cni-data-dir=" + c.path("cni-addresses"), "--bridge-name=" + bridge}
 }

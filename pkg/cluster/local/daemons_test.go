@@ -37,3 +37,23 @@ func TestDaemonsHaveSoftMemoryLimits(t *testing.T) {
 		t.Errorf("the caller's limit becomes %q", p.env)
 	}
 }
+
+func TestExtraConfigIsAddedToTheNamedDaemon(t *testing.T) {
+	c := &Config{Node: "a", NodeIP: "192.0.2.1", Extra: []string{"kube-apiserver.etcd-compaction-interval=1m", "kubelet.v=4"}}
+	if err := c.complete(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, p := range c.daemons() {
+		got[p.name] = p.args[len(p.args)-1]
+	}
+	if got["kube-apiserver"] != "--etcd-compaction-interval=1m" || got["kubelet"] != "--v=4" || got["kube-proxy"] == "--v=4" {
+		t.Errorf("the daemons' last flags are %v", got)
+	}
+	for _, bad := range []string{"etcd.v=4", "kubelet", "kubelet.v", "kubelet.=4", "=", ""} {
+		c := &Config{Node: "a", NodeIP: "192.0.2.1", Extra: []string{bad}}
+		if err := c.complete(); err == nil || !strings.Contains(err.Error(), "want DAEMON.FLAG=VALUE") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}

@@ -11,13 +11,14 @@ import (
 	"strings"
 	"time"
 
-	"podium/pkg/cluster/leftovers"
+	"podium/pkg/cluster/cleanup"
 	"podium/pkg/cluster/poll"
 	"podium/pkg/cluster/progress"
 )
 
-// Delete ends the cluster and removes all it left on this machine. A cluster
-// that is not there, or only in part, is fine.
+// Delete stops the cluster and removes everything it left on this machine. It
+// returns nil if there is no cluster in cfg.Dir, and can be repeated after a
+// failure. It never deletes a directory without the marker of Create.
 func Delete(ctx context.Context, cfg Config) error {
 	if err := cfg.complete(); err != nil {
 		return err
@@ -48,7 +49,8 @@ func Delete(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// stopDaemons goes backwards, so that none sees those it depends on go first.
+// stopDaemons stops the daemons in reverse start order, so that each stops
+// before those that it depends on.
 func (c *Config) stopDaemons(ctx context.Context) error {
 	daemons := c.daemons()
 	for i := len(daemons) - 1; i >= 0; i-- {
@@ -59,8 +61,8 @@ func (c *Config) stopDaemons(ctx context.Context) error {
 	return nil
 }
 
-// removePods ends every sandbox of our containerd, starting it once more if it
-// was killed: the containers outlive it.
+// removePods removes every sandbox of our containerd. It starts containerd
+// again if that does not run: containers survive it.
 func (c *Config) removePods(ctx context.Context) error {
 	if _, err := os.Stat(c.path("containerd")); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -77,15 +79,15 @@ func (c *Config) removePods(ctx context.Context) error {
 	if err := poll.Until(wait, 50*time.Millisecond, c.containerdAnswers); err != nil {
 		return err
 	}
-	return leftovers.RemovePods(ctx, c.containerdSocket())
+	return cleanup.RemovePods(ctx, c.containerdSocket())
 }
 
 func (c *Config) stopContainerd(ctx context.Context) error {
-	return errors.Join(c.stop(ctx, "containerd"), leftovers.EndShims(ctx, c.containerdSocket()))
+	return errors.Join(c.stop(ctx, "containerd"), cleanup.EndShims(ctx, c.containerdSocket()))
 }
 
-// removeNetwork has kube-proxy take away its rules, the bridge and the CNI
-// configuration.
+// removeNetwork runs kube-proxy --cleanup, which removes its rules, the bridge
+// and the CNI configuration.
 func (c *Config) removeNetwork(ctx context.Context) error {
 	binary := filepath.Join(c.Bin, "kube-proxy")
 	if _, err := os.Stat(binary); err != nil {
@@ -98,15 +100,15 @@ func (c *Config) removeNetwork(ctx context.Context) error {
 	return nil
 }
 
-// removeFiles unmounts what is mounted in our folders, removes our cgroups and
-// then the folders.
+// removeFiles detaches the mounts in our directories, removes our cgroups, and
+// then the directories.
 func (c *Config) removeFiles(ctx context.Context) error {
 	for _, dir := range []string{c.Dir, c.runDir()} {
-		if err := leftovers.UnmountBelow(dir); err != nil {
+		if err := cleanup.UnmountBelow(dir); err != nil {
 			return err
 		}
 	}
-	if err := leftovers.RemoveCgroups(ctx, c.id()); err != nil {
+	if err := cleanup.RemoveCgroups(ctx, c.id()); err != nil {
 		return err
 	}
 	return errors.Join(os.RemoveAll(c.Dir), os.RemoveAll(c.runDir()))

@@ -20,12 +20,13 @@ func (c *Config) applyDNS(ctx context.Context) error {
 	return addons.ApplyDNS(ctx, cl, c.dns())
 }
 
-// dnsPatience is how long one question may take: the next may find a server.
-const dnsPatience = 500 * time.Millisecond
+// dnsTimeout is the timeout of one DNS query; the next one may reach a ready
+// pod.
+const dnsTimeout = 500 * time.Millisecond
 
 func (c *Config) dnsAnswers(ctx context.Context, waiting func(string)) error {
 	return c.wait(ctx, waiting, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, dnsPatience)
+		ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
 		defer cancel()
 		return c.dns().Answers(ctx)
 	}, "kube-apiserver", "kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager")

@@ -14,8 +14,8 @@ import (
 	"podium/pkg/cluster/pki"
 )
 
-// identities makes the cluster's certificates and a kubeconfig for everyone
-// who speaks to the apiserver.
+// identities creates the cluster's certificates, and a kubeconfig for each
+// client of the apiserver.
 func (c *Config) identities(context.Context) error {
 	dir := c.path("pki")
 	ca, err := pki.OpenAuthority(dir, "ca", time.Now)
@@ -25,10 +25,17 @@ func (c *Config) identities(context.Context) error {
 	if err := c.kubeletCA(); err != nil {
 		return err
 	}
+	proxies, err := ca.Derive(dir, "front-proxy-ca")
+	if err != nil {
+		return err
+	}
+	if err := proxies.Issue(dir, "front-proxy-client", pki.Identity{Name: "front-proxy-client"}); err != nil {
+		return err
+	}
 	if err := pki.SigningKey(dir, "sa"); err != nil {
 		return err
 	}
-	if _, err := ca.Revoke(c.path("pki", "ca.crl")); err != nil { // an empty list, to begin with
+	if _, err := ca.Revoke(c.path("pki", "ca.crl")); err != nil { // creates an empty list
 		return err
 	}
 	if err := pki.EncryptionConfig(c.encryptionConfig()); err != nil {
@@ -68,12 +75,12 @@ func (c *Config) identities(context.Context) error {
 	return c.writeKubeconfig(c.Kubeconfig(), "admin")
 }
 
-// kubeletPKI is the folder in which the kubelet keeps its certificates.
+// kubeletPKI is the directory, below Dir, of the kubelet's certificates.
 const kubeletPKI = "kubelet-pki"
 
-// kubeletCA makes the CA of the kubelet's serving certificate. One that another
-// CA has signed, as in clusters of earlier versions, is removed: the kubelet asks
-// for the next when it starts.
+// kubeletCA creates the CA of the kubelet's serving certificate. It removes a
+// serving certificate of another CA, as in clusters of earlier versions: the
+// kubelet requests a new one when it starts.
 func (c *Config) kubeletCA() error {
 	ca, err := pki.OpenAuthority(c.path("pki"), "kubelet-ca", time.Now)
 	if err != nil {
@@ -95,12 +102,15 @@ func (c *Config) kubeletCA() error {
 
 func (c *Config) auditPolicy() string { return c.path("audit-policy.yaml") }
 
-// admissionConfig is a file a level: with another level the apiserver is started again.
+// admissionConfig returns the path of the apiserver's admission configuration.
+// Each level has its own file, so that a change of the level changes the
+// apiserver's arguments and thereby restarts it.
 func (c *Config) admissionConfig() string { return c.path("admission-" + c.PodSecurity + ".yaml") }
 
 func (c *Config) encryptionConfig() string { return c.path("pki", "encryption.yaml") }
 
-// writeKubeconfig writes a kubeconfig with the certificate of that name in it.
+// writeKubeconfig writes a kubeconfig that contains the certificate with that
+// name.
 func (c *Config) writeKubeconfig(file, name string) error {
 	certFile, keyFile := pki.Files(c.path("pki"), name)
 	ca, errCA := os.ReadFile(c.path("pki", "ca.crt"))

@@ -11,22 +11,25 @@ import (
 	"strings"
 )
 
-// Found is a cluster seen on this machine.
+// Found is a cluster on this machine. Running is the number of its processes
+// that run, of Processes in total.
 type Found struct {
 	Name, Dir, Kubeconfig string
 	Running, Processes    int
 }
 
-// marker is the file that makes a folder a cluster's: without it nothing is
-// created in a folder that holds something, and nothing is deleted.
+// marker is the file that marks a directory as a cluster's: without it, Create
+// uses only an empty or new directory, and Delete deletes nothing.
 const marker = "cluster.json"
 
+// marked is the content of the marker.
 type marked struct {
 	Name string `json:"name"`
 	Dir  string `json:"dir"`
 }
 
-// claim makes the folder ours, or finds that it is.
+// claim marks the directory as ours. It returns an error if the directory has
+// files but no marker.
 func (c *Config) claim() error {
 	_, err := readMarker(c.Dir)
 	if err == nil {
@@ -41,7 +44,7 @@ func (c *Config) claim() error {
 	if err := os.MkdirAll(c.runDir(), 0o711); err != nil {
 		return err
 	}
-	// /run keeps where the folder is, for those who look for clusters.
+	// List finds the directory by the copy in /run.
 	return errors.Join(
 		writeJSON(c.path(marker), marked{c.Name, c.Dir}),
 		writeJSON(filepath.Join(c.runDir(), marker), marked{c.Name, c.Dir}),
@@ -60,8 +63,8 @@ func readMarker(dir string) (marked, error) {
 	return m, nil
 }
 
-// List finds the clusters that have left their mark under /run, and the one in
-// dir, which may have been written before the last boot.
+// List returns the clusters that have a marker under /run, and the one in dir:
+// a reboot empties /run. They are sorted by name.
 func List(dir string) ([]Found, error) {
 	marks, err := filepath.Glob("/run/podium-*/" + marker)
 	if err != nil {
@@ -97,6 +100,7 @@ func List(dir string) ([]Found, error) {
 	return all, nil
 }
 
+// look counts the running processes of the cluster in dir.
 func look(name, dir string) (Found, error) {
 	c := Config{Name: name, Dir: dir}
 	found := Found{Name: name, Dir: dir, Kubeconfig: c.Kubeconfig()}

@@ -8,35 +8,37 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"podium/pkg/cluster/files"
 	"podium/pkg/cluster/poll"
 )
 
-// process is one long-running program of the cluster.
+// process is a long-running program of the cluster.
 type process struct {
-	name string
-	args []string // args[0] is the binary's absolute path
-	env  []string
+	name     string
+	args     []string // args[0] is the binary's absolute path
+	env      []string
+	priority bool // start it with startWithPriority
 }
 
-// record is what a pid file remembers. Started tells a reused pid from ours.
+// record is the content of a pid file. Started distinguishes the process from a
+// later one with the same pid.
 type record struct {
 	PID     int      `json:"pid"`
 	Started string   `json:"started"`
 	Args    []string `json:"args"`
-	Binary  string   `json:"binary"` // its inode and time of change
+	Binary  string   `json:"binary"` // the binary's fingerprint
 }
 
 func (c *Config) pidFile(name string) string { return c.path("pids", name+".json") }
 
-// start makes sure that p runs with these arguments and this binary. It leaves
-// one that does alone, and replaces one that runs with others.
+// start makes sure that p runs with these arguments and this binary. It keeps a
+// process that does, and restarts one that runs with others.
 func (c *Config) start(ctx context.Context, p process) error {
 	binary, err := fingerprint(p.args[0])
 	if err != nil {
@@ -64,21 +66,25 @@ func (c *Config) start(ctx context.Context, p process) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = c.Dir
 	cmd.Env = append(os.Environ(), p.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // outlives the terminal
-	if err := cmd.Start(); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // survives the terminal
+	start := (*exec.Cmd).Start
+	if p.priority {
+		start = startWithPriority
+	}
+	if err := start(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	started, err := startTime(cmd.Process.Pid)
 	if err != nil {
 		return fmt.Errorf("%s ended at once; its log: %s", p.name, c.logFile(p.name))
 	}
-	go cmd.Wait() // collects it if it ends while we still wait for the cluster
+	go cmd.Wait() // reaps the process if it exits while
 	return writeJSON(c.pidFile(p.name), record{cmd.Process.Pid, started, p.args, binary})
 }
 
 func (c *Config) logFile(name string) string { return c.path("logs", name+".log") }
 
-// running returns the record of a process that still runs, or nil.
+// running returns the record of a process, or nil if it does not run.
 func (c *Config) running(name string) (*record, error) {
 	data, err := os.ReadFile(c.pidFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,8 +103,8 @@ func (c *Config) running(name string) (*record, error) {
 	return &r, nil
 }
 
-// stop asks a process to end, insists after ten seconds, and returns when it
-// is gone. One that does not run is fine.
+// stop sends SIGTERM, and SIGKILL after ten seconds, and blocks until the
+// process has exited. It returns nil if the process does not run.
 func (c *Config) stop(ctx context.Context, name string) error {
 	r, err := c.running(name)
 	if err != nil || r == nil {
@@ -124,7 +130,8 @@ func (c *Config) stop(ctx context.Context, name string) error {
 	return fmt.Errorf("stop %s: pid %d does not end, even by SIGKILL", name, r.PID)
 }
 
-// startTime is the kernel's note of when a live process began.
+// startTime returns the start time of a live process as the kernel reports it.
+// It returns an error for a zombie.
 func startTime(pid int) (string, error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -139,7 +146,7 @@ func startTime(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// fingerprint changes when a file is replaced.
+// fingerprint returns text that changes when a file is replaced.
 func fingerprint(file string) (string, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -153,17 +160,6 @@ func writeJSON(file string, v any) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(file, data, 0o600)
-}
-
-// writeFile replaces a file in one step, and makes its folder.
-func writeFile(file string, data []byte, mode fs.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	next := file + ".new"
-	if err := os.WriteFile(next, data, mode); err != nil {
-		return err
-	}
-	return os.Rename(next, file)
+	_, err = files.Write(file, data, 0o600)
+	return err
 }

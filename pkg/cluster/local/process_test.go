@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -88,14 +89,23 @@ func TestCreateRefusesAFolderThatIsNotItsOwn(t *testing.T) {
 	}
 }
 
-func TestContainerdVersions(t *testing.T) {
-	for text, want := range map[string]bool{
-		"containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1": false,
-		"containerd containerd.io 1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da":    false,
-		"containerd github.com/containerd/containerd/v2 v2.1.0 061792f0ecf3684fb30a3": true,
-	} {
-		if got := isVersion2(text); got != want {
-			t.Errorf("%s: is it 2.x? got %v", text, got)
-		}
+func TestDaemonsArePreferredToPods(t *testing.T) {
+	c, p := sleeper(t)
+	p.priority = true
+	if err := c.start(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := syscall.Getpriority(syscall.PRIO_PROCESS, c.pid(t, p.name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("raising a priority needs root")
+	}
+	if got := 20 - raw; got != niceness {
+		t.Errorf("niceness %d, want %d", got, niceness)
+	}
+	if own, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0); err != nil || 20-own == niceness {
+		t.Errorf("the caller keeps niceness %d, %v", 20-own, err)
 	}
 }

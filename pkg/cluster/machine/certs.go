@@ -16,7 +16,7 @@ import (
 	"podium/pkg/cluster/pki"
 )
 
-// soon is when a certificate's end is near enough to say so.
+// soon is the remaining lifetime below which CheckCertificates warns.
 const soon = 30 * 24 * time.Hour
 
 // held is a certificate on this machine.
@@ -28,10 +28,12 @@ type held struct {
 	problem   string
 }
 
-// CheckCertificates prints until when each certificate of this machine is
-// good, and which certificates are revoked. It is an error when one has ended, or cannot be read.
+// CheckCertificates prints to cfg.Out when each certificate of this machine
+// expires, and which certificates are revoked. It returns an error if the
+// machine has no certificates, or if one has expired or cannot be read. It does
+// not contact the cluster.
 func CheckCertificates(_ context.Context, cfg Config, host Host) error {
-	m := &machine{Config: cfg, host: host} // nothing else of the machine matters
+	m := &machine{Config: cfg, host: host} // the checks read files and the clock only
 	all, err := m.held()
 	if err != nil {
 		return err
@@ -47,10 +49,10 @@ func CheckCertificates(_ context.Context, cfg Config, host Host) error {
 		case note != "":
 			bad++
 		case left <= 0:
-			note = "has ended: " + m.remedy(h)
+			note = "has expired: " + m.remedy(h)
 			bad++
 		case left < soon:
-			note = "ends soon: " + m.remedy(h)
+			note = "expires soon: " + m.remedy(h)
 		}
 		fmt.Fprintf(m.Out, "%-28s %-22s %-10s %-12s %s\n", h.name, h.until.UTC().Format(time.RFC3339), days(left), h.by, note)
 	}
@@ -62,16 +64,17 @@ func CheckCertificates(_ context.Context, cfg Config, host Host) error {
 		return err
 	}
 	if moving {
-		fmt.Fprintln(m.Out, "\nThe cluster's CA is trusted for kubelets' serving certificates still: podium certs renew --expiring says what it waits for.")
+		fmt.Fprintln(m.Out, "\nThe cluster's CA is still trusted for kubelets' serving certificates: podium certs renew --expiring shows what it waits for.")
 	}
 	if bad > 0 {
-		return fmt.Errorf("%d of %d certificates are of no use any more", bad, len(all))
+		return fmt.Errorf("%d of %d certificates have expired or are invalid", bad, len(all))
 	}
 	return nil
 }
 
-// remedy is what makes a certificate anew. A joined kubelet's comes from the
-// cluster: by itself while the one it has is good, by a new token later.
+// remedy returns the advice for a certificate that expires or has expired. The
+// kubelet of a joined machine renews its certificate through the cluster while
+// that is valid; afterwards it needs a new token.
 func (m *machine) remedy(h held) string {
 	switch {
 	case h.authority:
@@ -82,7 +85,7 @@ func (m *machine) remedy(h held) string {
 	return "podium certs renew"
 }
 
-// signs says whether this machine has the authorities' keys.
+// signs reports whether this machine has the key of the cluster CA.
 func (m *machine) signs() bool {
 	_, err := os.Stat(m.at(pkiDir, "ca.key"))
 	return err == nil
@@ -90,7 +93,9 @@ func (m *machine) signs() bool {
 
 func days(d time.Duration) string { return fmt.Sprintf("%dd", int(d.Hours()/24)) }
 
-// held reads every certificate below the PKI's folder and the kubelet's.
+// held reads every certificate below the PKI directory and the kubelet's. CAs
+// come first, then names in order. A file that cannot be parsed is in the list
+// with its problem set.
 func (m *machine) held() (all []held, err error) {
 	for _, dir := range []string{pkiDir, kubeletCerts} {
 		root := m.at(dir)
@@ -122,6 +127,8 @@ func (m *machine) held() (all []held, err error) {
 	return all, nil
 }
 
+// readHeld reads the first certificate of the PEM file at path. Errors are in
+// the result's problem.
 func readHeld(name, path string) held {
 	out := held{name: name}
 	data, err := os.ReadFile(path)
@@ -148,16 +155,19 @@ func readHeld(name, path string) held {
 	}
 }
 
-// RenewOptions say which certificates are made anew.
+// RenewOptions select the certificates that RenewCertificates renews.
 type RenewOptions struct {
-	Expiring bool // only those in the last third of their life; a machine that can sign none is fine
+	Expiring bool // only those in the last third of their lifetime; no error on a machine that has no CA key
 }
 
-// RenewCertificates makes certificates anew that this machine can sign, and
-// the administrator's kubeconfig. The daemons read the new ones by themselves.
-// The authorities stay: new ones would shut everybody out.
+// RenewCertificates renews the certificates that this machine can sign, and the
+// administrator's kubeconfig. It leaves the CAs alone: new ones would make
+// every client's certificate invalid. The daemons reload the files by
+// themselves. Without a CA key it returns an error, unless o.Expiring is set.
+// It also continues the move to the kubelet CA, if one is under way (see
+// kubelet_ca.go).
 func RenewCertificates(ctx context.Context, cfg Config, host Host, o RenewOptions) error {
-	m, err := recall(cfg, host)
+	m, err := loadMachine(cfg, host)
 	if err != nil {
 		return err
 	}
@@ -176,7 +186,8 @@ func RenewCertificates(ctx context.Context, cfg Config, host Host, o RenewOption
 	return m.goOnMoving(ctx)
 }
 
-// renew makes one anew, with its kubeconfig, and says until when it is good.
+// renew renews one certificate and its kubeconfig, and prints the expiry date.
+// With o.Expiring it keeps a certificate that is valid for long enough.
 func (m *machine) renew(c certificate, o RenewOptions) error {
 	ca, err := m.authorityOf(c)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"podium/pkg/cluster/pki"
 )
 
-// TestCertificates follows them through a year: checked, near their end, renewed.
+// TestCertificates checks the certificates when they are new, near their
+// expiry, and renewed.
 func TestCertificates(t *testing.T) {
 	host, cfg := newHost(t)
 	now := cfg.Now()
@@ -34,7 +35,7 @@ func TestCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.remember(); err != nil {
+	if err := m.saveConfig(); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.identities(); err != nil {
@@ -45,11 +46,11 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("fresh ones: %v\n%s", err, text)
 	}
 	now = now.Add(350 * 24 * time.Hour)
-	if text, err = check(); err != nil || !strings.Contains(text, "ends soon: podium certs renew") {
+	if text, err = check(); err != nil || !strings.Contains(text, "expires soon: podium certs renew") {
 		t.Errorf("two weeks before their end: %v\n%s", err, text)
 	}
 	now = now.Add(30 * 24 * time.Hour)
-	if text, err = check(); err == nil || !strings.Contains(text, "has ended") {
+	if text, err = check(); err == nil || !strings.Contains(text, "has expired") {
 		t.Errorf("after their end: %v\n%s", err, text)
 	}
 	ca := tree(t, cfg.at(pkiDir))["/ca.crt"]
@@ -71,7 +72,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-func TestADamagedCertificateIsTold(t *testing.T) {
+func TestDamagedCertificateIsReported(t *testing.T) {
 	host, cfg := newHost(t)
 	write(t, cfg.at(pkiDir, "apiserver.crt"), "garbage")
 	var out strings.Builder
@@ -81,8 +82,8 @@ func TestADamagedCertificateIsTold(t *testing.T) {
 	}
 }
 
-// TestOnlyExpiringOnesAreRenewed: what the timer does each day changes nothing
-// until it must.
+// TestOnlyExpiringOnesAreRenewed checks that the timer's daily run changes
+// nothing until the last third of a certificate's lifetime.
 func TestOnlyExpiringOnesAreRenewed(t *testing.T) {
 	host, cfg := newHost(t)
 	now := cfg.Now()
@@ -91,7 +92,7 @@ func TestOnlyExpiringOnesAreRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.remember(); err != nil {
+	if err := m.saveConfig(); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.identities(); err != nil {
@@ -124,14 +125,15 @@ func TestOnlyExpiringOnesAreRenewed(t *testing.T) {
 	}
 }
 
-// TestAWorkerSignsNothing: its kubelet's certificates come from the cluster.
+// TestAWorkerSignsNothing checks the commands on a worker, whose kubelet gets
+// its certificates from the cluster.
 func TestAWorkerSignsNothing(t *testing.T) {
 	host, cfg := newHost(t)
 	m, err := newMachine(cfg, host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.remember(); err != nil {
+	if err := m.saveConfig(); err != nil {
 		t.Fatal(err)
 	}
 	ca, err := pki.OpenAuthority(t.TempDir(), "ca", cfg.Now)
@@ -150,7 +152,7 @@ func TestAWorkerSignsNothing(t *testing.T) {
 	now := cfg.Now().Add(400 * 24 * time.Hour)
 	var out strings.Builder
 	cfg.Out, cfg.Now = &out, func() time.Time { return now }
-	if err := CheckCertificates(t.Context(), cfg, host); err == nil || !strings.Contains(out.String(), "has ended: join again with a new token") {
+	if err := CheckCertificates(t.Context(), cfg, host); err == nil || !strings.Contains(out.String(), "has expired: join again with a new token") {
 		t.Errorf("after it was off for too long: %v\n%s", err, out.String())
 	}
 }

@@ -7,20 +7,23 @@ import (
 	"slices"
 	"strings"
 
+	"podium/pkg/cluster/files"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
-// cloudManager is the daemon that control planes have where somebody provides
-// the machines.
+// cloudManager is the daemon that control planes run if the cluster has a cloud
+// provider.
 const cloudManager = "cloud-controller-manager"
 
-// cloudFile is what the provider reads, below pkiDir: it may hold keys. All
-// control planes of a cluster have the same.
+// cloudFile is the configuration of the cloud provider, below pkiDir because it
+// may contain keys. All control planes of a cluster share it.
 const cloudFile = "cloud.yaml"
 
-// clouds are those who provide machines.
+// clouds are the names of the cloud providers.
 var clouds = []string{"baremetal", "docker"}
 
+// validateCloud returns all errors of the cloud provider's settings.
 func (c *Config) validateCloud() (errs []error) {
 	if c.Cloud != "" && !slices.Contains(clouds, c.Cloud) {
 		errs = append(errs, fmt.Errorf("--cloud-provider %q: use one of %s, or none", c.Cloud, strings.Join(clouds, ", ")))
@@ -39,8 +42,9 @@ func (c *Config) validateCloud() (errs []error) {
 	return errs
 }
 
-// keepCloudConfig takes over the file that was given for the provider; without
-// one the provider gets what is there, or nothing.
+// keepCloudConfig copies the file of --cloud-config to cloudFile. Without the
+// flag it keeps the present file, or creates an empty one. It marks the machine
+// as renewed if the content changed.
 func (m *machine) keepCloudConfig() error {
 	if m.Cloud == "" {
 		return nil
@@ -58,7 +62,7 @@ func (m *machine) keepCloudConfig() error {
 			return fmt.Errorf("--cloud-config: %w", err)
 		}
 	}
-	changed, err := writeFile(keep, data, 0o600)
+	changed, err := files.Write(keep, data, 0o600)
 	m.renewed = m.renewed || changed
 	return err
 }
@@ -79,7 +83,8 @@ func (m *machine) cloudControllerManager() unit {
 	return unit{name: cloudManager, file: cloudManager + ".yaml", conf: config("CloudControllerManagerConfiguration", conf)}
 }
 
-// nodeNeeds are the units that a control plane's node needs to be ready.
+// nodeNeeds returns the units that must run before a control plane's node can
+// become Ready.
 func (m *machine) nodeNeeds() []string {
 	out := []string{"kube-apiserver", "kubelet", "kube-proxy", "kube-controller-manager"}
 	if m.Cloud != "" {
@@ -88,11 +93,12 @@ func (m *machine) nodeNeeds() []string {
 	return out
 }
 
-// met says whether the cloud's controllers have let pods on the node.
+// met returns an error while the node has the taint that the
+// cloud-controller-manager removes when it initializes the node.
 func met(node *corev1.Node) error {
 	waits := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "node.cloudprovider.kubernetes.io/uninitialized" })
 	if waits {
-		return fmt.Errorf("%s has not said yet which machine this is; on a control plane, journalctl -u %[1]s says why", cloudManager)
+		return fmt.Errorf("%s has not identified this machine yet; on a control plane, journalctl -u %[1]s shows why", cloudManager)
 	}
 	return nil
 }

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestACloud: with a provider control planes have its daemon, its identity and
-// what it reads, kubelets wait to be met; without one there is nothing of it.
+// TestACloud checks that with a provider control planes have the
+// cloud-controller-manager, its identity and its configuration, and kubelets
+// have an external provider; without one there is none of it.
 func TestACloud(t *testing.T) {
 	host, cfg := newHost(t)
 	plain, err := newMachine(cfg, host)

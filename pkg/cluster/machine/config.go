@@ -20,65 +20,60 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"podium/pkg/cluster/admissionconfig"
+	"podium/pkg/cluster/files"
 )
 
-// Where things are on every machine.
+// Paths on every machine.
 const (
 	configDir    = "/etc/podium"
 	pkiDir       = "/etc/podium/pki"
 	etcdPKI      = "etcd"        // below pkiDir
-	kubeconfigs  = "kubeconfigs" // below configDir: where daemons write, since they note the cluster's servers
+	kubeconfigs  = "kubeconfigs" // below configDir: a directory that daemons may write to, since they record the addresses of the API servers
 	adminConf    = "/etc/podium/admin.conf"
 	dataDir      = "/var/lib/podium"
 	etcdData     = "/var/lib/podium/etcd"
 	machineFile  = "/etc/podium/machine.yaml" // the Config that init and join worked with
 	imagesDir    = "/usr/share/podium/images"
 	manifestsDir = "/usr/share/podium/manifests"
-	sandboxImage = "localhost/podium/pause:v1"
 )
 
-// Ports that are not asked for.
-const (
-	etcdClientPort = 2379
-	etcdPeerPort   = 2380
-)
-
-// Config says what the cluster is like and what this machine is in it. Flags
-// fill it; Default has what they do not say.
+// Config describes the cluster and this machine's part in it. Flags fill it.
+// Default sets the defaults that do not depend on the machine; the commands set
+// the others.
 type Config struct {
-	Root string `json:"-"` // put before every path that is read or written; tests use a folder. Default: none
+	Root string `json:"-"` // prefix of every path that is read or written, for tests. Default: ""
 
 	Cluster      string    `json:"clusterName"`             // name of the cluster in kubeconfigs; default "podium"
-	Endpoint     string    `json:"controlPlaneEndpoint"`    // HOST:PORT at which every machine finds an apiserver; default: this machine's address and Port
-	PodCIDR      string    `json:"podSubnet"`               // range of the pods' addresses; default 10.244.0.0/16, or fd00:10:244::/56 where the machine's is of IPv6
-	ServiceCIDR  string    `json:"serviceSubnet"`           // range of the Services' addresses; default 10.96.0.0/16, or fd00:10:96::/112
+	Endpoint     string    `json:"controlPlaneEndpoint"`    // HOST:PORT of an apiserver that every machine can reach; default: this machine's address and Port
+	PodCIDR      string    `json:"podSubnet"`               // IP range of pods; default 10.244.0.0/16, or fd00:10:244::/56 if the machine's address is IPv6
+	ServiceCIDR  string    `json:"serviceSubnet"`           // IP range of Services; default 10.96.0.0/16, or fd00:10:96::/112
 	DNSDomain    string    `json:"dnsDomain"`               // default cluster.local
-	PodNetwork   string    `json:"podNetwork"`              // routes, vxlan, cloud: the provider of the machines routes, or none: an add-on brings it; default routes
-	CertSANs     []string  `json:"certSANs,omitempty"`      // more names and addresses of the apiserver
-	Port         int       `json:"bindPort"`                // of this machine's apiserver; default 6443
-	Cloud        string    `json:"cloudProvider,omitempty"` // who provides the machines; its cloud-controller-manager then runs on control planes
+	PodNetwork   string    `json:"podNetwork"`              // routes, vxlan, cloud (the cloud provider sets up routes) or none (an add-on provides the network); default routes
+	CertSANs     []string  `json:"certSANs,omitempty"`      // additional names and addresses in the apiserver's certificate
+	Port         int       `json:"bindPort"`                // port of this machine's apiserver; default 6443
+	Cloud        string    `json:"cloudProvider,omitempty"` // cloud provider; control planes then run the cloud-controller-manager. Default: ""
 	ControlPlane Placement `json:"controlPlanePlacement"`
-	PodSecurity  string    `json:"podSecurity,omitempty"` // Pod Security level of namespaces whose labels name none; default privileged
+	PodSecurity  string    `json:"podSecurity,omitempty"` // Pod Security level of namespaces without a label for it; default privileged
 
-	Node           string            `json:"nodeName"`                     // name of the node; default: the host's name in lower case
-	NodeIP         string            `json:"nodeIP"`                       // its address; default: that of the default route
-	EtcdMembers    string            `json:"etcdInitialCluster,omitempty"` // NAME=PEER-URL,... of the etcd cluster that was joined; empty: founded one
+	Node           string            `json:"nodeName"`                     // name of the node; default: the host name in lower case
+	NodeIP         string            `json:"nodeIP"`                       // address of the node; default: the one of the default route
+	EtcdMembers    string            `json:"etcdInitialCluster,omitempty"` // NAME=PEER-URL,... of the etcd cluster that this machine joined; empty if it started a new one
 	NodeLabels     map[string]string `json:"nodeLabels,omitempty"`         // labels the kubelet registers with
 	NodeTaints     []string          `json:"nodeTaints,omitempty"`         // taints the kubelet registers with, key=value:effect
-	KubeReserved   map[string]string `json:"kubeReserved,omitempty"`       // kept for the daemons, as cpu=200m,memory=300Mi
-	SystemReserved map[string]string `json:"systemReserved,omitempty"`     // kept for the rest of the system
-	CgroupDriver   string            `json:"cgroupDriver"`                 // systemd or cgroupfs; default: systemd where cgroups have version 2
-	Runtime        string            `json:"criSocket,omitempty"`          // socket of a CRI runtime that is set up already; default: Debian's containerd, set up by us
+	KubeReserved   map[string]string `json:"kubeReserved,omitempty"`       // resources reserved for the daemons, as cpu=200m,memory=300Mi
+	SystemReserved map[string]string `json:"systemReserved,omitempty"`     // resources reserved for the rest of the system
+	CgroupDriver   string            `json:"cgroupDriver"`                 // systemd or cgroupfs; default: systemd with cgroup v2
+	Runtime        string            `json:"criSocket,omitempty"`          // socket of a CRI runtime that is set up already; default: Debian's containerd, which Podium configures
 
-	CloudConfig string `json:"-"` // file for the provider, which becomes pki/cloud.yaml; "": what is there, or nothing
+	CloudConfig string `json:"-"` // file for the cloud provider, copied to pki/cloud.yaml; default: keep the present one, or use an empty one
 
-	IgnorePreflight []string         `json:"-"` // names of preflight checks that only warn; "all": each of them
+	IgnorePreflight []string         `json:"-"` // names of preflight checks that only warn; "all" selects each of them
 	Wait            time.Duration    `json:"-"` // how long to wait for daemons and the node; default 4 minutes
-	Out             io.Writer        `json:"-"` // progress
+	Out             io.Writer        `json:"-"` // receives progress and results; default io.Discard
 	Now             func() time.Time `json:"-"`
 }
 
-// Placement says whether a control plane's machine runs ordinary pods.
+// Placement selects whether a control plane's machine runs ordinary pods.
 type Placement string
 
 // The values of Placement.
@@ -87,14 +82,15 @@ const (
 	Shared    Placement = "shared"
 )
 
-// networkCloud is the PodNetwork of clusters whose provider routes to pods.
+// networkCloud is the PodNetwork of clusters whose cloud provider routes
+// traffic to pods.
 const networkCloud = "cloud"
 
-// networkNone is the PodNetwork of clusters whose nodes stay unready until an
-// add-on has brought them one.
+// networkNone is the PodNetwork of clusters whose nodes stay NotReady until an
+// add-on provides a pod network.
 const networkNone = "none"
 
-// Default is what a cluster is like when nobody says otherwise.
+// Default returns a Config with the defaults that do not depend on the machine.
 func Default() Config {
 	return Config{
 		Cluster: "podium", DNSDomain: "cluster.local", PodNetwork: "routes",
@@ -103,7 +99,8 @@ func Default() Config {
 	}
 }
 
-// complete fills in what this machine says about itself.
+// complete fills empty fields with values that depend on the machine: its name,
+// addresses, IP family and cgroup version.
 func (c *Config) complete(host Host) error {
 	var errs []error
 	if c.Node == "" {
@@ -128,7 +125,7 @@ func (c *Config) complete(host Host) error {
 	if c.CgroupDriver == "" {
 		c.CgroupDriver = "cgroupfs"
 		if _, err := os.Stat(c.at("/sys/fs/cgroup/cgroup.controllers")); err == nil {
-			c.CgroupDriver = "systemd" // version 2 wants one owner of the tree
+			c.CgroupDriver = "systemd" // cgroup v2 requires one manager of the hierarchy
 		}
 	}
 	if c.Endpoint == "" {
@@ -139,7 +136,7 @@ func (c *Config) complete(host Host) error {
 
 var clusterName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
-// Validate reports everything that is wrong at once. Call it on a completed Config.
+// Validate reports all errors at once. Call it on a completed Config.
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -183,12 +180,15 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// fit is how long a range's prefix may be, and a range that is right.
+// fit holds the bounds of a range's prefix length, and an example of a valid
+// range.
 type fit struct {
 	shortest, longest int
 	example           string
 }
 
+// validateRanges checks that the ranges are of the machine's IP family and
+// overlap neither each other nor the machine's address.
 func (c *Config) validateRanges() (errs []error) {
 	var ranges []netip.Prefix
 	for _, r := range []struct {
@@ -229,7 +229,7 @@ func (c *Config) validateRanges() (errs []error) {
 	return errs
 }
 
-// six says whether this is a cluster of IPv6 addresses: the machine's says it.
+// six reports whether the cluster uses IPv6: the machine's address decides.
 func (c *Config) six() bool {
 	ip, err := netip.ParseAddr(c.NodeIP)
 	return err == nil && ip.Is6()
@@ -240,20 +240,23 @@ func isPort(text string) bool {
 	return err == nil && n > 0
 }
 
-// at is where a path of the machine is for this process.
+// at returns a path of the machine as seen by this process, which is below
+// Root.
 func (c *Config) at(path ...string) string {
 	return filepath.Join(append([]string{"/", c.Root}, path...)...)
 }
 
-// server is the address of the cluster's apiserver.
+// server returns the URL of the cluster's control plane endpoint.
 func (c *Config) server() string { return "https://" + c.Endpoint }
 
-// localServer is that of this machine's own apiserver, if it has one.
+// localServer returns the URL of this machine's own apiserver, whether or not
+// it has one.
 func (c *Config) localServer() string {
 	return "https://" + net.JoinHostPort(c.NodeIP, strconv.Itoa(c.Port))
 }
 
-// nth is the n-th address of the Services' range: 1 is the API's, 10 the name server's.
+// nth returns the n-th address of the Service range: 1 is the apiserver's, 10
+// the cluster DNS's. It returns "" if the range is invalid.
 func (c *Config) nth(n int) string {
 	p, err := netip.ParsePrefix(c.ServiceCIDR)
 	if err != nil {
@@ -266,7 +269,7 @@ func (c *Config) nth(n int) string {
 	return a.String()
 }
 
-// runtimeSocket is the CRI endpoint in the form the kubelet wants.
+// runtimeSocket returns the CRI endpoint in the form that the kubelet expects.
 func (c *Config) runtimeSocket() string {
 	if c.Runtime == "" {
 		return "unix:///run/containerd/containerd.sock"
@@ -274,18 +277,19 @@ func (c *Config) runtimeSocket() string {
 	return c.Runtime
 }
 
-// remember keeps the settings for the commands that come later.
-func (m *machine) remember() error {
+// saveConfig writes the Config to machineFile, for later commands.
+func (m *machine) saveConfig() error {
 	data, err := yaml.Marshal(m.Config)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", machineFile, err)
 	}
-	_, err = writeFile(m.at(machineFile), data, 0o600)
+	_, err = files.Write(m.at(machineFile), data, 0o600)
 	return err
 }
 
-// recall is the machine as init or join have made it.
-func recall(cfg Config, host Host) (*machine, error) {
+// loadMachine reads the Config that init or join wrote to machineFile over cfg. It
+// returns an error if this machine is in no cluster.
+func loadMachine(cfg Config, host Host) (*machine, error) {
 	data, err := os.ReadFile(cfg.at(machineFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no %s: this machine is in no cluster (podium init, podium join)", machineFile)

@@ -2,15 +2,15 @@ package machine
 
 import (
 	"maps"
-	"net"
 	"slices"
-	"strconv"
 
 	"podium/pkg/cluster/admissionconfig"
+	"podium/pkg/cluster/containerd"
+	"podium/pkg/cluster/machine/etcd"
 	"podium/pkg/daemon"
 )
 
-// config begins the file of a daemon.
+// config returns a daemon's configuration with its apiVersion and kind.
 func config(kind string, content settings) settings {
 	out := settings{"apiVersion": daemon.ConfigAPIVersion, "kind": kind}
 	maps.Copy(out, content)
@@ -23,7 +23,7 @@ func kubeconfigFile(daemon string) string {
 
 func pkiFile(name string) string { return pkiDir + "/" + name }
 
-// controlPlane are the units of a machine that is part of the control plane.
+// controlPlane returns the units of a control plane, in start order.
 func (m *machine) controlPlane() []unit {
 	out := []unit{m.etcd(), m.apiserver(), m.controllerManager(), m.scheduler()}
 	if m.Cloud != "" {
@@ -32,12 +32,13 @@ func (m *machine) controlPlane() []unit {
 	return out
 }
 
-// node are the units of every machine.
+// node returns the units that every machine runs, in start order.
 func (m *machine) node() []unit { return []unit{m.kubelet(), m.proxy()} }
 
-// etcd's file is etcd's own; its format is its flags in kebab-case.
+// etcd returns etcd's unit. Its file has etcd's own format: the flags in
+// kebab-case.
 func (m *machine) etcd() unit {
-	peer := m.peerURL(m.NodeIP)
+	peer := etcd.PeerURL(m.NodeIP)
 	security := func(name string) settings {
 		return settings{
 			"cert-file": pkiFile("etcd/" + name + ".crt"), "key-file": pkiFile("etcd/" + name + ".key"),
@@ -51,8 +52,8 @@ func (m *machine) etcd() unit {
 	return unit{name: "etcd", file: "etcd.yaml", conf: settings{
 		"name":                        m.Node,
 		"data-dir":                    etcdData,
-		"listen-client-urls":          clientURL("127.0.0.1") + "," + clientURL(m.NodeIP),
-		"advertise-client-urls":       clientURL(m.NodeIP),
+		"listen-client-urls":          etcd.ClientURL("127.0.0.1") + "," + etcd.ClientURL(m.NodeIP),
+		"advertise-client-urls":       etcd.ClientURL(m.NodeIP),
 		"listen-peer-urls":            peer,
 		"initial-advertise-peer-urls": peer,
 		"initial-cluster":             members,
@@ -67,17 +68,9 @@ func (m *machine) etcd() unit {
 	}}
 }
 
-func clientURL(host string) string {
-	return "https://" + net.JoinHostPort(host, strconv.Itoa(etcdClientPort))
-}
-
-func (m *machine) peerURL(host string) string {
-	return "https://" + net.JoinHostPort(host, strconv.Itoa(etcdPeerPort))
-}
-
 func (m *machine) apiserver() unit {
 	conf := settings{
-		"etcdServers":              []string{clientURL("127.0.0.1")},
+		"etcdServers":              []string{etcd.ClientURL("127.0.0.1")},
 		"etcdCafile":               pkiFile("etcd/ca.crt"),
 		"etcdCertfile":             pkiFile("apiserver-etcd-client.crt"),
 		"etcdKeyfile":              pkiFile("apiserver-etcd-client.key"),
@@ -104,10 +97,28 @@ func (m *machine) apiserver() unit {
 		"serviceClusterIpRange":                   m.ServiceCIDR,
 		"profiling":                               false,
 	}
+	maps.Copy(conf, frontProxy())
 	if admissionconfig.Restricts(m.PodSecurity) {
 		conf["admissionControlConfigFile"] = m.admissionConfig()
 	}
 	return unit{name: "kube-apiserver", file: "kube-apiserver.yaml", conf: config("KubeApiserverConfiguration", conf)}
+}
+
+// frontProxy is the configuration by which the API server believes a proxy that
+// shows the certificate of front-proxy-client, and extension API servers do: they
+// read it in kube-system/extension-apiserver-authentication. The API server itself is
+// the proxy in front of them.
+func frontProxy() settings {
+	return settings{
+		"requestheaderClientCaFile":       pkiFile(frontProxyCA + ".crt"),
+		"requestheaderAllowedNames":       []string{frontProxyClient},
+		"requestheaderUsernameHeaders":    []string{"X-Remote-User"},
+		"requestheaderUidHeaders":         []string{"X-Remote-Uid"},
+		"requestheaderGroupHeaders":       []string{"X-Remote-Group"},
+		"requestheaderExtraHeadersPrefix": []string{"X-Remote-Extra-"},
+		"proxyClientCertFile":             pkiFile(frontProxyClient + ".crt"),
+		"proxyClientKeyFile":              pkiFile(frontProxyClient + ".key"),
+	}
 }
 
 func (m *machine) controllerManager() unit {
@@ -137,9 +148,9 @@ func (m *machine) scheduler() unit {
 	}))}
 }
 
-// elected is a daemon of which one in the cluster works at a time. The times
-// are shorter than the daemons' own: when a leader's machine is lost, the next
-// is at work within a dozen seconds.
+// elected adds leader election to a daemon's settings. The intervals are
+// shorter than the daemons' defaults: after the loss of the leader's machine
+// another one takes over within a dozen seconds.
 func elected(content settings) settings {
 	content["leaderElect"] = true
 	content["leaderElectLeaseDuration"] = "10s"
@@ -154,7 +165,7 @@ func (m *machine) kubelet() unit {
 		"hostnameOverride":         m.Node,
 		"nodeIp":                   []string{m.NodeIP},
 		"containerRuntimeEndpoint": m.runtimeSocket(),
-		"podInfraContainerImage":   sandboxImage,
+		"podInfraContainerImage":   containerd.SandboxImage,
 		"cgroupDriver":             m.CgroupDriver,
 		"clusterDns":               []string{m.nth(10)},
 		"clusterDomain":            m.DNSDomain,

@@ -1,11 +1,13 @@
 // Package machine makes a machine that runs systemd a node of a cluster, and
-// undoes it: podium init on the first one, join on the others (as workers or
-// as further control planes, each a member of etcd), reset on each,
-// and what an operator does in between.
+// undoes it. podium init sets up the first machine, podium join further ones
+// (as workers, or as control planes with a member of etcd each), and podium
+// reset removes a machine's configuration. The package also implements the
+// commands for operating such a cluster: backup, restore, upgrade,
+// certificates, tokens and etcd members.
 //
-// Everything on disk is below /etc/podium (configuration, certificates,
-// kubeconfigs) and /var/lib/podium (etcd's data). A daemon is a systemd unit
-// of its name, which runs once its file in /etc/podium is there. Every step
-// looks at what is there and does what is missing, so that a run that failed
-// is simply run again.
+// Files are below /etc/podium (configuration, certificates, kubeconfigs) and
+// /var/lib/podium (etcd's data). Each daemon is a systemd unit of the same
+// name, which starts once its file exists in /etc/podium. Every step inspects
+// the machine and does only what is missing, so that a failed command can be
+// repeated.
 package machine

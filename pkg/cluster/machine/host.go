@@ -15,38 +15,44 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"podium/pkg/cluster/leftovers"
+	"podium/pkg/cluster/cleanup"
 )
 
-// Host is what cannot be seen or done through files. Tests bring one of their own.
+// Host is the access to the machine that does not go through files. Tests
+// provide their own.
 type Host interface {
 	Name() (string, error)
 	Address() (string, error) // that of the default route
 	IsRoot() bool
-	Program(name string) bool // is it in the PATH
-	PortFree(port int) error  // nil, or why nobody can listen at it
+	Program(name string) bool // whether the program is installed
+	PortFree(port int) error  // nil if a process could listen on the TCP port, otherwise the reason
+	// Free returns the free space of dir's file system in bytes. dir need not
+	// exist.
 	Free(dir string) (uint64, error)
-	// RemovePods ends every pod of the runtime at a socket (unix://PATH).
+	// RemovePods removes every pod of the CRI runtime at a socket
+	// (unix://PATH).
 	RemovePods(ctx context.Context, socket string) error
-	// RemoveCgroups ends what is in the cgroups of that name and removes them.
+	// RemoveCgroups kills the processes in the cgroups with that name and
+	// removes the cgroups.
 	RemoveCgroups(ctx context.Context, name string) error
-	// Unmount detaches every mount below a folder.
+	// Unmount detaches every mount below dir.
 	Unmount(dir string) error
-	// Run runs a program to its end and returns what it printed, with an
-	// error that holds what it complained about.
+	// Run runs a program, waits until it exits and returns its standard output.
+	// The error of a failed program includes its standard error.
 	Run(ctx context.Context, program string, args ...string) (string, error)
-	// Become goes on as another program, with our arguments; if we are that
-	// program it does nothing.
+	// Become replaces this process with program, with the same arguments. It
+	// does nothing if this process runs that program already; otherwise it
+	// returns only on error.
 	Become(program string) error
 }
 
-// ThisHost is the machine we run on.
+// ThisHost implements Host for the machine that this process runs on.
 type ThisHost struct{}
 
 // Name implements Host.
 func (ThisHost) Name() (string, error) { return os.Hostname() }
 
-// Address implements Host. It sends nothing.
+// Address implements Host. It sends no packet.
 func (ThisHost) Address() (string, error) {
 	conn, err := net.Dial("udp4", "192.0.2.1:9")
 	if err != nil {
@@ -62,8 +68,8 @@ func (ThisHost) Address() (string, error) {
 // IsRoot implements Host.
 func (ThisHost) IsRoot() bool { return os.Geteuid() == 0 }
 
-// Program implements Host. The folders of root's programs are looked in even
-// when the PATH lacks them.
+// Program implements Host. It also searches the directories of root's programs,
+// which the PATH may lack.
 func (ThisHost) Program(name string) bool {
 	if _, err := exec.LookPath(name); err == nil {
 		return true
@@ -85,8 +91,8 @@ func (ThisHost) PortFree(port int) error {
 	return l.Close()
 }
 
-// Free implements Host. A folder that is not there yet will be on the file
-// system of the first above it that is.
+// Free implements Host. For a directory that does not exist it uses the nearest
+// existing parent.
 func (ThisHost) Free(dir string) (uint64, error) {
 	for {
 		var s unix.Statfs_t
@@ -96,7 +102,7 @@ func (ThisHost) Free(dir string) (uint64, error) {
 			continue
 		}
 		if err != nil {
-			return 0, fmt.Errorf("ask for the free space of %s: %w", dir, err)
+			return 0, fmt.Errorf("get the free space of %s: %w", dir, err)
 		}
 		return s.Bavail * uint64(s.Bsize), nil
 	}
@@ -106,16 +112,16 @@ func (ThisHost) Free(dir string) (uint64, error) {
 func (ThisHost) RemovePods(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	return leftovers.RemovePods(ctx, strings.TrimPrefix(socket, "unix://"))
+	return cleanup.RemovePods(ctx, strings.TrimPrefix(socket, "unix://"))
 }
 
 // RemoveCgroups implements Host.
 func (ThisHost) RemoveCgroups(ctx context.Context, name string) error {
-	return leftovers.RemoveCgroups(ctx, name)
+	return cleanup.RemoveCgroups(ctx, name)
 }
 
 // Unmount implements Host.
-func (ThisHost) Unmount(dir string) error { return leftovers.UnmountBelow(dir) }
+func (ThisHost) Unmount(dir string) error { return cleanup.UnmountBelow(dir) }
 
 // Run implements Host.
 func (ThisHost) Run(ctx context.Context, program string, args ...string) (string, error) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// fakeHost is a machine whose files are in a folder.
+// fakeHost implements Host for a machine whose files are in a directory.
 type fakeHost struct {
 	name, address string
 	notRoot       bool
@@ -20,7 +20,7 @@ type fakeHost struct {
 	taken         []int    // ports
 	active        []string // units
 	free          uint64
-	have          string   // images of containerd
+	have          string   // images that containerd has
 	ran           []string // command lines
 	onRun         func(line string)
 }
@@ -78,7 +78,7 @@ func (h *fakeHost) Run(_ context.Context, program string, args ...string) (strin
 	return "", nil
 }
 
-// newHost is a machine on which all is well.
+// newHost returns a machine that passes all preflight checks.
 func newHost(t *testing.T) (*fakeHost, Config) {
 	t.Helper()
 	cfg := Default()

@@ -18,9 +18,9 @@ import (
 	"podium/pkg/scheme"
 )
 
-// certificate is one of the machine's: its file below pkiDir without ending,
-// the authority that signs it, whom it is for, and the kubeconfig in configDir
-// that shows it, if any.
+// certificate describes one of the machine's certificates: its file below
+// pkiDir without extension, the CA that signs it, its subject, and the
+// kubeconfig in configDir that uses it, if any.
 type certificate struct {
 	name       string
 	authority  string
@@ -28,29 +28,39 @@ type certificate struct {
 	kubeconfig string
 }
 
-// The authorities, by their files below pkiDir.
+// The CAs, by their files below pkiDir.
 const (
 	clusterCA = "ca"
 	etcdCA    = "etcd/ca"
 	kubeletCA = "kubelet-ca" // of kubelets' serving certificates
+
+	// frontProxyCA signs the certificates of proxies that authenticate users for
+	// the API server. Its key derives from the cluster CA's, so that every
+	// control plane has the same without exchanging it.
+	frontProxyCA = "front-proxy-ca"
+
+	// frontProxyClient is the certificate of such a proxy: the API server, in front of
+	// extension API servers.
+	frontProxyClient = "front-proxy-client"
 )
 
-// encryptionFile is the configuration, below pkiDir, that Secrets are
-// encrypted by. All control planes of a cluster have the same.
+// encryptionFile is the configuration, below pkiDir, of the encryption of
+// Secrets at rest. All control planes of a cluster share it.
 const encryptionFile = "encryption.yaml"
 
-// Where the apiserver finds what it records, and where it does.
+// The apiserver's audit policy and audit log.
 const (
 	auditPolicy = configDir + "/audit-policy.yaml"
 	auditLog    = logDir + "/audit.log"
-	logDir      = "/var/log/podium" // made by its unit
+	logDir      = "/var/log/podium" // created by its unit
 )
 
-// admissionConfig is what its admission plugins read: a file for each level.
+// admissionConfig returns the path of the apiserver's admission configuration;
+// each Pod Security level has its own file.
 func (c *Config) admissionConfig() string { return configDir + "/admission-" + c.PodSecurity + ".yaml" }
 
-// controlPlaneCertificates are those that a machine with the authorities'
-// keys makes for itself.
+// controlPlaneCertificates returns the certificates that a control plane signs
+// for itself.
 func (c *Config) controlPlaneCertificates() []certificate {
 	local := []string{"localhost", "127.0.0.1", c.Node, c.NodeIP}
 	all := []certificate{
@@ -60,6 +70,7 @@ func (c *Config) controlPlaneCertificates() []certificate {
 		{name: "apiserver-etcd-client", authority: etcdCA, id: pki.Identity{Name: "kube-apiserver-etcd-client"}},
 		{name: "apiserver", authority: clusterCA, id: pki.Identity{Name: "kube-apiserver", Hosts: c.apiserverHosts()}},
 		{name: "apiserver-kubelet-client", authority: clusterCA, id: pki.Identity{Name: "kube-apiserver-kubelet-client"}},
+		{name: frontProxyClient, authority: frontProxyCA, id: pki.Identity{Name: frontProxyClient}},
 		{name: "admin", authority: clusterCA, kubeconfig: "admin.conf", id: pki.Identity{Name: "kubernetes-admin", Groups: []string{"system:masters"}}},
 		{name: "kube-controller-manager", authority: clusterCA, kubeconfig: kubeconfigs + "/kube-controller-manager.conf", id: pki.Identity{Name: "system:kube-controller-manager"}},
 		{name: "kube-scheduler", authority: clusterCA, kubeconfig: kubeconfigs + "/kube-scheduler.conf", id: pki.Identity{Name: "system:kube-scheduler"}},
@@ -73,7 +84,8 @@ func (c *Config) controlPlaneCertificates() []certificate {
 	return all
 }
 
-// apiserverHosts are all the names under which clients ask for an apiserver.
+// apiserverHosts returns the names and addresses in the apiserver's
+// certificate.
 func (c *Config) apiserverHosts() []string {
 	hosts := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + c.DNSDomain,
 		"localhost", "127.0.0.1", c.nth(1), c.NodeIP, c.Node}
@@ -83,8 +95,10 @@ func (c *Config) apiserverHosts() []string {
 	return append(hosts, c.CertSANs...)
 }
 
-// identities makes the authorities if there are none, and every certificate
-// and kubeconfig that is not there, does not fit or nears its end.
+// identities creates the CAs if they are missing, and every certificate and
+// kubeconfig that is missing, does not match the configuration or is about to
+// expire. It also creates the other files of the PKI: signing key, encryption
+// configuration, audit policy, admission configuration and revocation list.
 func (m *machine) identities() error {
 	dir := m.at(pkiDir)
 	if err := os.MkdirAll(filepath.Join(dir, etcdPKI), 0o700); err != nil {
@@ -112,6 +126,9 @@ func (m *machine) identities() error {
 	if err := m.makeKubeletCA(); err != nil {
 		return err
 	}
+	if _, err := ca.Derive(dir, frontProxyCA); err != nil {
+		return err
+	}
 	for _, c := range m.controlPlaneCertificates() {
 		ca, err := m.authorityOf(c)
 		if err != nil {
@@ -130,13 +147,14 @@ func (m *machine) identities() error {
 	return nil
 }
 
+// authority opens the CA with that name, or creates it if it is missing.
 func (m *machine) authority(name string) (*pki.Authority, error) {
 	return pki.OpenAuthority(m.at(pkiDir, filepath.Dir(name)), filepath.Base(name), m.Now)
 }
 
-// writeKubeconfig writes a certificate's kubeconfig. A daemon's names the
-// files, which are read again when they are renewed; the administrator's holds
-// copies, since it is taken elsewhere.
+// writeKubeconfig writes the kubeconfig of a certificate. A daemon's kubeconfig
+// refers to the certificate's files, which the daemon reloads after a renewal;
+// the administrator's contains copies, since it is copied to other machines.
 func (m *machine) writeKubeconfig(c certificate) error {
 	ca, err := os.ReadFile(m.at(pkiDir, "ca.crt"))
 	if err != nil {
@@ -155,8 +173,9 @@ func (m *machine) writeKubeconfig(c certificate) error {
 	return m.saveKubeconfig(c.kubeconfig, cluster, user)
 }
 
-// cluster says where the apiservers are, the first to be asked first. Daemons
-// of a control plane ask its own, which is lost only with them.
+// cluster returns a kubeconfig's cluster with these servers, in the order in
+// which clients try them, without duplicates. The daemons of a control plane
+// try their own apiserver first: it fails only together with their machine.
 func (m *machine) cluster(ca []byte, servers ...string) kubeconfig.Cluster {
 	if m.entry != "" {
 		servers = append(servers, m.entry)
@@ -174,10 +193,10 @@ func (m *machine) cluster(ca []byte, servers ...string) kubeconfig.Cluster {
 	return out
 }
 
-// saveKubeconfig writes a kubeconfig, unless the one that is there says the
-// same: what a daemon has noted in it about further servers then stays.
-// Daemons that run have read the old one: a change is remembered for when they
-// are started.
+// saveKubeconfig writes a kubeconfig in configDir, unless the present one
+// grants the same access: it then keeps what a daemon recorded in it about
+// further servers. A change sets m.renewed, so that running daemons are
+// restarted when the units are started.
 func (m *machine) saveKubeconfig(file string, cluster kubeconfig.Cluster, user kubeconfig.User) error {
 	path := m.at(configDir, file)
 	want := kubeconfig.New(m.Cluster, cluster, user)
@@ -192,7 +211,8 @@ func (m *machine) saveKubeconfig(file string, cluster kubeconfig.Cluster, user k
 	return want.Write(path, 0o600)
 }
 
-// sameAccess says whether two kubeconfigs lead to the same place as the same user.
+// sameAccess reports whether two kubeconfigs have the same server, CA and user.
+// It ignores extensions.
 func sameAccess(a, b *kubeconfig.Config, name string) bool {
 	clusterA, clusterB, userA, userB := a.Cluster(name), b.Cluster(name), a.User(name), b.User(name)
 	if clusterA == nil || userA == nil || a.CurrentContext != b.CurrentContext {
@@ -203,7 +223,8 @@ func sameAccess(a, b *kubeconfig.Config, name string) bool {
 	return reflect.DeepEqual(one, other) && reflect.DeepEqual(*userA, *userB)
 }
 
-// admin speaks to the cluster as its administrator.
+// admin returns a client with the administrator's kubeconfig, which only
+// control planes have.
 func (m *machine) admin() (*client.Client, error) {
 	config, err := kubeconfig.Load(m.at(adminConf))
 	if err != nil {

@@ -14,16 +14,17 @@ import (
 	"podium/pkg/cluster/progress"
 )
 
-// machine is a Config at work on a host.
+// machine is a completed and valid Config with the host that it applies to.
 type machine struct {
 	Config
 	host Host
 
-	entry   string // the server by which a joining machine has come, if that is not Endpoint
-	renewed bool   // a kubeconfig has changed under units that may run
+	entry   string // the server that join was called with; "" on other commands
+	renewed bool   // a file that running daemons have read has changed: start restarts them
 }
 
-// step is one of those that a person sees.
+// step is a part of a command for which progress is shown. run reports what it
+// waits for by waiting.
 type step struct {
 	name string
 	run  func(ctx context.Context, waiting func(string)) error
@@ -33,6 +34,8 @@ func plain(f func(context.Context) error) func(context.Context, func(string)) er
 	return func(ctx context.Context, _ func(string)) error { return f(ctx) }
 }
 
+// newMachine completes cfg from the host and validates it. It changes nothing
+// on the machine.
 func newMachine(cfg Config, host Host) (*machine, error) {
 	if err := cfg.complete(host); err != nil {
 		return nil, err
@@ -43,6 +46,8 @@ func newMachine(cfg Config, host Host) (*machine, error) {
 	return &machine{Config: cfg, host: host}, nil
 }
 
+// do runs the steps in order and stops at the first error. It prints done when
+// all have succeeded.
 func (m *machine) do(ctx context.Context, done string, steps ...step) error {
 	shown := progress.Start(m.Out)
 	for _, s := range steps {
@@ -54,13 +59,14 @@ func (m *machine) do(ctx context.Context, done string, steps ...step) error {
 	return nil
 }
 
-// InitOptions are what init does beside.
+// InitOptions are optional parts of Init.
 type InitOptions struct {
-	UploadCerts bool // share the keys, so that further control planes can join
+	UploadCerts bool // share the PKI, encrypted, so that further control planes can join
 }
 
-// Init makes this machine the first of a cluster. It may be called again at
-// any time: it then does what is missing.
+// Init makes this machine the first control plane of a cluster, blocks until
+// the node is Ready, and prints the command that joins another machine. It is
+// idempotent: after a failure, call it again.
 func Init(ctx context.Context, cfg Config, host Host, o InitOptions) error {
 	m, err := newMachine(cfg, host)
 	if err != nil {
@@ -68,7 +74,7 @@ func Init(ctx context.Context, cfg Config, host Host, o InitOptions) error {
 	}
 	err = m.do(ctx, "the control plane is up",
 		step{"preflight checks", plain(func(ctx context.Context) error { return m.preflight(ctx, controlPlaneChecks(m.Port)) })},
-		step{"certificates and kubeconfigs", plain(func(context.Context) error { return errors.Join(m.remember(), m.identities(), m.keepCloudConfig()) })},
+		step{"certificates and kubeconfigs", plain(func(context.Context) error { return errors.Join(m.saveConfig(), m.identities(), m.keepCloudConfig()) })},
 		step{"containerd set up", plain(m.runtime)},
 		step{"units started", plain(func(ctx context.Context) error { return m.start(ctx, append(m.controlPlane(), m.node()...)) })},
 		step{"images loaded", m.images},
@@ -95,7 +101,7 @@ func Init(ctx context.Context, cfg Config, host Host, o InitOptions) error {
 	return err
 }
 
-// applyDNS brings the name servers up, on nodes that take them.
+// applyDNS applies the cluster DNS add-on. It does not wait for its pods.
 func (m *machine) applyDNS(ctx context.Context) error {
 	cl, err := m.admin()
 	if err != nil {
@@ -108,7 +114,8 @@ func (m *machine) applyDNS(ctx context.Context) error {
 	return addons.ApplyDNS(ctx, cl, addons.DNS{Address: address, Domain: m.DNSDomain})
 }
 
-// apiserverReady asks this machine's own apiserver, whoever else answers.
+// apiserverReady waits until this machine's own apiserver is ready, regardless
+// of others.
 func (m *machine) apiserverReady(ctx context.Context, waiting func(string)) error {
 	cl, err := m.admin()
 	if err == nil {
@@ -123,23 +130,17 @@ func (m *machine) apiserverReady(ctx context.Context, waiting func(string)) erro
 	}, "etcd", "kube-apiserver")
 }
 
+// nodeReady waits until this machine's node is Ready.
 func (m *machine) nodeReady(ctx context.Context, waiting func(string)) error {
 	cl, err := m.admin()
 	if err != nil {
 		return err
 	}
-	nodes := client.For[*corev1.Node](cl)
-	return m.wait(ctx, waiting, func(ctx context.Context) error {
-		node, err := nodes.Get(ctx, m.Node)
-		if err != nil {
-			return err
-		}
-		return m.up(node)
-	}, m.nodeNeeds()...)
+	return m.wait(ctx, waiting, poll.Node(cl, m.Node, m.up), m.nodeNeeds()...)
 }
 
-// up says whether a node is what it can be by now: without a pod network of
-// ours it stays unready until an add-on has brought one.
+// up returns nil if the node is as ready as the configuration allows: with
+// PodNetwork "none" it stays NotReady until an add-on provides a pod network.
 func (c *Config) up(node *corev1.Node) error {
 	err := poll.NodeReady(node)
 	if err != nil && c.PodNetwork == networkNone && len(node.Status.Conditions) > 0 {

@@ -18,10 +18,12 @@ import (
 
 	"podium/pkg/client/bootstraptoken"
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/cluster/containerd"
+	"podium/pkg/cluster/machine/join"
 	"podium/pkg/cluster/pki"
 )
 
-// fakeCluster answers a joining machine as an apiserver would.
+// fakeCluster is a fake apiserver for joining machines.
 type fakeCluster struct {
 	*httptest.Server
 	t      *testing.T
@@ -29,7 +31,7 @@ type fakeCluster struct {
 	ca     []byte
 	nodes  map[string]*corev1.Node
 	objs   map[string]runtime.Object // by path
-	skewed time.Duration             // how far its clock is ahead
+	skewed time.Duration             // by how much its clock is ahead
 	now    func() time.Time
 }
 
@@ -53,7 +55,7 @@ func newCluster(t *testing.T, now func() time.Time) *fakeCluster {
 	c.StartTLS()
 	t.Cleanup(c.Close)
 	info := clusterInfo(t, dir, c.URL, c.token)
-	cluster, err := parseInfo(info.Data[infoKey])
+	cluster, err := join.ParseInfo(info.Data[join.InfoKey])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +105,8 @@ func status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code)})
 }
 
-// bringUp is what the kubelet does once it is started: it gets a credential and registers.
+// bringUp does what the kubelet does after its start: it gets a certificate and
+// registers the node.
 func (c *fakeCluster) bringUp(cfg Config, name string) func(string) {
 	return func(line string) {
 		if !strings.HasPrefix(line, "systemctl start ") || !strings.Contains(line, "kubelet.service") {
@@ -120,7 +123,7 @@ func (c *fakeCluster) bringUp(cfg Config, name string) func(string) {
 	}
 }
 
-// certify gives the kubelet a client certificate.
+// certify writes a client certificate for the kubelet.
 func (c *fakeCluster) certify(cfg Config, name string) {
 	ca, err := pki.OpenAuthority(c.t.TempDir(), "ca", cfg.Now)
 	if err != nil {
@@ -136,18 +139,18 @@ func (c *fakeCluster) certify(cfg Config, name string) {
 	}
 }
 
-// TestAMachineThatWasOffForTooLongJoinsAgain: its kubelet's certificate has
-// ended, so that it needs the token once more; one that is good needs none.
+// TestAMachineThatWasOffForTooLongJoinsAgain checks that the kubelet uses the
+// token again only if its certificate has expired.
 func TestAMachineThatWasOffForTooLongJoinsAgain(t *testing.T) {
 	host, cfg := newHost(t)
 	now := cfg.Now()
 	cfg.Now = func() time.Time { return now }
 	cluster := newCluster(t, cfg.Now)
-	hash, err := hashAuthority(cluster.ca)
+	hash, err := join.HashCA(cluster.ca)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Endpoint, cfg.Wait, host.have = strings.TrimPrefix(cluster.URL, "https://"), 5*time.Second, sandboxImage+"\n"
+	cfg.Endpoint, cfg.Wait, host.have = strings.TrimPrefix(cluster.URL, "https://"), 5*time.Second, containerd.SandboxImage+"\n"
 	tokens := 0
 	up := cluster.bringUp(cfg, "alpha")
 	host.onRun = func(line string) {
@@ -158,7 +161,7 @@ func TestAMachineThatWasOffForTooLongJoinsAgain(t *testing.T) {
 	}
 	for i, row := range []struct {
 		later time.Duration
-		want  int // times that the kubelet was started with a token
+		want  int // number of times that the kubelet was started with a token
 	}{{0, 1}, {100 * 24 * time.Hour, 1}, {500 * 24 * time.Hour, 2}} {
 		now = now.Add(row.later)
 		if err := Join(t.Context(), cfg, host, JoinOptions{Token: cluster.token.String(), Hashes: []string{hash}}); err != nil {
@@ -173,13 +176,13 @@ func TestAMachineThatWasOffForTooLongJoinsAgain(t *testing.T) {
 	}
 }
 
-// TestJoin: a machine joins the cluster that it was told to, or says what is
+// TestJoin checks that a machine joins the right cluster, or reports what is
 // wrong and changes nothing.
 func TestJoin(t *testing.T) {
 	for name, row := range map[string]struct {
 		reason string
 		spoil  func(c *fakeCluster, h *fakeHost, cfg *Config, o *JoinOptions)
-		want   []string // parts of the complaint; none: it joins
+		want   []string // parts of the error; empty: the machine joins
 	}{
 		"Joins": {reason: "all is well", spoil: func(*fakeCluster, *fakeHost, *Config, *JoinOptions) {}},
 		"WrongHash": {
@@ -190,9 +193,9 @@ func TestJoin(t *testing.T) {
 			want: []string{"this is another cluster"},
 		},
 		"NoHash": {
-			reason: "nobody else may pass for the control plane",
+			reason: "no other server may impersonate the control plane",
 			spoil:  func(_ *fakeCluster, _ *fakeHost, _ *Config, o *JoinOptions) { o.Hashes = nil },
-			want:   []string{"give --discovery-token-ca-cert-hash"},
+			want:   []string{"set --discovery-token-ca-cert-hash"},
 		},
 		"WrongSecret": {
 			reason: "mistyped",
@@ -247,13 +250,13 @@ func TestJoin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			host, cfg := newHost(t)
 			cluster := newCluster(t, cfg.Now)
-			hash, err := hashAuthority(cluster.ca)
+			hash, err := join.HashCA(cluster.ca)
 			if err != nil {
 				t.Fatal(err)
 			}
 			cfg.Endpoint, cfg.Wait = strings.TrimPrefix(cluster.URL, "https://"), 5*time.Second
 			o := JoinOptions{Token: cluster.token.String(), Hashes: []string{hash}}
-			host.have = sandboxImage + "\n"
+			host.have = containerd.SandboxImage + "\n"
 			host.onRun = cluster.bringUp(cfg, "alpha")
 			row.spoil(cluster, host, &cfg, &o)
 			before := tree(t, cfg.Root)
@@ -286,7 +289,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// joined looks at what a machine has that is a node, and that joining twice
+// joined checks the files of a machine that has joined, and that a second join
 // changes nothing.
 func joined(t *testing.T, host *fakeHost, cfg Config, c *fakeCluster) {
 	t.Helper()
@@ -316,7 +319,7 @@ func joined(t *testing.T, host *fakeHost, cfg Config, c *fakeCluster) {
 		t.Errorf("kube-proxy's token: %v, %v", info, err)
 	}
 	host.ran, host.onRun = nil, nil
-	hash, err := hashAuthority(c.ca)
+	hash, err := join.HashCA(c.ca)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,13 +3,15 @@ package machine
 import (
 	"context"
 	"errors"
+
+	"podium/pkg/cluster/machine/join"
 )
 
-// asControlPlane makes this machine one of the control plane. It gets the
-// authorities' keys and makes its own certificates by them, so that nothing
-// but the first answer depends on another machine.
+// asControlPlane makes this machine a control plane. It gets the CAs' keys and
+// signs its own certificates, so that it depends on other machines only until
+// it has read the shared files.
 func (j *joining) asControlPlane(ctx context.Context) (err error) {
-	if j.key, err = parseCertificateKey(j.options.CertificateKey); err != nil {
+	if j.key, err = join.ParseKey(j.options.CertificateKey); err != nil {
 		return err
 	}
 	return j.do(ctx, "this machine is one of the control plane",
@@ -17,7 +19,7 @@ func (j *joining) asControlPlane(ctx context.Context) (err error) {
 		step{"cluster found and trusted", j.discover},
 		step{"settings of the cluster read", j.read},
 		step{"keys of the control plane read", plain(j.fetchShared)},
-		step{"certificates and kubeconfigs", plain(func(context.Context) error { return errors.Join(j.writeShared(), j.rememberOnce(), j.identities()) })},
+		step{"certificates and kubeconfigs", plain(func(context.Context) error { return errors.Join(j.writeShared(), j.saveConfigOnce(), j.identities()) })},
 		step{"containerd set up", plain(j.runtime)},
 		step{"images loaded", j.images},
 		step{"member of etcd", j.joinEtcd},
@@ -29,10 +31,11 @@ func (j *joining) asControlPlane(ctx context.Context) (err error) {
 	)
 }
 
-// rememberOnce keeps what a run before has noted about etcd's members.
-func (j *joining) rememberOnce() error {
-	if before, err := recall(j.Config, j.host); err == nil {
+// saveConfigOnce is remember, but keeps the etcd members that an earlier run has
+// recorded.
+func (j *joining) saveConfigOnce() error {
+	if before, err := loadMachine(j.Config, j.host); err == nil {
 		j.EtcdMembers = before.EtcdMembers
 	}
-	return j.remember()
+	return j.saveConfig()
 }

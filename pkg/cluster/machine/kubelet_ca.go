@@ -16,36 +16,40 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"podium/pkg/cluster/files"
+	"podium/pkg/cluster/machine/upgrade"
 	"podium/pkg/cluster/pki"
 	"podium/pkg/cluster/poll"
 	"podium/pkg/version"
 )
 
 // Kubelets' serving certificates have a CA of their own, which only API servers
-// trust: whatever a node gets signed there, no client takes it for the API
-// server. Clusters of versions before had them signed by the cluster's CA. They
-// move in three steps, each of which may be interrupted and repeated:
+// trust: a node cannot use such a certificate to impersonate the API server.
+// Clusters of earlier versions signed them with the cluster CA. They move in
+// three steps, each of which may be interrupted and repeated:
 //
 //  1. Each control plane's upgrade makes the CA (the same one everywhere: its
 //     key derives from the cluster CA's) and has the API server trust both.
 //     kube-controller-manager signs with the new one from then on.
-//  2. Each machine's upgrade has its kubelet ask for a new certificate. A
+//  2. Each machine's upgrade has its kubelet request a new certificate. A
 //     control plane, which signs its own kubelet's, waits until all API servers
 //     trust the new CA.
-//  3. When every kubelet shows a certificate of the new CA, each control plane
-//     stops trusting the old one: at the end of its upgrade, or when
-//     podium certs renew runs next, which the timer does every day.
+//  3. When every kubelet serves a certificate of the new CA, each control plane
+//     stops trusting the old one: at the end of its upgrade, or at the next
+//     podium certs renew, which the timer runs every day.
 
-// kubeletBundle is the file, below pkiDir, with the CAs of kubelets' serving
-// certificates that the API server trusts.
+// kubeletBundle is the file, below pkiDir, with the CAs that the API server
+// trusts for kubelets' serving certificates.
 const kubeletBundle = "kubelet-ca-bundle.pem"
 
-// kubeletServing is the certificate that a control plane signs for its kubelet.
+// kubeletServing is the serving certificate that a control plane signs for its
+// own kubelet.
 const kubeletServing = "kubelet-serving"
 
-// makeKubeletCA makes the CA and the bundle if there are none. To be called
-// before any certificate is issued: a machine that has an API server's is part
-// of a cluster that was made without this CA.
+// makeKubeletCA creates the kubelet CA and the bundle, unless the bundle
+// exists. Call it before any certificate is issued: a machine that has an
+// apiserver certificate but no bundle is part of a cluster of an earlier
+// version, and gets a derived CA and both CAs in the bundle.
 func (m *machine) makeKubeletCA() error {
 	bundle := m.at(pkiDir, kubeletBundle)
 	if _, err := os.Stat(bundle); !errors.Is(err, fs.ErrNotExist) {
@@ -69,11 +73,12 @@ func (m *machine) makeKubeletCA() error {
 	return pki.WriteBundle(bundle, own, ca)
 }
 
-// moving says whether the API server still trusts the cluster's CA for kubelets.
+// moving reports whether the API server still trusts the cluster CA for
+// kubelets. It is false on workers.
 func (m *machine) moving() (bool, error) {
 	data, err := os.ReadFile(m.at(pkiDir, kubeletBundle))
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // no control plane, or one that was not upgraded yet
+		return false, nil // a worker, or a control plane that was not upgraded yet
 	}
 	if err != nil {
 		return false, err
@@ -86,8 +91,8 @@ func (m *machine) moving() (bool, error) {
 	return err == nil && slices.ContainsFunc(trusted, ca.Equal), err
 }
 
-// authorityOf is the authority that signs a certificate: while the cluster
-// moves, the kubelet's keeps the one that it has.
+// authorityOf opens the CA that signs a certificate. During the move, the
+// kubelet's serving certificate keeps the CA that signed the present one.
 func (m *machine) authorityOf(c certificate) (*pki.Authority, error) {
 	if c.name != kubeletServing {
 		return m.authority(c.authority)
@@ -107,8 +112,8 @@ func (m *machine) authorityOf(c certificate) (*pki.Authority, error) {
 	return m.authority(c.authority)
 }
 
-// finishMoving does what can be done of steps 2 and 3 on this control plane.
-// waits says what is left; "" if nothing is.
+// finishMoving does what is possible of steps 2 and 3 on this control plane.
+// waits describes what is left to wait for; it is "" when the move is complete.
 func (m *machine) finishMoving(ctx context.Context, l fleet) (waits string, err error) {
 	moving, err := m.moving()
 	if err != nil || !moving {
@@ -143,8 +148,8 @@ func (m *machine) finishMoving(ctx context.Context, l fleet) (waits string, err 
 	return "", pki.WriteBundle(m.at(pkiDir, kubeletBundle), own)
 }
 
-// goOnMoving is finishMoving for a machine that is not being upgraded. That
-// something is left is no error: the next run goes on.
+// goOnMoving is finishMoving for a machine that is not being upgraded. It
+// prints what is left and returns nil: the next run continues.
 func (m *machine) goOnMoving(ctx context.Context) error {
 	if moving, err := m.moving(); err != nil || !moving {
 		return err
@@ -165,35 +170,38 @@ func (m *machine) goOnMoving(ctx context.Context) error {
 	return nil
 }
 
-// olderServer says which API server does not trust the new CA yet.
-func olderServer(servers []server) string {
+// olderServer describes the first API server that does not answer or is older
+// than this podium, and so may not trust the new CA; "" if there is none.
+func olderServer(servers []upgrade.Server) string {
 	self, err := version.Parse(version.Podium)
 	if err != nil {
 		return err.Error()
 	}
 	for _, s := range servers {
-		v, err := version.Parse(s.version)
+		v, err := version.Parse(s.Version)
 		switch {
-		case s.problem != "":
-			return fmt.Sprintf("the API server %s does not answer: %s", s.address, s.problem)
+		case s.Problem != "":
+			return fmt.Sprintf("the API server %s does not answer: %s", s.Address, s.Problem)
 		case err != nil || v.Compare(self) < 0:
-			return fmt.Sprintf("the API server %s is at %s still", s.address, s.version)
+			return fmt.Sprintf("the API server %s is at %s still", s.Address, s.Version)
 		}
 	}
 	return ""
 }
 
-// How long a kubelet may take to show its new certificate, and to answer.
+// Timeouts for a kubelet to serve its new certificate, and to answer.
 const (
-	showPatience = 5 * time.Second
-	dialPatience = 2 * time.Second
+	showTimeout = 5 * time.Second
+	dialTimeout = 2 * time.Second
 )
 
-// unmoved says which kubelet does not show a certificate of this CA.
+// unmoved describes the first kubelet that does not serve a certificate of this
+// CA within showTimeout; "" if there is none. showTimeout applies to all
+// nodes together.
 func (l *live) unmoved(ctx context.Context, nodes []*corev1.Node, ca *x509.Certificate) (waits string) {
 	roots := x509.NewCertPool()
 	roots.AddCert(ca)
-	ctx, cancel := context.WithTimeout(ctx, showPatience)
+	ctx, cancel := context.WithTimeout(ctx, showTimeout)
 	defer cancel()
 	for _, n := range nodes {
 		err := poll.Until(ctx, 200*time.Millisecond, func(ctx context.Context) error { return showsCertificate(ctx, n, roots) })
@@ -204,13 +212,14 @@ func (l *live) unmoved(ctx context.Context, nodes []*corev1.Node, ca *x509.Certi
 	return ""
 }
 
-// showsCertificate connects to a node's kubelet and verifies its certificate.
+// showsCertificate connects to a node's kubelet and returns an error unless its
+// certificate is valid for the node under roots.
 func showsCertificate(ctx context.Context, n *corev1.Node, roots *x509.CertPool) error {
 	i := slices.IndexFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
 	if i < 0 {
 		return errors.New("the node has no InternalIP")
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: n.Name}}
 	port := n.Status.DaemonEndpoints.KubeletEndpoint.Port
@@ -221,9 +230,9 @@ func showsCertificate(ctx context.Context, n *corev1.Node, roots *x509.CertPool)
 	return conn.Close()
 }
 
-// askForServing has the kubelet of a worker ask for a new serving certificate
-// when it starts next, if the cluster's CA has signed the one that it has.
-func (m *machine) askForServing() error {
+// requestServing marks a worker's serving certificate for renewal at the
+// kubelet's next start, if the cluster CA has signed it.
+func (m *machine) requestServing() error {
 	data, err := os.ReadFile(m.at(kubeletCerts, "kubelet-server-current.pem"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -239,6 +248,6 @@ func (m *machine) askForServing() error {
 	if err != nil || len(certs) == 0 || certs[0].CheckSignatureFrom(ca) != nil {
 		return err
 	}
-	_, err = writeFile(filepath.Join(m.at(kubeletCerts), "kubelet-server.renew"), nil, 0o600)
+	_, err = files.Write(filepath.Join(m.at(kubeletCerts), "kubelet-server.renew"), nil, 0o600)
 	return err
 }

@@ -8,12 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"podium/pkg/cluster/machine/upgrade"
 	"podium/pkg/cluster/pki"
 	"podium/pkg/version"
 )
 
-// earlier makes of a control plane one of a version whose kubelets have their
-// serving certificates from the cluster's CA.
+// earlier turns a control plane into one of an earlier version, in which the
+// cluster CA signs the kubelets' serving certificates.
 func earlier(t *testing.T, m *machine) {
 	t.Helper()
 	for _, name := range []string{kubeletCA + ".crt", kubeletCA + ".key", kubeletBundle} {
@@ -60,8 +61,8 @@ func trusted(t *testing.T, m *machine) (names []string) {
 	return names
 }
 
-// A kubelet's serving certificate must not be one that clients of the API
-// server trust: its names are what the node says they are.
+// A kubelet's serving certificate must not be valid for clients of the API
+// server: the node chooses the names in it.
 func TestKubeletsServingCertificatesHaveTheirOwnCA(t *testing.T) {
 	host, cfg := newHost(t)
 	m, err := newMachine(cfg, host)
@@ -89,8 +90,8 @@ func TestKubeletsServingCertificatesHaveTheirOwnCA(t *testing.T) {
 	}
 }
 
-// No certificate but etcd's, which another CA signs, is both a server's and a
-// client's.
+// Only etcd's certificates, which another CA signs, are valid for both a server
+// and a client.
 func TestNoCertificateIsAServersAndAClients(t *testing.T) {
 	host, cfg := newHost(t)
 	m, err := newMachine(cfg, host)
@@ -107,8 +108,8 @@ func TestNoCertificateIsAServersAndAClients(t *testing.T) {
 	}
 }
 
-// The last control plane of a cluster that is upgraded, with all its kubelets,
-// ends with the new CA only.
+// When all kubelets have moved, the upgrade of the last control plane leaves
+// only the new CA in the bundle.
 func TestUpgradeMovesKubeletsToTheirOwnCA(t *testing.T) {
 	g := newGround(t, true)
 	m, err := newMachine(g.cfg, g.fakeHost)
@@ -140,8 +141,8 @@ func TestUpgradeMovesKubeletsToTheirOwnCA(t *testing.T) {
 	}
 }
 
-// An API server of the earlier version would not trust the kubelet of an
-// upgraded control plane.
+// The kubelet of an upgraded control plane keeps its certificate while an API
+// server of the earlier version would not trust a new one.
 func TestAKubeletMovesWhenAllServersTrustTheNewCA(t *testing.T) {
 	g := newGround(t, true)
 	m, err := newMachine(g.cfg, g.fakeHost)
@@ -149,7 +150,7 @@ func TestAKubeletMovesWhenAllServersTrustTheNewCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	earlier(t, m)
-	for range 2 { // renewals in between change nothing
+	for range 2 { // renewals meanwhile keep the CA
 		if err := m.identities(); err != nil {
 			t.Fatal(err)
 		}
@@ -157,16 +158,16 @@ func TestAKubeletMovesWhenAllServersTrustTheNewCA(t *testing.T) {
 			t.Fatalf("%s has signed the kubelet's certificate", got)
 		}
 	}
-	waits, err := m.finishMoving(t.Context(), g) // its API server is the old one still
+	waits, err := m.finishMoving(t.Context(), g) // the API server still has the old version
 	if err != nil || !strings.Contains(waits, before) || issuer(t, m, kubeletServing) != clusterCA {
 		t.Errorf("with an old API server: %s, %v", waits, err)
 	}
-	if olderServer([]server{{address: "https://a", version: version.Podium}, {address: "https://b", problem: "connection refused"}}) == "" {
+	if olderServer([]upgrade.Server{{Address: "https://a", Version: version.Podium}, {Address: "https://b", Problem: "connection refused"}}) == "" {
 		t.Error("a server that does not answer counts as a new one")
 	}
 }
 
-func TestAWorkersKubeletIsToldToAskAgain(t *testing.T) {
+func TestWorkerRequestsServingCertificateAgain(t *testing.T) {
 	host, cfg := newHost(t)
 	m, err := newMachine(cfg, host)
 	if err != nil {
@@ -179,7 +180,7 @@ func TestAWorkersKubeletIsToldToAskAgain(t *testing.T) {
 		}
 		return err == nil
 	}
-	if err := m.askForServing(); err != nil || asked() {
+	if err := m.requestServing(); err != nil || asked() {
 		t.Errorf("a kubelet without a certificate: %v", err)
 	}
 	for _, row := range []struct {
@@ -199,7 +200,7 @@ func TestAWorkersKubeletIsToldToAskAgain(t *testing.T) {
 		if err := os.Rename(m.at(kubeletCerts, "kubelet-server.crt"), m.at(kubeletCerts, "kubelet-server-current.pem")); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.askForServing(); err != nil || asked() != row.want {
+		if err := m.requestServing(); err != nil || asked() != row.want {
 			t.Errorf("signed by %s: asked is %v, %v", row.by, asked(), err)
 		}
 	}

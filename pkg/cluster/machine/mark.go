@@ -11,9 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
+	"podium/pkg/cluster/machine/upgrade"
 )
 
-// markControlPlane labels the node, and taints it unless ordinary pods are welcome.
+// markControlPlane waits until the node is registered and labels it as a
+// control plane. It also adds the control-plane taint unless m.ControlPlane is
+// Shared.
 func (m *machine) markControlPlane(ctx context.Context, waiting func(string)) error {
 	cl, err := m.admin()
 	if err != nil {
@@ -37,12 +40,12 @@ func (m *machine) markControlPlane(ctx context.Context, waiting func(string)) er
 	}, "kube-apiserver", "kubelet")
 }
 
-const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+const controlPlaneLabel = upgrade.ControlPlaneLabel
 
-// controlPlaneMark is the change that marks a node. Who took the taint away
-// from a node that was marked before meant it. A list of taints is replaced as
-// a whole, and controllers write it too: the change is right only for the node
-// as it was seen.
+// controlPlaneMark returns the merge patch that marks a node. It does not add
+// the taint again to a node that was marked before: an operator removed it on
+// purpose. A merge patch replaces the whole list of taints, which controllers
+// write too; the patch therefore carries the resource version of node.
 func controlPlaneMark(node *corev1.Node, where Placement) ([]byte, error) {
 	meta := map[string]any{"labels": map[string]string{controlPlaneLabel: ""}}
 	patch := map[string]any{"metadata": meta}

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestControlPlaneMark: a node that waits to be met by the cloud's controllers
-// still waits after it was marked, and what a person has decided stays.
+// TestControlPlaneMark checks that the mark keeps the taints of controllers,
+// and the taint that an operator removed stays removed.
 func TestControlPlaneMark(t *testing.T) {
 	const waits = "node.cloudprovider.kubernetes.io/uninitialized"
 	for name, row := range map[string]struct {

@@ -1,68 +1,28 @@
 package machine
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
-	"podium/pkg/cluster/pki"
+	"podium/pkg/cluster/machine/etcd"
 	"podium/pkg/cluster/poll"
 )
 
-// etcdPatience is how long one member may take to answer.
-const etcdPatience = 3 * time.Second
+// etcdAccess returns this machine's credentials for etcd.
+func (m *machine) etcdAccess() etcd.Access { return etcd.Access{PKI: m.at(pkiDir)} }
 
-// dialEtcd speaks to the first member at one of these addresses that knows
-// who the members are: one without a quorum does not.
-func (m *machine) dialEtcd(ctx context.Context, hosts ...string) (*clientv3.Client, error) {
-	certFile, keyFile := pki.Files(m.at(pkiDir), "apiserver-etcd-client")
-	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		return nil, fmt.Errorf("read etcd's client certificate (this is done on a control plane's machine): %w", err)
-	}
-	ca, err := os.ReadFile(m.at(pkiDir, "etcd/ca.crt"))
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	var errs []error
-	for _, host := range hosts {
-		cl, err := clientv3.New(clientv3.Config{
-			Endpoints: []string{clientURL(host)}, DialTimeout: etcdPatience, Logger: zap.NewNop(),
-			TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}},
-		})
-		if err != nil {
-			return nil, err
-		}
-		asking, cancel := context.WithTimeout(ctx, etcdPatience)
-		_, err = cl.MemberList(asking)
-		cancel()
-		if err == nil {
-			return cl, nil
-		}
-		errs = append(errs, fmt.Errorf("etcd at %s: %w", clientURL(host), err), cl.Close())
-	}
-	return nil, errors.Join(errs...)
-}
-
-// planes are the addresses of the other control planes.
+// planes returns the addresses of the other control planes. It returns an error
+// if there are none.
 func (m *machine) planes(ctx context.Context) (hosts []string, err error) {
 	cl, err := m.admin()
 	if err != nil {
@@ -71,7 +31,7 @@ func (m *machine) planes(ctx context.Context) (hosts []string, err error) {
 	defer cl.CloseIdle()
 	nodes, err := client.For[*corev1.Node](cl).List(ctx, metav1.ListOptions{LabelSelector: controlPlaneLabel})
 	if err != nil {
-		return nil, fmt.Errorf("ask which control planes there are: %w", err)
+		return nil, fmt.Errorf("list the control planes: %w", err)
 	}
 	for _, n := range nodes.Items {
 		for _, a := range n.Status.Addresses {
@@ -86,52 +46,15 @@ func (m *machine) planes(ctx context.Context) (hosts []string, err error) {
 	return hosts, nil
 }
 
-// membership is what is to be done about this machine's member of etcd.
-type membership struct {
-	remove uint64 // one that has lost its data
-	add    bool
-	id     uint64 // the one to go on with
-}
-
-// judge compares the cluster's members with what this machine holds. A member
-// that was added but never ran has no name yet: it is taken up again.
-func judge(members []*etcdserverpb.Member, peer string, hasData bool) (membership, error) {
-	i := slices.IndexFunc(members, func(e *etcdserverpb.Member) bool { return slices.Contains(e.PeerURLs, peer) })
-	switch {
-	case i < 0 && hasData:
-		return membership{}, fmt.Errorf("%s holds data, but this machine is no member of the cluster's etcd: podium reset, then again", etcdData)
-	case i < 0:
-		return membership{add: true}, nil
-	case members[i].Name != "" && !hasData:
-		return membership{remove: members[i].ID, add: true}, nil
-	}
-	return membership{id: members[i].ID}, nil
-}
-
-// initialCluster is the list by which a new member finds the others.
-func initialCluster(members []*etcdserverpb.Member, self uint64, name string) string {
-	var out []string
-	for _, e := range members {
-		n := e.Name
-		if e.ID == self {
-			n = name
-		}
-		for _, u := range e.PeerURLs {
-			out = append(out, n+"="+u)
-		}
-	}
-	slices.Sort(out)
-	return strings.Join(out, ",")
-}
-
-// joinEtcd makes this machine a member of etcd: first one that only learns,
-// which costs the others nothing if it never comes up, then a full one.
+// joinEtcd makes this machine a member of etcd: first a learner, which does not
+// affect the quorum if it never starts, then a voter. It blocks until the
+// member is promoted.
 func (j *joining) joinEtcd(ctx context.Context, waiting func(string)) error {
 	hosts, err := j.planes(ctx)
 	if err != nil {
 		return err
 	}
-	cl, err := j.dialEtcd(ctx, hosts...)
+	cl, err := j.etcdAccess().Dial(ctx, hosts...)
 	if err != nil {
 		return err
 	}
@@ -144,83 +67,49 @@ func (j *joining) joinEtcd(ctx context.Context, waiting func(string)) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(j.remember(), j.start(ctx, []unit{j.etcd()})); err != nil {
+	if err := errors.Join(j.saveConfig(), j.start(ctx, []unit{j.etcd()})); err != nil {
 		return err
 	}
-	return j.wait(ctx, waiting, func(ctx context.Context) error { return promote(ctx, cl, id) }, "etcd")
+	return j.wait(ctx, waiting, func(ctx context.Context) error { return etcd.Promote(ctx, cl, id) }, "etcd")
 }
 
-// becomeMember returns the member that is this machine's, and notes who the
-// members were when it was added: etcd wants to be told on its first start,
-// and to be told the same ever after.
+// becomeMember returns the ID of this machine's member and records the initial
+// cluster: etcd requires it at its first start, and the same value at every
+// later one.
 func (j *joining) becomeMember(ctx context.Context, cl *clientv3.Client) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*etcdPatience)
-	defer cancel()
-	list, err := cl.MemberList(ctx)
-	if err != nil {
-		return 0, err
-	}
-	_, err = os.Stat(j.at(etcdData, "member"))
+	_, err := os.Stat(j.at(etcdData, "member"))
 	hasData := err == nil
-	todo, err := judge(list.Members, j.peerURL(j.NodeIP), hasData)
+	joined, err := etcd.Join(ctx, cl, j.Node, etcd.PeerURL(j.NodeIP), hasData)
 	if err != nil {
 		return 0, err
 	}
+	j.EtcdMembers = joined.Initial
 	if hasData {
-		before, err := recall(j.Config, j.host)
+		before, err := loadMachine(j.Config, j.host)
 		if err != nil {
 			return 0, err
 		}
 		j.EtcdMembers = before.EtcdMembers
-		return todo.id, nil
 	}
-	if todo.remove != 0 {
-		if _, err := cl.MemberRemove(ctx, todo.remove); err != nil {
-			return 0, fmt.Errorf("remove this machine's former member: %w", err)
-		}
-	}
-	members := list.Members
-	if todo.add {
-		added, err := cl.MemberAddAsLearner(ctx, []string{j.peerURL(j.NodeIP)})
-		if errors.Is(err, rpctypes.ErrTooManyLearners) {
-			return 0, errors.New("another control plane is joining: one at a time (podium etcd list, on a control plane's machine, shows which; one that will never come: podium etcd remove)")
-		}
-		if err != nil {
-			return 0, fmt.Errorf("add a member to etcd: %w", err)
-		}
-		todo.id, members = added.Member.ID, added.Members
-	}
-	j.EtcdMembers = initialCluster(members, todo.id, j.Node)
-	return todo.id, nil
+	return joined.ID, nil
 }
 
-// promote gives a member its vote. It is refused until the member has caught up.
-func promote(ctx context.Context, cl *clientv3.Client, id uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*etcdPatience)
-	defer cancel()
-	_, err := cl.MemberPromote(ctx, id)
-	if errors.Is(err, rpctypes.ErrMemberNotLearner) {
-		return nil
-	}
-	return err
-}
-
-// leavePatience is how long etcd may refuse to let a member go: it does for
-// some seconds when another has just come or gone.
-const leavePatience = 20 * time.Second
+// leaveTimeout is how long to retry the removal of a member: etcd refuses it
+// for some seconds after another change of the membership.
+const leaveTimeout = 20 * time.Second
 
 // leaveEtcd removes this machine's member while it still runs, so that the
-// others need not wait for it any more. What keeps a broken machine from that
-// does not keep it from its reset.
+// quorum of the others shrinks. If that fails it prints a warning and returns
+// nil: a broken machine can still be reset.
 func (m *machine) leaveEtcd(ctx context.Context) error {
 	if _, err := os.Stat(m.at(etcdData, "member")); err != nil {
 		return nil
 	}
 	err := errors.New("etcd does not run here")
 	if m.active(ctx, "etcd") {
-		trying, cancel := context.WithTimeout(ctx, leavePatience)
+		trying, cancel := context.WithTimeout(ctx, leaveTimeout)
 		defer cancel()
-		err = poll.Until(trying, 500*time.Millisecond, m.removeSelf)
+		err = poll.Until(trying, 500*time.Millisecond, m.etcdAccess().Leave)
 	}
 	if err != nil {
 		fmt.Fprintf(m.Out, "   warning: this machine's member of etcd stays (%v); if there are other control planes, run there: podium etcd remove %s\n", err, m.Node)
@@ -228,84 +117,38 @@ func (m *machine) leaveEtcd(ctx context.Context) error {
 	return nil
 }
 
-func (m *machine) removeSelf(ctx context.Context) error {
-	cl, err := m.dialEtcd(ctx, "127.0.0.1")
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*etcdPatience)
-	defer cancel()
-	list, err := cl.MemberList(ctx)
-	if err != nil || len(list.Members) == 1 {
-		return err // the last one goes with its data
-	}
-	_, err = cl.MemberRemove(ctx, list.Header.MemberId)
-	if errors.Is(err, rpctypes.ErrMemberNotFound) {
-		return nil
-	}
-	return err
-}
-
-// ListMembers prints etcd's members and how they are.
+// ListMembers prints etcd's members with role and state to cfg.Out. It works on
+// control planes only.
 func ListMembers(ctx context.Context, cfg Config, host Host) error {
-	m, err := recall(cfg, host)
+	m, err := loadMachine(cfg, host)
 	if err != nil {
 		return err
 	}
-	cl, err := m.anyEtcd(ctx)
+	members, err := m.etcdMembers(ctx)
 	if err != nil {
 		return err
 	}
-	defer cl.Close()
-	list, err := cl.MemberList(ctx)
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(list.Members, func(a, b *etcdserverpb.Member) int { return cmp.Compare(a.Name, b.Name) })
 	fmt.Fprintf(cfg.Out, "%-32s %-32s %-8s %s\n", "NAME", "PEER", "ROLE", "STATE")
-	for _, e := range list.Members {
-		role, state := m.examine(ctx, e)
-		fmt.Fprintf(cfg.Out, "%-32s %-32s %-8s %s\n", cmp.Or(e.Name, "<not started>"), strings.Join(e.PeerURLs, ","), role, state)
+	for _, e := range members {
+		fmt.Fprintf(cfg.Out, "%-32s %-32s %-8s %s\n", e.Name, strings.Join(e.Peers, ","), e.Role, e.State)
 	}
 	return nil
 }
 
-// examine asks a member itself.
-func (m *machine) examine(ctx context.Context, e *etcdserverpb.Member) (role, state string) {
-	role = "voter"
-	if e.IsLearner {
-		role = "learner"
-	}
-	if len(e.ClientURLs) == 0 {
-		return role, "not started"
-	}
-	u, err := url.Parse(e.ClientURLs[0])
+func (m *machine) etcdMembers(ctx context.Context) ([]etcd.Member, error) {
+	cl, err := m.anyEtcd(ctx)
 	if err != nil {
-		return role, err.Error()
-	}
-	cl, err := m.dialEtcd(ctx, u.Hostname())
-	if err != nil {
-		return role, "unhealthy: does not answer"
+		return nil, err
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, etcdPatience)
-	defer cancel()
-	status, err := cl.Status(ctx, e.ClientURLs[0])
-	switch {
-	case err != nil:
-		return role, "unhealthy: " + err.Error()
-	case len(status.Errors) > 0:
-		return role, "unhealthy: " + strings.Join(status.Errors, ", ")
-	case status.Leader == e.ID:
-		role = "leader"
-	}
-	return role, "healthy"
+	return m.etcdAccess().Members(ctx, cl)
 }
 
-// RemoveMember takes a machine that is gone for good out of etcd's members.
+// RemoveMember removes the etcd member of a machine that is permanently lost,
+// by its name or peer URL. It returns an error for this machine's own member,
+// which Reset removes.
 func RemoveMember(ctx context.Context, cfg Config, host Host, name string) error {
-	m, err := recall(cfg, host)
+	m, err := loadMachine(cfg, host)
 	if err != nil {
 		return err
 	}
@@ -333,9 +176,10 @@ func RemoveMember(ctx context.Context, cfg Config, host Host, name string) error
 	return fmt.Errorf("etcd has no member of the name or peer URL %s: podium etcd list", name)
 }
 
-// anyEtcd speaks to this machine's member, or, while that is down, to another's.
+// anyEtcd connects to this machine's member, or to another one if that is down.
+// The caller closes the client.
 func (m *machine) anyEtcd(ctx context.Context) (*clientv3.Client, error) {
-	cl, err := m.dialEtcd(ctx, "127.0.0.1")
+	cl, err := m.etcdAccess().DialLocal(ctx)
 	if err == nil {
 		return cl, nil
 	}
@@ -343,5 +187,5 @@ func (m *machine) anyEtcd(ctx context.Context) (*clientv3.Client, error) {
 	if listing != nil {
 		return nil, errors.Join(err, listing)
 	}
-	return m.dialEtcd(ctx, hosts...)
+	return m.etcdAccess().Dial(ctx, hosts...)
 }

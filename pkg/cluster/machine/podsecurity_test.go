@@ -8,8 +8,8 @@ import (
 	"podium/pkg/apiserver/admission/podsecurity"
 )
 
-// The Pod Security level of init is in the apiserver's settings and file, and
-// stays over restarts and upgrades, which work with what the machine remembers.
+// The Pod Security level of init is in the apiserver's settings and its file,
+// and restarts and upgrades keep it.
 func TestPodSecurityIsKept(t *testing.T) {
 	host, cfg := newHost(t)
 	cfg.PodSecurity = "baseline"
@@ -17,10 +17,10 @@ func TestPodSecurityIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.remember(); err != nil {
+	if err := m.saveConfig(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := recall(Config{Root: cfg.Root, Out: cfg.Out, Now: cfg.Now}, host)
+	again, err := loadMachine(Config{Root: cfg.Root, Out: cfg.Out, Now: cfg.Now}, host)
 	if err != nil {
 		t.Fatal(err)
 	}

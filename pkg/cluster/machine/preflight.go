@@ -10,21 +10,23 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"podium/pkg/cluster/machine/etcd"
 )
 
-// A check looks at one thing that must be right before anything is changed.
-// Its error says what is wrong; do says what to do about it.
+// check is a preflight check. run returns what is wrong and changes nothing; do
+// is the advice to the operator.
 type check struct {
 	name string
 	run  func(ctx context.Context, m *machine) error
 	do   string
-	warn bool // it works without, only worse
+	warn bool // a failure only prints a warning
 }
 
-// Least free space: etcd, logs and images need it at once.
+// leastDisk is the free space in bytes that etcd, logs and images need at once.
 const leastDisk = 1 << 30
 
-// The checks that every machine needs, then those of a control plane.
+// commonChecks returns the checks for every machine.
 func commonChecks() []check {
 	return []check{
 		{name: "root", run: checkRoot, do: "run this as root (sudo)"},
@@ -32,20 +34,22 @@ func commonChecks() []check {
 		{name: "units", run: checkUnits(nodeUnits), do: "install Podium's package, or make install"},
 		{name: "timer", run: checkTimer, do: "install Podium's package, or make install"},
 		{name: "programs", run: checkPrograms, do: "install Podium's package, or what is named from Debian: apt-get install containerd runc iptables iproute2 mount containernetworking-plugins"},
-		{name: "ports", run: checkPorts(10250, 10248, 10249, 10256), do: "stop what listens there (ss -ltnp says who); what is left of another cluster goes by: podium reset"},
+		{name: "ports", run: checkPorts(10250, 10248, 10249, 10256), do: "stop the process that listens there (ss -ltnp shows it); podium reset removes what is left of another cluster"},
 		{name: "forwarding", run: checkForwarding, do: "sysctl -w net.ipv4.ip_forward=1 (IPv6: net.ipv6.conf.all.forwarding=1), and to keep it, put that into /etc/sysctl.d/60-podium.conf"},
 		{name: "overlay", run: checkOverlay, do: "modprobe overlay, and to keep it: echo overlay > /etc/modules-load.d/podium.conf"},
 		{name: "cgroups", run: checkCgroups, do: "turn the controllers on in the kernel's command line (cgroup_enable=memory)"},
-		{name: "disk", run: checkDisk, do: "make room, or mount a larger disk there"},
+		{name: "disk", run: checkDisk, do: "free space, or mount a larger disk there"},
 		{name: "clock", run: checkClock, do: "set the clock and keep it right: apt-get install systemd-timesyncd"},
 		{name: "swap", run: checkSwap, do: "swapoff -a, and take swap out of /etc/fstab", warn: true},
 	}
 }
 
+// controlPlaneChecks returns the checks for a control plane whose apiserver
+// listens on port.
 func controlPlaneChecks(port int) []check {
 	return append(commonChecks(),
 		check{name: "control-plane-units", run: checkUnits(controlPlaneUnits), do: "install Podium's package, or make install"},
-		check{name: "control-plane-ports", run: checkPorts(port, etcdClientPort, etcdPeerPort, 10257, 10259), do: "stop what listens there (ss -ltnp says who); what is left of another cluster goes by: podium reset"},
+		check{name: "control-plane-ports", run: checkPorts(port, etcd.ClientPort, etcd.PeerPort, 10257, 10259), do: "stop the process that listens there (ss -ltnp shows it); podium reset removes what is left of another cluster"},
 	)
 }
 
@@ -59,8 +63,8 @@ func checkNames() []string {
 
 func knownCheck(name string) bool { return slices.Contains(checkNames(), name) }
 
-// preflight runs the checks and reports all that fail at once. Nothing has
-// been changed by then.
+// preflight runs the checks and reports all failures at once. Commands call it
+// before they change anything.
 func (m *machine) preflight(ctx context.Context, checks []check) error {
 	var errs []error
 	for _, c := range checks {
@@ -94,6 +98,8 @@ func checkSystemd(_ context.Context, m *machine) error {
 	return nil
 }
 
+// checkUnits checks that the units and the programs of the same names are
+// installed.
 func checkUnits(names []string) func(context.Context, *machine) error {
 	return func(ctx context.Context, m *machine) error {
 		var missing []string
@@ -119,6 +125,7 @@ func checkTimer(ctx context.Context, m *machine) error {
 	return nil
 }
 
+// checkPrograms checks for the programs that the daemons run.
 func checkPrograms(_ context.Context, m *machine) error {
 	programs := []string{"iptables", "iptables-restore", "ip", "mount"}
 	if m.six() {
@@ -142,9 +149,9 @@ func checkPrograms(_ context.Context, m *machine) error {
 	return nil
 }
 
-// checkPorts passes over the ports of units of ours that run already.
+// checkPorts accepts a port that is in use if the unit that owns it is active.
 func checkPorts(ports ...int) func(context.Context, *machine) error {
-	owners := map[int]string{etcdClientPort: "etcd", etcdPeerPort: "etcd", 10257: "kube-controller-manager", 10259: "kube-scheduler",
+	owners := map[int]string{etcd.ClientPort: "etcd", etcd.PeerPort: "etcd", 10257: "kube-controller-manager", 10259: "kube-scheduler",
 		10250: "kubelet", 10248: "kubelet", 10249: "kube-proxy", 10256: "kube-proxy"}
 	return func(ctx context.Context, m *machine) error {
 		var taken []string
@@ -190,7 +197,7 @@ func checkOverlay(_ context.Context, m *machine) error {
 	return nil
 }
 
-// checkCgroups looks at both versions.
+// checkCgroups supports both versions of cgroups.
 func checkCgroups(_ context.Context, m *machine) error {
 	var have []string
 	if data, err := os.ReadFile(m.at("/sys/fs/cgroup/cgroup.controllers")); err == nil {
@@ -229,12 +236,12 @@ func checkDisk(_ context.Context, m *machine) error {
 	return nil
 }
 
-// checkClock finds a clock that was never set: certificates made by it would
-// be good for nobody.
+// checkClock detects a clock that was never set: certificates would not be
+// valid on any other machine.
 func checkClock(_ context.Context, m *machine) error {
 	built := time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 	if now := m.Now(); now.Before(built) {
-		return fmt.Errorf("the clock says %s, which has been", now.UTC().Format(time.RFC3339))
+		return fmt.Errorf("the clock shows %s, which is in the past", now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// TestPreflight: whatever is wrong with a machine is told, with what to do,
+// TestPreflight checks that every problem of a machine is reported with advice
 // before anything is written.
 func TestPreflight(t *testing.T) {
 	for name, row := range map[string]struct {
 		reason string
 		spoil  func(t *testing.T, h *fakeHost, c *Config)
-		want   []string // parts of the complaint; none: it passes
+		want   []string // parts of the error; empty: the checks pass
 	}{
 		"AllIsWell": {reason: "a blank Debian with the package", spoil: func(*testing.T, *fakeHost, *Config) {}},
 		"NotRoot": {
@@ -80,7 +80,7 @@ func TestPreflight(t *testing.T) {
 		"FullDisk": {
 			reason: "etcd needs room",
 			spoil:  func(_ *testing.T, h *fakeHost, _ *Config) { h.free = 100 << 20 },
-			want:   []string{"[disk] only 100 MiB are free", "make room"},
+			want:   []string{"[disk] only 100 MiB are free", "free space"},
 		},
 		"ClockNeverSet": {
 			reason: "certificates would have ended long ago",
@@ -130,7 +130,7 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-func TestConfigTellsAllThatIsWrong(t *testing.T) {
+func TestConfigValidationReportsAllErrors(t *testing.T) {
 	host, cfg := newHost(t)
 	cfg.Node, cfg.NodeIP = "Has Space", "127.0.0.1"
 	cfg.PodCIDR, cfg.ServiceCIDR = "10.96.0.0/16", "10.96.1.0/16"
@@ -148,7 +148,7 @@ func TestConfigTellsAllThatIsWrong(t *testing.T) {
 	}
 }
 
-// One family is served: the machine's address says which.
+// The address family of the machine decides which ranges are valid.
 func TestRangesAreOfTheMachinesFamily(t *testing.T) {
 	for name, row := range map[string]struct{ ip, pods, services, want string }{
 		"Six":        {"fd00::5", "fd00:10:244::/56", "fd00:10:96::/112", ""},

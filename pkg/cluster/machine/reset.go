@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 )
 
-// Reset takes this machine out of its cluster: it ends the pods and the units
-// and removes what they and podium have written. What an operator wrote in
-// /etc/default stays. A machine that is in no cluster is fine.
+// Reset removes this machine from its cluster: it removes the pods, stops the
+// units and deletes the files that they and podium have written. It keeps
+// /etc/default, which belongs to the operator. It can be repeated, and succeeds
+// on a machine that is in no cluster.
 //
 // The Node object stays: podium delete node NAME, on a control plane's machine.
 func Reset(ctx context.Context, cfg Config, host Host) error {
@@ -19,7 +20,7 @@ func Reset(ctx context.Context, cfg Config, host Host) error {
 		return err
 	}
 	if !host.IsRoot() {
-		return errors.New("only root may do this: run it as root (sudo)")
+		return errors.New("this requires root: run it with sudo")
 	}
 	return m.do(ctx, "this machine is in no cluster",
 		step{"kubelet stopped", plain(func(ctx context.Context) error { return m.stopUnits(ctx, []string{"kubelet"}) })},
@@ -27,7 +28,7 @@ func Reset(ctx context.Context, cfg Config, host Host) error {
 		step{"units stopped", plain(func(ctx context.Context) error {
 			return errors.Join(m.stopRenewal(ctx), m.stopUnits(ctx, allUnits()[1:]))
 		})},
-		step{"etcd left", plain(m.leaveEtcd)}, // when nobody here needs it any more
+		step{"etcd left", plain(m.leaveEtcd)}, // after all its clients on this machine have stopped
 		step{"etcd stopped", plain(func(ctx context.Context) error { return m.stopUnits(ctx, []string{"etcd"}) })},
 		step{"network removed", plain(m.removeNetwork)},
 		step{"containerd as before", plain(m.restoreContainerd)},
@@ -35,10 +36,10 @@ func Reset(ctx context.Context, cfg Config, host Host) error {
 	)
 }
 
-// removePods ends every pod by the runtime's own client.
+// removePods removes every pod through the CRI runtime.
 func (m *machine) removePods(ctx context.Context) error {
 	if _, err := os.Stat(m.at(configDir, "kubelet.yaml")); errors.Is(err, fs.ErrNotExist) {
-		return nil // no kubelet of ours has made any
+		return nil // Podium's kubelet never ran here
 	}
 	if err := m.host.RemovePods(ctx, m.runtimeSocket()); err != nil {
 		return err
@@ -54,6 +55,8 @@ func (m *machine) removeNetwork(ctx context.Context) error {
 	return err
 }
 
+// restoreContainerd removes the drop-in and restarts containerd if it runs. It
+// does nothing without the drop-in.
 func (m *machine) restoreContainerd(ctx context.Context) error {
 	err := os.Remove(m.at(containerdDropIn))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,10 +73,12 @@ func (m *machine) restoreContainerd(ctx context.Context) error {
 	return err
 }
 
-// leftBehind are the folders whose content is the cluster's. The folders
-// themselves stay: they may be mounts, or the package's.
+// leftBehind are the directories whose content belongs to the cluster. The
+// directories themselves stay: they may be mount points, or belong to the
+// package.
 var leftBehind = []string{configDir, dataDir, logDir, "/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/var/lib/cni/networks"}
 
+// removeFiles detaches the mounts of pods and empties leftBehind.
 func (m *machine) removeFiles() error {
 	if err := m.host.Unmount(m.at("/var/lib/kubelet")); err != nil {
 		return err

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestResetLeavesNothing of ours, touches nothing else, and may be run twice.
+// TestResetLeavesNothing checks that Reset removes all files of Podium and no
+// others, and can run twice.
 func TestResetLeavesNothing(t *testing.T) {
 	host, cfg := newHost(t)
 	m, err := newMachine(cfg, host)

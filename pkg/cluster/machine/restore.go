@@ -9,19 +9,25 @@ import (
 	"path/filepath"
 	"time"
 
+	"podium/pkg/cluster/files"
+	"podium/pkg/cluster/machine/archive"
+	"podium/pkg/cluster/machine/etcd"
+
 	"sigs.k8s.io/yaml"
 )
 
-// revisionBump is by how much the store's revision is raised: clients that saw
-// revisions after the snapshot must not take newer ones for those.
+// revisionBump is added to the store's revision: clients that saw revisions
+// after the snapshot must not confuse them with new ones.
 const revisionBump = "1000000000"
 
-// Restore makes this machine the control plane that a backup was made of. All
-// of the archive is checked before anything is touched; what was here is put
-// aside, not deleted. Members of etcd on other machines have to join again.
+// Restore makes this machine the control plane that a backup was made of. It
+// checks the whole archive before it changes anything, and moves the present
+// files aside instead of deleting them. It starts a new etcd cluster with one
+// member: etcd members on other machines have to join again. It blocks until
+// the node is Ready.
 func Restore(ctx context.Context, cfg Config, host Host, file string) error {
 	if !host.IsRoot() {
-		return errors.New("only root may do this: run it as root (sudo)")
+		return errors.New("this requires root: run it with sudo")
 	}
 	if err := os.MkdirAll(cfg.at(dataDir), 0o700); err != nil {
 		return err
@@ -54,21 +60,23 @@ func Restore(ctx context.Context, cfg Config, host Host, file string) error {
 // restoring is a machine with an unpacked backup.
 type restoring struct {
 	*machine
-	work   string // folder with what is in the archive
-	backup contents
+	work   string // directory with the unpacked archive
+	backup archive.Contents
 }
 
-// check unpacks the archive and reads whose it is.
+// check unpacks the archive, verifies the snapshot and reads the machine's
+// configuration. It returns an error if the backup was made at another address
+// than this machine's.
 func (r *restoring) check(cfg Config, host Host, file string) (*machine, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if r.backup, err = unpack(f, r.work); err != nil {
+	if r.backup, err = archive.Unpack(f, r.work); err != nil {
 		return nil, err
 	}
-	db, err := os.Open(filepath.Join(r.work, snapshotName))
+	db, err := os.Open(filepath.Join(r.work, archive.SnapshotName))
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +85,7 @@ func (r *restoring) check(cfg Config, host Host, file string) (*machine, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSnapshot(db, info.Size()); err != nil {
+	if err := archive.CheckSnapshot(db, info.Size()); err != nil {
 		return nil, err
 	}
 	data, err := os.ReadFile(filepath.Join(r.work, filepath.Base(machineFile)))
@@ -87,13 +95,13 @@ func (r *restoring) check(cfg Config, host Host, file string) (*machine, error) 
 	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(machineFile), err)
 	}
-	cfg.EtcdMembers = "" // it founds a new etcd, alone
+	cfg.EtcdMembers = "" // it starts a new etcd cluster
 	have, err := host.Address()
 	if err != nil {
 		return nil, err
 	}
 	if have != cfg.NodeIP {
-		return nil, fmt.Errorf("it was made on %s at %s; this machine is at %s: give it that address first, since certificates and workers know the control plane by it", cfg.Node, cfg.NodeIP, have)
+		return nil, fmt.Errorf("it was made on %s at %s; this machine is at %s: give it that address first, since certificates and workers refer to the control plane by it", cfg.Node, cfg.NodeIP, have)
 	}
 	return newMachine(cfg, host)
 }
@@ -105,17 +113,17 @@ func (r *restoring) preflight(ctx context.Context) error {
 	return r.machine.preflight(ctx, controlPlaneChecks(r.Port))
 }
 
-// rebuild makes a data folder of the snapshot, beside the one in use.
+// rebuild creates a data directory from the snapshot, beside the one in use.
 func (r *restoring) rebuild(ctx context.Context) error {
-	_, err := r.host.Run(ctx, "etcdutl", "snapshot", "restore", filepath.Join(r.work, snapshotName),
+	_, err := r.host.Run(ctx, "etcdutl", "snapshot", "restore", filepath.Join(r.work, archive.SnapshotName),
 		"--data-dir", filepath.Join(r.work, "etcd"), "--name", r.Node,
-		"--initial-cluster", r.Node+"="+r.peerURL(r.NodeIP), "--initial-advertise-peer-urls", r.peerURL(r.NodeIP),
+		"--initial-cluster", r.Node+"="+etcd.PeerURL(r.NodeIP), "--initial-advertise-peer-urls", etcd.PeerURL(r.NodeIP),
 		"--initial-cluster-token", r.Cluster+"-"+r.backup.Made.Format("20060102150405"),
 		"--bump-revision", revisionBump, "--mark-compacted")
 	return err
 }
 
-// place moves what is here aside and the backup's files to their places.
+// place moves the present files aside and the backup's files to their paths.
 func (r *restoring) place(context.Context) error {
 	aside := ".before-" + r.Now().UTC().Format("20060102-150405")
 	for _, dir := range []string{configDir, etcdData} {
@@ -127,7 +135,7 @@ func (r *restoring) place(context.Context) error {
 		return err
 	}
 	for name := range r.backup.Files {
-		if name == snapshotName {
+		if name == archive.SnapshotName {
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join(r.work, name))
@@ -138,7 +146,7 @@ func (r *restoring) place(context.Context) error {
 		if ext := filepath.Ext(name); ext == ".crt" || ext == ".pub" || ext == ".toml" {
 			mode = 0o644
 		}
-		if _, err := writeFile(r.at(configDir, name), data, mode); err != nil {
+		if _, err := files.Write(r.at(configDir, name), data, mode); err != nil {
 			return err
 		}
 	}

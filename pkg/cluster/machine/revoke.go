@@ -19,23 +19,27 @@ import (
 	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
 	"podium/pkg/client/revocation"
+	"podium/pkg/cluster/files"
 	"podium/pkg/cluster/pki"
 	"podium/pkg/cluster/poll"
 )
 
-// revokedFile is the revocation list, below pkiDir, that the apiserver reads.
+// revokedFile is the certificate revocation list, below pkiDir, that the
+// apiserver reads.
 const revokedFile = "ca.crl"
 
-// RevokeOptions say which certificates are good no longer.
+// RevokeOptions select the certificates to revoke. At least one is required.
 type RevokeOptions struct {
-	Files   []string // certificates in PEM form, or kubeconfigs that hold some
+	Files   []string // certificates in PEM format, or kubeconfigs that contain one
 	Serials []string // serial numbers, in hexadecimal
 }
 
-// RevokeCertificates puts certificates of the cluster's CA on its revocation
-// list. This machine's API server reads that and publishes it; within seconds
-// all API servers, kubelets and control-plane daemons refuse the certificates
-// and end what is open with them.
+// RevokeCertificates adds certificates of the cluster CA to its revocation
+// list. This machine's API server reads the list and publishes it; within
+// seconds all API servers, kubelets and control-plane daemons refuse the
+// certificates and close connections that use them. It waits until the list is
+// published, but returns nil if it is only written: the API server publishes it
+// later. It needs the CA's key.
 func RevokeCertificates(ctx context.Context, cfg Config, host Host, o RevokeOptions) error {
 	m, err := newMachine(cfg, host)
 	if err != nil {
@@ -73,11 +77,12 @@ func RevokeCertificates(ctx context.Context, cfg Config, host Host, o RevokeOpti
 	return nil
 }
 
-// publishPatience is how long the API server may take to publish a list.
-const publishPatience = 10 * time.Second
+// publishTimeout is how long to wait for the API server to publish a list.
+const publishTimeout = 10 * time.Second
 
-// published waits until what is on this machine's list is published. It asks as
-// the kubelet: the administrator's certificate may be the one that was revoked.
+// published waits until the published list contains this machine's. It uses the
+// kubelet's credentials: the administrator's certificate may be the one that
+// was revoked.
 func (m *machine) published(ctx context.Context, ca *x509.Certificate) error {
 	data, err := os.ReadFile(m.at(pkiDir, revokedFile))
 	if err != nil {
@@ -92,14 +97,14 @@ func (m *machine) published(ctx context.Context, ca *x509.Certificate) error {
 		return err
 	}
 	defer cl.CloseIdle()
-	ctx, cancel := context.WithTimeout(ctx, publishPatience)
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	return poll.Until(ctx, 200*time.Millisecond, func(ctx context.Context) error {
 		config, err := client.For[*corev1.ConfigMap](cl).In(revocation.Namespace).Get(ctx, revocation.ConfigMap)
 		if err != nil {
 			return err
 		}
-		have, _ := revocation.Parse([]byte(config.Data[revocation.Key]), []*x509.Certificate{ca}) // what is forged does not count
+		have, _ := revocation.Parse([]byte(config.Data[revocation.Key]), []*x509.Certificate{ca}) // lists without a valid signature are skipped
 		if !have.Covers(want) {
 			return errors.New("the ConfigMap lacks some")
 		}
@@ -107,10 +112,12 @@ func (m *machine) published(ctx context.Context, ca *x509.Certificate) error {
 	})
 }
 
-// revokedNames keeps, below pkiDir, whose certificates were revoked here: a
-// revocation list has numbers only.
+// revokedNames is the file, below pkiDir, with the subjects of the certificates
+// that were revoked on this machine: a revocation list has serial numbers only.
 const revokedNames = "revoked-names.json"
 
+// names returns subjects by serial number in hexadecimal. The map is empty if
+// the file does not exist.
 func (m *machine) names() (names map[string]string, err error) {
 	data, err := os.ReadFile(m.at(pkiDir, revokedNames))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -122,6 +129,7 @@ func (m *machine) names() (names map[string]string, err error) {
 	return names, err
 }
 
+// keepNames adds subjects to revokedNames.
 func (m *machine) keepNames(more map[string]string) error {
 	if len(more) == 0 {
 		return nil
@@ -135,15 +143,16 @@ func (m *machine) keepNames(more map[string]string) error {
 	if err != nil {
 		return err
 	}
-	_, err = writeFile(m.at(pkiDir, revokedNames), data, 0o600)
+	_, err = files.Write(m.at(pkiDir, revokedNames), data, 0o600)
 	return err
 }
 
-// kubeletRevoked is where this machine's kubelet keeps what is published.
+// kubeletRevoked is this machine's copy of the published list, which the
+// kubelet writes.
 const kubeletRevoked = "/var/lib/kubelet/revoked.crl"
 
-// revoked is what this machine knows of revoked certificates: by its own list,
-// and by the published one.
+// revoked merges this machine's own list and the published one. It returns nil
+// if there is none.
 func (m *machine) revoked() (*revocation.List, error) {
 	pemCA, err := os.ReadFile(m.at(pkiDir, "ca.crt"))
 	if err != nil {
@@ -167,7 +176,7 @@ func (m *machine) revoked() (*revocation.List, error) {
 	return all, nil
 }
 
-// showRevoked prints the revoked certificates, if there are any.
+// showRevoked prints the revoked certificates; nothing if there are none.
 func (m *machine) showRevoked() error {
 	list, err := m.revoked()
 	if err != nil {
@@ -187,8 +196,8 @@ func (m *machine) showRevoked() error {
 	return nil
 }
 
-// serials are the numbers to be revoked, with the names of those whose
-// certificates are at hand.
+// serials returns the serial numbers to revoke, and the subjects of the
+// certificates that were given as files, by serial number in hexadecimal.
 func (o *RevokeOptions) serials(ca *x509.Certificate) (all []*big.Int, names map[string]string, err error) {
 	names = map[string]string{}
 	for _, text := range o.Serials {
@@ -210,12 +219,13 @@ func (o *RevokeOptions) serials(ca *x509.Certificate) (all []*big.Int, names map
 		names[fmt.Sprintf("%x", cert.SerialNumber)] = cert.Subject.CommonName
 	}
 	if len(all) == 0 {
-		return nil, nil, errors.New("say which certificates: by FILE or --serial")
+		return nil, nil, errors.New("specify the certificates by FILE or --serial")
 	}
 	return all, names, nil
 }
 
-// readLeaf reads the certificate of a PEM file or of a kubeconfig's user.
+// readLeaf returns the first certificate of a PEM file, or that of a
+// kubeconfig's current user.
 func readLeaf(file string) (*x509.Certificate, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -234,6 +244,7 @@ func readLeaf(file string) (*x509.Certificate, error) {
 	return certs[0], nil
 }
 
+// fromKubeconfig returns the client certificates of the current context's user.
 func fromKubeconfig(file string) ([]*x509.Certificate, error) {
 	config, err := kubeconfig.Load(file)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"podium/pkg/cluster/pki"
 )
 
-// podium certs check shows the certificates that this and the other control
-// planes revoked.
+// podium certs check shows the certificates that this and other control planes
+// revoked.
 func TestRevokedCertificatesAreShown(t *testing.T) {
 	host, cfg := newHost(t)
 	m, err := newMachine(cfg, host)
@@ -32,7 +32,7 @@ func TestRevokedCertificatesAreShown(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(m.at(kubeletRevoked)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ca.Revoke(m.at(kubeletRevoked), big.NewInt(0xbeef)); err != nil { // what another one has published
+	if _, err := ca.Revoke(m.at(kubeletRevoked), big.NewInt(0xbeef)); err != nil { // published by another control plane
 		t.Fatal(err)
 	}
 	check := func() string {
@@ -85,7 +85,7 @@ func TestRevokeCertificates(t *testing.T) {
 		{why: "of a kubeconfig", o: RevokeOptions{Files: []string{cfg.at(adminConf)}}, say: "revoked ", list: 1},
 		{why: "once more, as PEM", o: RevokeOptions{Files: []string{cfg.at(pkiDir, "admin.crt")}}, say: "1 had been revoked before", list: 1},
 		{why: "by number", o: RevokeOptions{Serials: []string{"0A:ff"}}, say: "revoked aff", list: 2},
-		{why: "nothing", bad: "say which certificates", list: 2},
+		{why: "nothing", bad: "specify the certificates", list: 2},
 		{why: "a number that is none", o: RevokeOptions{Serials: []string{"xyz"}}, bad: "no serial number", list: 2},
 		{why: "of another cluster", o: RevokeOptions{Files: []string{other + "/theirs.crt"}}, bad: "not signed by this cluster", list: 2},
 		{why: "of a file without", o: RevokeOptions{Files: []string{cfg.at("/nothing")}}, bad: "neither a certificate nor a kubeconfig", list: 2},

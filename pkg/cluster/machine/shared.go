@@ -2,10 +2,6 @@ package machine
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,20 +17,22 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/bootstraptoken"
+	"podium/pkg/cluster/files"
+	"podium/pkg/cluster/machine/join"
 )
 
-// certsSecret holds what all control planes have in common, encrypted: who
-// reads it has nothing without the key, which is only printed. It goes with
-// the token that is its owner.
+// certsSecret is the Secret with the files that all control planes share. They
+// are encrypted with a key that is printed but never stored. Its owner is the
+// bootstrap token, so that it is garbage-collected when the token expires.
 const certsSecret = "podium-certs"
 
-// certsTTL is how long a control plane may join by what was uploaded.
+// certsTTL is how long a control plane can join with the uploaded files.
 const certsTTL = 2 * time.Hour
 
-// shared are the files, below pkiDir, that all control planes have in common.
+// shared are the files, below pkiDir, that all control planes share.
 var shared = []string{"ca.crt", "ca.key", revokedFile, kubeletCA + ".crt", kubeletCA + ".key", kubeletBundle, "etcd/ca.crt", "etcd/ca.key", "sa.key", "sa.pub", encryptionFile}
 
-// sharedFiles are those of this cluster.
+// sharedFiles returns the files that the control planes of this cluster share.
 func (c *Config) sharedFiles() []string {
 	if c.Cloud == "" {
 		return shared
@@ -42,63 +40,14 @@ func (c *Config) sharedFiles() []string {
 	return append(slices.Clone(shared), cloudFile)
 }
 
-// sharedKey is a file's key in the Secret, where no slash may be.
+// sharedKey returns a file's key in the Secret, which must not contain slashes.
 func sharedKey(name string) string { return strings.ReplaceAll(name, "/", "-") }
 
-// certificateKey is what opens the uploaded files.
-type certificateKey [32]byte
-
-func newCertificateKey() (k certificateKey, err error) {
-	_, err = rand.Read(k[:])
-	return k, err
-}
-
-func (k certificateKey) text() string { return hex.EncodeToString(k[:]) }
-
-// parseCertificateKey does not repeat the key in its error.
-func parseCertificateKey(text string) (k certificateKey, err error) {
-	raw, err := hex.DecodeString(text)
-	if err != nil || len(raw) != len(k) {
-		return k, errors.New("the certificate key is 64 hexadecimal digits, as podium certs upload prints them on a control plane's machine")
-	}
-	return certificateKey(raw), nil
-}
-
-func (k certificateKey) cipher() (cipher.AEAD, error) {
-	block, err := aes.NewCipher(k[:])
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCMWithRandomNonce(block)
-}
-
-// seal encrypts a file. Its name is part of it: files cannot be exchanged.
-func (k certificateKey) seal(name string, data []byte) ([]byte, error) {
-	c, err := k.cipher()
-	if err != nil {
-		return nil, err
-	}
-	return c.Seal(nil, nil, data, []byte(name)), nil
-}
-
-var errWrongKey = errors.New("the certificate key does not open what was uploaded: it is mistyped, or a later podium certs upload has replaced it; run that again on a control plane's machine, and the command that it prints here")
-
-func (k certificateKey) open(name string, sealed []byte) ([]byte, error) {
-	c, err := k.cipher()
-	if err != nil {
-		return nil, err
-	}
-	data, err := c.Open(nil, nil, sealed, []byte(name))
-	if err != nil {
-		return nil, errWrongKey
-	}
-	return data, nil
-}
-
-// UploadCertificates shares this control plane's keys with those that are to
-// join, for two hours, and prints the command by which they do.
+// UploadCertificates stores this control plane's shared files, encrypted, in
+// the cluster for two hours and prints the command with which another control
+// plane joins. The command contains the key.
 func UploadCertificates(ctx context.Context, cfg Config, host Host) error {
-	m, err := recall(cfg, host)
+	m, err := loadMachine(cfg, host)
 	if err != nil {
 		return err
 	}
@@ -109,12 +58,14 @@ func UploadCertificates(ctx context.Context, cfg Config, host Host) error {
 	return err
 }
 
+// uploadCertificates is UploadCertificates, but returns the command. Every call
+// makes a new key, which replaces the previous one.
 func (m *machine) uploadCertificates(ctx context.Context) (command string, err error) {
 	cl, err := m.admin()
 	if err != nil {
 		return "", err
 	}
-	key, err := newCertificateKey()
+	key, err := join.NewKey()
 	if err != nil {
 		return "", err
 	}
@@ -149,26 +100,27 @@ func (m *machine) uploadCertificates(ctx context.Context) (command string, err e
 	if err != nil {
 		return "", err
 	}
-	return piped(join+" --control-plane --certificate-key-file -", spec.Token.String(), key.text()), nil
+	return piped(join+" --control-plane --certificate-key-file -", spec.Token.String(), key.Text()), nil
 }
 
-// sealed reads the shared files and encrypts them.
-func (m *machine) sealed(key certificateKey) (map[string][]byte, error) {
+// sealed reads the shared files and encrypts them with key.
+func (m *machine) sealed(key join.Key) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for _, name := range m.sharedFiles() {
 		data, err := os.ReadFile(m.at(pkiDir, name))
 		if err != nil {
 			return nil, fmt.Errorf("read what control planes share (this is done on a control plane's machine): %w", err)
 		}
-		if out[sharedKey(name)], err = key.seal(name, data); err != nil {
+		if out[sharedKey(name)], err = key.Seal(name, data); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// fetchShared reads the shared files, by the token, and decrypts them. What a
-// run before has brought is not asked for again: it may have gone meanwhile.
+// fetchShared reads the shared files with the token and decrypts them. It does
+// not read them again if an earlier run has written them: the Secret may have
+// been deleted since.
 func (j *joining) fetchShared(ctx context.Context) error {
 	if j.hasShared() {
 		return nil
@@ -190,17 +142,18 @@ func (j *joining) fetchShared(ctx context.Context) error {
 		if secret.Data[sharedKey(name)] == nil {
 			return fmt.Errorf("the uploaded keys lack %s: a control plane of an earlier version has uploaded them; upgrade it, and run podium certs upload there again", name)
 		}
-		if files[name], err = j.key.open(name, secret.Data[sharedKey(name)]); err != nil {
+		if files[name], err = j.key.Open(name, secret.Data[sharedKey(name)]); err != nil {
 			return err
 		}
 	}
-	if string(files["ca.crt"]) != string(j.found.ca) {
+	if string(files["ca.crt"]) != string(j.found.CA) {
 		return errors.New("the uploaded keys are those of another authority than the cluster's: podium certs upload on a control plane's machine, then again")
 	}
 	j.shared = files
 	return nil
 }
 
+// hasShared reports whether all shared files exist on this machine.
 func (j *joining) hasShared() bool {
 	for _, name := range j.sharedFiles() {
 		if _, err := os.Stat(j.at(pkiDir, name)); err != nil {
@@ -210,8 +163,8 @@ func (j *joining) hasShared() bool {
 	return true
 }
 
-// writeShared writes the files, certificates last: a key alone is no authority,
-// so that a run that ends in between leaves nothing that looks whole.
+// writeShared writes the shared files, certificates last: an interrupted run
+// leaves keys without certificates, which later runs do not take for a CA.
 func (j *joining) writeShared() error {
 	if err := os.MkdirAll(j.at(pkiDir, etcdPKI), 0o700); err != nil {
 		return err
@@ -225,7 +178,7 @@ func (j *joining) writeShared() error {
 			if public != (mode == 0o644) {
 				continue
 			}
-			if _, err := writeFile(j.at(pkiDir, name), data, mode); err != nil {
+			if _, err := files.Write(j.at(pkiDir, name), data, mode); err != nil {
 				return err
 			}
 		}

@@ -9,11 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"podium/pkg/cluster/machine/join"
 	"podium/pkg/cluster/pki"
 )
 
-// joiningPlane is a control plane that is to join a cluster which shares what
-// is in another machine's PKI.
+// joiningPlane returns a control plane that is about to join, and the first
+// control plane of a cluster that has uploaded its shared files.
 func joiningPlane(t *testing.T) (j *joining, first *machine) {
 	t.Helper()
 	host, cfg := newHost(t)
@@ -24,7 +25,7 @@ func joiningPlane(t *testing.T) (j *joining, first *machine) {
 	if err := first.identities(); err != nil {
 		t.Fatal(err)
 	}
-	key, err := newCertificateKey()
+	key, err := join.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,13 +46,13 @@ func joiningPlane(t *testing.T) (j *joining, first *machine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The fake server's certificate is by another authority than the machines'.
-	j = &joining{machine: m, token: c.token, key: key, found: found{server: c.URL, ca: append(bytes.Clone(c.ca), ca...)}}
+	// The CA of the fake server's certificate is not that of the machines.
+	j = &joining{machine: m, token: c.token, key: key, found: join.Cluster{Server: c.URL, CA: append(bytes.Clone(c.ca), ca...)}}
 	return j, first
 }
 
-// TestControlPlanesShareTheirKeys: what one machine uploads, another has after
-// it, and makes certificates by it that the first one trusts.
+// TestControlPlanesShareTheirKeys checks that a machine that reads the shared
+// files signs certificates that the uploading machine trusts.
 func TestControlPlanesShareTheirKeys(t *testing.T) {
 	j, first := joiningPlane(t)
 	if err := j.fetchShared(t.Context()); err == nil || !strings.Contains(err.Error(), "another authority") {
@@ -92,18 +93,19 @@ func TestControlPlanesShareTheirKeys(t *testing.T) {
 			t.Errorf("%s is by %q on the first machine, by %q (%s) on the other", name, a.by, b.by, b.problem)
 		}
 	}
-	j.found.server = "https://nowhere.invalid" // the Secret may be gone by now
+	j.found.Server = "https://nowhere.invalid" // the Secret may have been deleted
 	if err := j.fetchShared(t.Context()); err != nil {
 		t.Errorf("a second run asks for what it has: %v", err)
 	}
 }
 
-// TestFetchSharedSaysWhatToDo where the key is wrong or the time is over.
-func TestFetchSharedSaysWhatToDo(t *testing.T) {
+// TestFetchSharedErrors checks the errors for a wrong key and for an
+// expired Secret.
+func TestFetchSharedErrors(t *testing.T) {
 	j, _ := joiningPlane(t)
 	right := j.key
 	j.key[0] ^= 1
-	if err := j.fetchShared(t.Context()); !errors.Is(err, errWrongKey) || strings.Contains(err.Error(), right.text()) {
+	if err := j.fetchShared(t.Context()); !errors.Is(err, join.ErrWrongKey) || strings.Contains(err.Error(), right.Text()) {
 		t.Errorf("a wrong key: %v", err)
 	}
 	j.token.Secret = "fedcba9876543210"
@@ -118,50 +120,11 @@ func TestFetchSharedSaysWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.entry = m.server()
-	j = &joining{machine: m, token: c.token, key: right, found: found{server: c.URL, ca: c.ca}}
+	j = &joining{machine: m, token: c.token, key: right, found: join.Cluster{Server: c.URL, CA: c.ca}}
 	if err := j.fetchShared(t.Context()); err == nil || !strings.Contains(err.Error(), "podium certs upload") {
 		t.Errorf("nothing is shared: %v", err)
 	}
 	if _, err := os.Stat(m.at(pkiDir, "ca.key")); err == nil {
 		t.Error("a failed run has written a key")
 	}
-}
-
-func TestCertificateKeys(t *testing.T) {
-	key, err := newCertificateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := parseCertificateKey(key.text()); err != nil || again != key {
-		t.Errorf("%v, %v", again == key, err)
-	}
-	for _, text := range []string{"", "12", key.text() + "00", strings.Repeat("x", 64)} {
-		if _, err := parseCertificateKey(text); err == nil || text != "" && strings.Contains(err.Error(), text+" ") {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-	sealed, err := key.seal("ca.key", []byte("secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := key.open("sa.key", sealed); !errors.Is(err, errWrongKey) {
-		t.Errorf("one file passes for another: %v", err)
-	}
-}
-
-// FuzzOpen: nothing but what was sealed is ever opened, and nothing makes it panic.
-func FuzzOpen(f *testing.F) {
-	key := certificateKey{1, 2, 3}
-	sealed, err := key.seal("ca.key", []byte("secret"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(sealed)
-	f.Add(sealed[:20])
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if got, err := key.open("ca.key", data); err == nil && !bytes.Equal(data, sealed) {
-			t.Errorf("%q was opened as %q", data, got)
-		}
-	})
 }

@@ -11,8 +11,9 @@ import (
 	"podium/pkg/client"
 )
 
-// spreadNames moves a name server off the machine that has them all: the
-// first control plane had to take every one, and would take them with it.
+// spreadNames deletes a cluster DNS pod if all of them run on one other
+// machine: the first control plane had to take all of them. The replacement is
+// scheduled to another node.
 func (m *machine) spreadNames(ctx context.Context) error {
 	cl, err := m.admin()
 	if err != nil {
@@ -31,13 +32,14 @@ func (m *machine) spreadNames(ctx context.Context) error {
 	uid := p.UID
 	err = pods.Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // somebody else has moved it
+		return nil // another client has deleted it
 	}
 	return err
 }
 
-// superfluous is one of several pods that are all on one machine, not this
-// one; nil if they are not, or if one of them is moving already.
+// superfluous returns one of several pods that all run on one machine other
+// than here. It returns nil if they do not, or if one of them is pending or
+// being deleted.
 func superfluous(pods []*corev1.Pod, here string) *corev1.Pod {
 	if len(pods) < 2 {
 		return nil

@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestSuperfluous: a name server is moved only where all would be lost at once.
+// TestSuperfluous checks that a cluster DNS pod is moved only if all run on one
+// other node.
 func TestSuperfluous(t *testing.T) {
 	pod := func(name, node string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node}}

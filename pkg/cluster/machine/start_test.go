@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestASecondRunChangesNothing: units that run as they should are left alone,
-// and only those whose settings changed are started afresh.
+// TestASecondRunChangesNothing checks that init restarts only the units whose
+// settings changed.
 func TestASecondRunChangesNothing(t *testing.T) {
 	host, cfg := newHost(t)
 	restarted := func(cfg Config) []string {
@@ -53,7 +53,7 @@ func TestASecondRunChangesNothing(t *testing.T) {
 	}
 }
 
-// TestSecretsAreRootsOnly: nobody else reads keys and kubeconfigs.
+// TestSecretsAreRootsOnly checks that only root can read keys and kubeconfigs.
 func TestSecretsAreRootsOnly(t *testing.T) {
 	host, cfg := newHost(t)
 	m, err := newMachine(cfg, host)
@@ -86,7 +86,7 @@ func TestSecretsAreRootsOnly(t *testing.T) {
 	}
 }
 
-func TestEtcdSpeaksTLSOnly(t *testing.T) {
+func TestEtcdServesTLSOnly(t *testing.T) {
 	host, cfg := newHost(t)
 	m, err := newMachine(cfg, host)
 	if err != nil {
@@ -122,7 +122,7 @@ func TestEtcdSpeaksTLSOnly(t *testing.T) {
 	}
 }
 
-// tree is every file below a folder with its content.
+// tree returns the content of every file below dir.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -16,15 +16,17 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/bootstraptoken"
+	"podium/pkg/cluster/machine/join"
 )
 
-// nodeTokenGroup is what new machines may do, by their tokens.
+// nodeTokenGroup is the group of bootstrap tokens for new machines; grant binds
+// its roles.
 const nodeTokenGroup = "system:bootstrappers:kubeadm:default-node-token"
 
-// joinTTL is how long the token is good that init makes.
+// joinTTL is the lifetime of the token that Init creates.
 const joinTTL = 24 * time.Hour
 
-// parseToken reads ID.SECRET. Its error does not repeat the secret.
+// parseToken parses ID.SECRET. Its error does not contain the secret.
 func parseToken(text string) (bootstraptoken.Token, error) {
 	t, ok := bootstraptoken.Parse(text)
 	if !ok {
@@ -33,16 +35,17 @@ func parseToken(text string) (bootstraptoken.Token, error) {
 	return t, nil
 }
 
-// TokenOptions say what a token is good for.
+// TokenOptions describe a bootstrap token.
 type TokenOptions struct {
-	Token       string        // default: a new one
-	TTL         time.Duration // 0: for ever
+	Token       string        // ID.SECRET; default: a random one
+	TTL         time.Duration // 0: the token does not expire
 	Description string
-	Groups      []string // default: that of new nodes
+	Groups      []string // default: the group for new nodes
 	PrintJoin   bool     // print the join command instead of the token
 }
 
-// spec checks the options and fills in the rest.
+// spec validates the options and applies the defaults. now is the start of the
+// TTL.
 func (o TokenOptions) spec(now time.Time) (bootstraptoken.Spec, error) {
 	out := bootstraptoken.Spec{
 		Description: o.Description, Groups: o.Groups,
@@ -66,13 +69,15 @@ func (o TokenOptions) spec(now time.Time) (bootstraptoken.Spec, error) {
 	if err != nil {
 		return out, err
 	}
-	_, err = bootstraptoken.FromSecret(out.ToSecret()) // what the cluster would not take
+	_, err = bootstraptoken.FromSecret(out.ToSecret()) // the cluster rejects what this rejects
 	return out, err
 }
 
-// CreateToken stores a token and prints it; the cluster forgets it after its TTL.
+// CreateToken stores a bootstrap token in the cluster and prints it, or the
+// join command, to cfg.Out. The cluster deletes it after its TTL. It works on
+// control planes only.
 func CreateToken(ctx context.Context, cfg Config, host Host, o TokenOptions) error {
-	m, err := recall(cfg, host)
+	m, err := loadMachine(cfg, host)
 	if err != nil {
 		return err
 	}
@@ -83,7 +88,8 @@ func CreateToken(ctx context.Context, cfg Config, host Host, o TokenOptions) err
 	return err
 }
 
-// createToken returns what is to be shown: the token or the join command.
+// createToken stores a token and returns the text to print: the token or the
+// join command.
 func (m *machine) createToken(ctx context.Context, o TokenOptions) (string, error) {
 	spec, err := o.spec(m.Now())
 	if err != nil {
@@ -107,34 +113,34 @@ func (m *machine) createToken(ctx context.Context, o TokenOptions) (string, erro
 	return piped(join, spec.Token.String()), nil
 }
 
-// piped is a command that reads secrets from standard input. Shells have an
-// echo of their own: no process has the secrets among its arguments, which
-// everybody on a machine can read.
+// piped returns a command line that passes secrets on standard input. echo is
+// built into shells, so that the secrets are not in the arguments of a process,
+// which every user of the machine can read.
 func piped(command string, secrets ...string) string {
 	return "echo " + strings.Join(secrets, " ") + " | " + command
 }
 
-// joinCommand is what is typed on the next machine, with the token on its
-// standard input.
+// joinCommand returns the command to run on the next machine, with the token on
+// its standard input.
 func (m *machine) joinCommand(ctx context.Context, cl *client.Client) (string, error) {
-	info, err := client.For[*corev1.ConfigMap](cl).In(publicNamespace).Get(ctx, infoName)
+	info, err := client.For[*corev1.ConfigMap](cl).In(join.InfoNamespace).Get(ctx, join.InfoName)
 	if err != nil {
-		return "", fmt.Errorf("ask where the cluster is: %w", err)
+		return "", fmt.Errorf("read the cluster's address: %w", err)
 	}
-	cluster, err := parseInfo(info.Data[infoKey])
+	cluster, err := join.ParseInfo(info.Data[join.InfoKey])
 	if err != nil {
 		return "", err
 	}
-	hash, err := hashAuthority(cluster.CertificateAuthorityData)
+	hash, err := join.HashCA(cluster.CertificateAuthorityData)
 	if err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("podium join %s --discovery-token-ca-cert-hash %s --token-file -", strings.TrimPrefix(cluster.Server, "https://"), hash), nil
 }
 
-// ListTokens prints the tokens, without their secrets.
+// ListTokens prints the bootstrap tokens, without their secrets, to cfg.Out.
 func ListTokens(ctx context.Context, cfg Config, host Host) error {
-	m, err := recall(cfg, host)
+	m, err := loadMachine(cfg, host)
 	if err != nil {
 		return err
 	}
@@ -171,9 +177,10 @@ func printTokens(out io.Writer, secrets []*corev1.Secret, now time.Time) {
 	}
 }
 
-// DeleteToken forgets a token, given as a whole or by its ID.
+// DeleteToken deletes a bootstrap token, given as ID.SECRET or by its ID. It
+// returns an error if there is none.
 func DeleteToken(ctx context.Context, cfg Config, host Host, text string) error {
-	m, err := recall(cfg, host)
+	m, err := loadMachine(cfg, host)
 	if err != nil {
 		return err
 	}

@@ -6,29 +6,31 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"podium/pkg/cluster/poll"
 )
 
-// unit is a daemon of this machine: a systemd unit and the file that sets it up.
+// unit is a daemon of this machine: a systemd unit and its configuration file.
 type unit struct {
 	name string
 	file string // below configDir
 	conf settings
 }
 
-// The machine's units, in the order in which they are started.
+// The machine's units, in start order.
 var (
 	controlPlaneUnits = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", cloudManager}
 	nodeUnits         = []string{"kubelet", "kube-proxy"}
 )
 
-// renewalTimer has certificates renewed in time, on every machine.
+// renewalTimer is the systemd timer that renews certificates, on every machine.
 const renewalTimer = "podium-certs.timer"
 
 func allUnits() []string { return slices.Concat(controlPlaneUnits, nodeUnits) }
 
-// start makes sure that units run with their present files, now and after every
-// boot: what runs so is left alone. It does not wait until they are ready:
-// they need each other for that.
+// start writes the units' files, and enables and starts the units. It restarts
+// a running unit only if its file or m.renewed has changed. It does not wait
+// until they are ready: they depend on each other for that.
 func (m *machine) start(ctx context.Context, units []unit) error {
 	var all, stale []string
 	for _, u := range units {
@@ -48,10 +50,11 @@ func (m *machine) start(ctx context.Context, units []unit) error {
 	return err
 }
 
-// startServices starts those that do not run; stale ones are started afresh.
+// startServices enables all services and starts those that do not run. It
+// restarts the stale ones.
 func (m *machine) startServices(ctx context.Context, all, stale []string) error {
 	for _, args := range [][]string{
-		append([]string{"enable", "--quiet"}, all...), // reads the files of units anew
+		append([]string{"enable", "--quiet"}, all...), // also reloads the unit files
 		append([]string{"restart", "--no-block"}, stale...),
 		append([]string{"start", "--no-block"}, all...),
 	} {
@@ -65,8 +68,8 @@ func (m *machine) startServices(ctx context.Context, all, stale []string) error 
 	return nil
 }
 
-// stopUnits stops units and keeps them from coming back. Those that systemd
-// does not know are fine.
+// stopUnits stops and disables units in reverse order. It skips those that
+// systemd does not have.
 func (m *machine) stopUnits(ctx context.Context, names []string) error {
 	for _, name := range slices.Backward(names) {
 		if !m.hasUnit(ctx, name) {
@@ -83,13 +86,14 @@ func (m *machine) hasUnit(ctx context.Context, name string) bool {
 	return m.hasFile(ctx, name+".service")
 }
 
-// hasFile says whether systemd knows a unit by its file's name.
+// hasFile reports whether systemd has a unit file with that name.
 func (m *machine) hasFile(ctx context.Context, file string) bool {
 	_, err := m.host.Run(ctx, "systemctl", "cat", file)
 	return err == nil
 }
 
-// stopRenewal ends the timer, and what it may have just started.
+// stopRenewal disables the renewal timer, and stops a renewal that it may have
+// just started.
 func (m *machine) stopRenewal(ctx context.Context) error {
 	if !m.hasFile(ctx, renewalTimer) {
 		return nil
@@ -101,16 +105,16 @@ func (m *machine) stopRenewal(ctx context.Context) error {
 	return err
 }
 
-// active says whether a unit runs, or is about to.
+// active reports whether a unit runs or is about to.
 func (m *machine) active(ctx context.Context, name string) bool {
 	out, _ := m.host.Run(ctx, "systemctl", "is-active", name+".service")
 	state := strings.TrimSpace(out)
 	return state == "active" || state == "activating" || state == "reloading"
 }
 
-// trouble is what systemd knows of a unit that does not come up: nil while it
-// may still do. One that has failed several times will not.
-func (m *machine) trouble(ctx context.Context, name string) error {
+// crashLoop returns an error if a unit has restarted at least five times, with
+// the end of its log; nil if it may still come up.
+func (m *machine) crashLoop(ctx context.Context, name string) error {
 	out, err := m.host.Run(ctx, "systemctl", "show", "-p", "NRestarts", "--value", name+".service")
 	if err != nil {
 		return err
@@ -123,34 +127,20 @@ func (m *machine) trouble(ctx context.Context, name string) error {
 	return fmt.Errorf("%s does not come up: it ended %d times; journalctl -u %s says:\n%s", name, restarts, name, strings.TrimSpace(log))
 }
 
-// wait asks until check passes, a unit that it needs has failed for good, or
-// the configured patience ends.
+// wait calls check every 100 ms until it returns nil, one of the needed units
+// fails permanently, or m.Wait is over. It reports check's errors by waiting.
 func (m *machine) wait(ctx context.Context, waiting func(string), check func(context.Context) error, needs ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, m.Wait)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for i := 1; ; i++ {
-		err := check(ctx)
-		if err == nil {
+	checks := 0
+	failed := func(ctx context.Context) error {
+		if checks++; checks%20 != 0 { // it runs two programs for each unit
 			return nil
 		}
-		if ctx.Err() == nil || last == nil {
-			last = err // what failed because time ran out says nothing new
-			waiting(err.Error())
-		}
-		if i%20 == 0 {
-			for _, name := range needs {
-				if err := m.trouble(ctx, name); err != nil {
-					return err
-				}
+		for _, name := range needs {
+			if err := m.crashLoop(ctx, name); err != nil {
+				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("gave up after %s: %w", m.Wait, last)
-		case <-tick.C:
-		}
+		return nil
 	}
+	return poll.Wait{For: m.Wait, Every: 100 * time.Millisecond, Report: waiting, Failed: failed}.Until(ctx, check)
 }

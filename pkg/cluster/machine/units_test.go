@@ -6,18 +6,20 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 )
 
 const systemdDir = "../../../deploy/systemd"
 
-// TestUnits has systemd itself read the unit files, and prints how much each
-// daemon could do to its machine: 0 nothing, 10 anything.
+// TestUnits has systemd verify the unit files, and logs the exposure level of
+// each daemon: 0 is safest, 10 most exposed.
 func TestUnits(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("systemd-analyze is not installed (Debian: apt-get install systemd)")
 	}
-	// A root with our units and stand-ins for the programs they start.
+	// A root directory with our units and placeholders for the programs that
+	// they start.
 	root := t.TempDir()
 	files, err := filepath.Glob(systemdDir + "/*")
 	if err != nil || len(files) < 8 {
@@ -44,12 +46,16 @@ func TestUnits(t *testing.T) {
 	for _, target := range []string{"multi-user", "network-online", "sysinit", "basic", "shutdown", "local-fs", "network", "timers", "time-sync"} {
 		write(t, filepath.Join(root, "usr/lib/systemd/system", target+".target"), "[Unit]\nDescription="+target+"\n")
 	}
-	// The most that each may score; what must be root of the machine scores high.
+	// The maximum exposure levels; a daemon that needs root on the machine
+	// scores high.
 	most := map[string]float64{"etcd": 2, "kube-apiserver": 2, "kube-controller-manager": 2, "kube-scheduler": 2, "cloud-controller-manager": 2, "kube-proxy": 3.5, "kubelet": 9, "podium-certs": 2}
 	score := regexp.MustCompile(`exposure level for \S+: ([0-9.]+)`)
 	for _, name := range append(allUnits(), "podium-certs") {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(root, "usr/lib/systemd/system", name+".service")
+			if text, err := os.ReadFile(file); err != nil || name != "podium-certs" && !strings.Contains(string(text), "\nSlice=podium.slice\n") {
+				t.Errorf("the daemon is not in podium.slice, so pods compete with it as equals (%v)", err)
+			}
 			out, err := exec.Command("systemd-analyze", "verify", "--root="+root, "--man=no", "--recursive-errors=no", file).CombinedOutput()
 			if err != nil || len(out) > 0 {
 				t.Errorf("systemd-analyze verify: %v\n%s", err, out)
@@ -68,7 +74,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestTheTimerIsRight has systemd itself read when certificates are looked at.
+// TestTheTimerIsRight has systemd parse the schedule of the renewal timer.
 func TestTheTimerIsRight(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("systemd-analyze is not installed (Debian: apt-get install systemd)")

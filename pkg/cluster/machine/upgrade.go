@@ -12,59 +12,58 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"podium/pkg/cluster/machine/upgrade"
 	"podium/pkg/cluster/progress"
 	"podium/pkg/version"
 )
 
-// UpgradeOptions say to what, and how gently.
+// UpgradeOptions say what to upgrade to, and how.
 type UpgradeOptions struct {
-	Package      string        // a Debian package, a folder as make install fills it (DESTDIR), or one with binaries; "": go on with what was begun
-	Drain        bool          // move the pods that others can run before the daemons are started anew
-	DrainTimeout time.Duration // how long that may take
-	Ignore       []string      // names of checks that only warn; "all": each of them
+	Package      string        // a Debian package, a directory filled by make install (DESTDIR), or one with binaries; "": continue the interrupted upgrade
+	Drain        bool          // drain the node before the daemons restart
+	DrainTimeout time.Duration // timeout of the drain
+	Ignore       []string      // names of checks that only warn; "all" selects each of them
 }
-
-// upgradeChecks are the names of what can be in the way.
-var upgradeChecks = []string{"all", "certificates", "disk", "downgrade", "etcd", "interrupted", "nodes", "order", "package", "pods", "servers", "skew", "version"}
 
 func (o UpgradeOptions) validate() error {
 	for _, name := range o.Ignore {
-		if !slices.Contains(upgradeChecks, name) {
-			return fmt.Errorf("--ignore-preflight-errors: there is no check %q (there are %s)", name, strings.Join(upgradeChecks, ", "))
+		if !slices.Contains(upgrade.Checks(), name) {
+			return fmt.Errorf("--ignore-preflight-errors: there is no check %q (there are %s)", name, strings.Join(upgrade.Checks(), ", "))
 		}
 	}
 	return nil
 }
 
-// Where an upgrade keeps what it needs until it is done, and if it is not.
+// Files of an upgrade.
 const (
 	upgradeDir  = dataDir + "/upgrade"
-	stagedDir   = upgradeDir + "/new" // the new files, by their paths
-	keptDir     = upgradeDir + "/old" // those before, likewise
+	stagedDir   = upgradeDir + "/new" // the new files, by their paths on the machine
+	keptDir     = upgradeDir + "/old" // copies of the old files, likewise
 	journalFile = upgradeDir + "/state.json"
 )
 
-// upgrading is a machine on its way from one version to another. The podium
-// that does it is the new one: it knows what its daemons need.
+// upgrading is the upgrade of this machine. It runs in the podium of the new
+// version, which knows what its daemons need.
 type upgrading struct {
 	*machine
 	UpgradeOptions
 	fleet   fleet
-	plane   bool // part of the control plane
+	plane   bool // whether this machine is a control plane
 	to      string
-	journal journal
+	journal upgrade.Journal
 	steps   *progress.Steps
-	ended   map[string]string // how often systemd had counted each daemon's end when it was started anew
+	ended   map[string]string // systemd's restart counter of each daemon after we restarted it
 }
 
-// PlanUpgrade prints what runs where, in which order it would be upgraded to
-// what this podium is (or the package holds), and what is in the way: that is
-// the error.
+// PlanUpgrade prints the versions of all nodes and control planes, and in which
+// order to upgrade them to the version of the package (or of this podium). It
+// returns an error with everything that prevents the upgrade of this machine.
+// It changes no daemon, but unpacks the package.
 func PlanUpgrade(ctx context.Context, cfg Config, host Host, o UpgradeOptions) error {
 	return planUpgrade(ctx, cfg, host, o, connect)
 }
 
-// connector finds the machine's cluster; tests bring one of their own.
+// connector returns the cluster of a machine; tests provide their own.
 type connector func(m *machine, plane bool) (fleet, error)
 
 func planUpgrade(ctx context.Context, cfg Config, host Host, o UpgradeOptions, find connector) error {
@@ -73,26 +72,27 @@ func planUpgrade(ctx context.Context, cfg Config, host Host, o UpgradeOptions, f
 		if err != nil {
 			return err
 		}
-		s.print(u.Out)
-		if u.journal.Phase.begun() {
-			fmt.Fprintf(u.Out, "\nAn upgrade of this machine to %s was interrupted: podium upgrade apply goes on with it.\n", u.journal.To)
+		s.Print(u.Out)
+		if u.journal.Phase.Begun() {
+			fmt.Fprintf(u.Out, "\nAn upgrade of this machine to %s was interrupted: podium upgrade apply continues it.\n", u.journal.To)
 			return nil
 		}
 		return u.refuse(s)
 	})
 }
 
-// ApplyUpgrade brings this machine to the package's version, when its turn has
-// come. What fails is rolled back. An interrupted run is gone on with by
-// calling it again.
+// ApplyUpgrade upgrades this machine to the package's version. It waits until
+// no other machine is being upgraded, and blocks until the node is healthy. A
+// failed upgrade is rolled back; an interrupted one continues with the next
+// call.
 func ApplyUpgrade(ctx context.Context, cfg Config, host Host, o UpgradeOptions) error {
 	return applyUpgrade(ctx, cfg, host, o, connect)
 }
 
 func applyUpgrade(ctx context.Context, cfg Config, host Host, o UpgradeOptions, find connector) error {
 	return withUpgrade(ctx, cfg, host, o, find, func(u *upgrading) error {
-		if !u.journal.Phase.begun() && u.Package == "" {
-			return errors.New("nothing was begun here: name what to upgrade to with --package")
+		if !u.journal.Phase.Begun() && u.Package == "" {
+			return errors.New("no upgrade is in progress: give the package with --package")
 		}
 		if err := u.steps.Do(ctx, "its turn", u.fleet.free); err != nil {
 			return err
@@ -101,18 +101,18 @@ func applyUpgrade(ctx context.Context, cfg Config, host Host, o UpgradeOptions, 
 	})
 }
 
-// withUpgrade unpacks the package, goes on as the podium that is in it, and
-// keeps others from doing the same meanwhile.
+// withUpgrade takes the machine's upgrade lock, unpacks the package, continues
+// as the podium in it, and calls do.
 func withUpgrade(ctx context.Context, cfg Config, host Host, o UpgradeOptions, find connector, do func(*upgrading) error) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	m, err := recall(cfg, host)
+	m, err := loadMachine(cfg, host)
 	if err != nil {
 		return err
 	}
 	if !host.IsRoot() {
-		return errors.New("only root may do this: run it as root (sudo)")
+		return errors.New("this requires root: run it with sudo")
 	}
 	unlock, err := lockFolder(m.at(upgradeDir))
 	if err != nil {
@@ -128,26 +128,28 @@ func withUpgrade(ctx context.Context, cfg Config, host Host, o UpgradeOptions, f
 	return do(u)
 }
 
+// open reads the journal, unpacks the package and hands over to the new podium.
 func (u *upgrading) open(ctx context.Context, find connector) (err error) {
-	if u.journal, err = readJournal(u.at(journalFile)); err != nil {
+	if u.journal, err = upgrade.ReadJournal(u.at(journalFile)); err != nil {
 		return err
 	}
 	if err := u.stage(ctx); err != nil {
 		return err
 	}
-	if err := u.handOver(); err != nil {
+	if err := u.execStaged(); err != nil {
 		return err
 	}
-	if u.journal.Phase.begun() && u.journal.To != u.to {
-		return fmt.Errorf("an upgrade to %s was interrupted: first go on with it (podium upgrade apply, without --package)", u.journal.To)
+	if u.journal.Phase.Begun() && u.journal.To != u.to {
+		return fmt.Errorf("an upgrade to %s was interrupted: continue it first (podium upgrade apply, without --package)", u.journal.To)
 	}
 	u.fleet, err = find(u.machine, u.plane)
 	return err
 }
 
-// handOver goes on as the podium of the new files, unless that is who we are.
-func (u *upgrading) handOver() error {
-	if u.Package == "" && !u.journal.Phase.begun() {
+// execStaged replaces this process with the staged podium, unless this process is
+// that one.
+func (u *upgrading) execStaged() error {
+	if u.Package == "" && !u.journal.Phase.Begun() {
 		return nil
 	}
 	for _, prefix := range []string{"/usr", "/usr/local"} {
@@ -160,7 +162,8 @@ func (u *upgrading) handOver() error {
 	return fmt.Errorf("%s holds no podium", u.Package)
 }
 
-// lockFolder makes sure that one process at a time works in a folder.
+// lockFolder takes an exclusive lock in dir, which it creates if needed. It
+// does not wait: it returns an error if another process has the lock.
 func lockFolder(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -170,7 +173,7 @@ func lockFolder(dir string) (unlock func(), err error) {
 		return nil, err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(errors.New("another podium upgrade is at work on this machine: wait for it"), f.Close())
+		return nil, errors.Join(errors.New("another podium upgrade runs on this machine: wait for it"), f.Close())
 	}
 	return func() { _ = f.Close() }, nil
 }

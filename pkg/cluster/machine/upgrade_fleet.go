@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,42 +21,36 @@ import (
 	"podium/pkg/client/leaderelection"
 	"podium/pkg/client/upgradelock"
 	"podium/pkg/cluster/drain"
+	"podium/pkg/cluster/machine/etcd"
+	"podium/pkg/cluster/machine/upgrade"
 	"podium/pkg/cluster/poll"
 	"podium/pkg/scheme"
 )
 
-// upgradeNote is on a node while it is being upgraded: to which version.
-const upgradeNote = "podium.dev/upgrading-to"
-
-// fleet is the cluster, as far as an upgrade asks and changes it.
+// fleet is what an upgrade reads and changes in the cluster.
 type fleet interface {
 	nodes(ctx context.Context) ([]*corev1.Node, error)
-	pods(ctx context.Context) ([]*corev1.Pod, error) // this node's
-	servers(ctx context.Context) ([]server, error)
-	members(ctx context.Context) ([]member, error) // of etcd; asked on control planes only
+	pods(ctx context.Context) ([]*corev1.Pod, error) // of this node
+	servers(ctx context.Context) ([]upgrade.Server, error)
+	members(ctx context.Context) ([]etcd.Member, error) // of etcd; control planes only
 
-	free(ctx context.Context, waiting func(string)) error // until no other machine has its turn
+	free(ctx context.Context, waiting func(string)) error // waits until no other machine is being upgraded
 	turn(ctx context.Context, do func(context.Context) error) error
 
-	cordon(ctx context.Context, cordoned bool, note string) error // "": no note
+	cordon(ctx context.Context, cordoned bool, note string) error // note "" removes the annotation
 	drain(ctx context.Context, waiting func(string)) error
-	handLead(ctx context.Context) error                        // etcd's, to another member
-	settings(ctx context.Context, waiting func(string)) error  // what other machines and addons need of the new version
+	moveLeader(ctx context.Context) error                      // moves etcd's leadership to another member
+	settings(ctx context.Context, waiting func(string)) error  // updates what other machines and add-ons need of the new version
 	backup(ctx context.Context, file string) error             // of the control plane
-	apiserver(ctx context.Context, waiting func(string)) error // until this machine's is ready
+	apiserver(ctx context.Context, waiting func(string)) error // waits until this machine's is ready
 
-	// unmoved says which of the nodes' kubelets shows no certificate of this CA.
+	// unmoved describes the first kubelet that does not serve a certificate of
+	// this CA; "" if there is none.
 	unmoved(ctx context.Context, nodes []*corev1.Node, ca *x509.Certificate) string
 }
 
-// server is an apiserver, and which version it says it is.
-type server struct{ address, version, problem string }
-
-// member is one of etcd's.
-type member struct{ name, role, state string }
-
-// live is the cluster that this machine is in. A control plane acts as the
-// administrator; a worker with what its daemons may.
+// live implements fleet for the cluster of this machine. A control plane uses
+// the administrator's credentials, a worker those of its daemons.
 type live struct {
 	*machine
 	api drain.API
@@ -78,7 +71,7 @@ func connect(m *machine, plane bool) (fleet, error) {
 	return l, err
 }
 
-// as speaks to the cluster as one of the machine's daemons.
+// as returns a client with the kubeconfig of one of the machine's daemons.
 func (m *machine) as(file string) (*client.Client, error) {
 	config, err := kubeconfig.Load(m.at(file))
 	if err != nil {
@@ -95,25 +88,28 @@ func (m *machine) as(file string) (*client.Client, error) {
 func (l *live) nodes(ctx context.Context) ([]*corev1.Node, error) { return l.api.Nodes(ctx) }
 func (l *live) pods(ctx context.Context) ([]*corev1.Pod, error)   { return l.api.Pods(ctx, l.Node) }
 
-// serverPatience is how long one apiserver may take to say its version.
-const serverPatience = 5 * time.Second
+// serverTimeout is the timeout of the version request to one apiserver.
+const serverTimeout = 5 * time.Second
 
-func (l *live) servers(ctx context.Context) (out []server, err error) {
-	addresses, err := l.api.Own.AskServers(ctx)
+// servers asks every apiserver for its version. One that does not answer is in
+// the list with its problem.
+func (l *live) servers(ctx context.Context) (out []upgrade.Server, err error) {
+	addresses, err := l.api.Own.DiscoverServers(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask which apiservers there are: %w", err)
+		return nil, fmt.Errorf("list the apiservers: %w", err)
 	}
 	for _, address := range addresses {
-		s := server{address: address}
-		if s.version, err = l.versionOf(ctx, address); err != nil {
-			s.problem = err.Error()
+		s := upgrade.Server{Address: address}
+		if s.Version, err = l.versionOf(ctx, address); err != nil {
+			s.Problem = err.Error()
 		}
 		out = append(out, s)
 	}
-	slices.SortFunc(out, func(a, b server) int { return cmp.Compare(a.address, b.address) })
+	slices.SortFunc(out, func(a, b upgrade.Server) int { return cmp.Compare(a.Address, b.Address) })
 	return out, nil
 }
 
+// versionOf asks one apiserver for its version.
 func (l *live) versionOf(ctx context.Context, address string) (string, error) {
 	file := kubeletConf // a control plane's, too
 	cl, err := l.as(file)
@@ -124,7 +120,7 @@ func (l *live) versionOf(ctx context.Context, address string) (string, error) {
 		return "", err
 	}
 	defer cl.CloseIdle()
-	ctx, cancel := context.WithTimeout(ctx, serverPatience)
+	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	body, _, err := cl.Do(ctx, client.Request{Path: "/version"})
 	if err != nil {
@@ -134,54 +130,15 @@ func (l *live) versionOf(ctx context.Context, address string) (string, error) {
 	return info.GitVersion, json.Unmarshal(body, &info)
 }
 
-func (l *live) members(ctx context.Context) ([]member, error) {
-	cl, err := l.anyEtcd(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer cl.Close()
-	list, err := cl.MemberList(ctx)
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(list.Members, func(a, b *etcdserverpb.Member) int { return cmp.Compare(a.Name, b.Name) })
-	var out []member
-	for _, e := range list.Members {
-		role, state := l.examine(ctx, e)
-		out = append(out, member{cmp.Or(e.Name, "<not started>"), role, state})
-	}
-	return out, nil
-}
+func (l *live) members(ctx context.Context) ([]etcd.Member, error) { return l.etcdMembers(ctx) }
 
-// handLead gives etcd's leadership away before this member is started anew, so
-// that nobody has to notice its absence first. Without it the others elect one.
-func (l *live) handLead(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*etcdPatience)
-	defer cancel()
-	cl, err := l.dialEtcd(ctx, "127.0.0.1")
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	list, err := cl.MemberList(ctx)
-	if err != nil {
-		return err
-	}
-	status, err := cl.Status(ctx, clientURL("127.0.0.1"))
-	if err != nil || status.Leader != status.Header.MemberId {
-		return err
-	}
-	for _, e := range list.Members {
-		if e.ID != status.Header.MemberId && !e.IsLearner {
-			_, err := cl.MoveLeader(ctx, e.ID)
-			return err
-		}
-	}
-	return nil // it is alone
-}
+// moveLeader avoids a leader election of etcd while this machine's member
+// restarts.
+func (l *live) moveLeader(ctx context.Context) error { return l.etcdAccess().MoveLeader(ctx) }
 
-// How long a machine's turn lasts when nobody hears of it: its apiserver may be
-// the only one, and is started anew meanwhile.
+// Timing of the Lease that one machine at a time holds during its upgrade. The
+// durations are long because the machine's apiserver may be the only one, and
+// restarts meanwhile.
 const (
 	turnDuration = time.Minute
 	turnDeadline = 50 * time.Second
@@ -191,20 +148,21 @@ const (
 func (l *live) free(ctx context.Context, waiting func(string)) error {
 	var last error
 	waited := poll.Until(ctx, turnPeriod, func(ctx context.Context) error {
-		if last = l.nobodyElse(ctx); last == nil || apierrors.IsForbidden(last) {
+		if last = l.checkUpgradeLock(ctx); last == nil || apierrors.IsForbidden(last) {
 			return nil
 		}
 		waiting(last.Error())
 		return last
 	})
 	if apierrors.IsForbidden(last) {
-		return fmt.Errorf("%w\n    → control planes come first: podium upgrade apply there", last)
+		return fmt.Errorf("%w\n    → upgrade control planes first: podium upgrade apply there", last)
 	}
 	return waited
 }
 
-// nobodyElse says which other machine has its turn.
-func (l *live) nobodyElse(ctx context.Context) error {
+// checkUpgradeLock returns an error that names another machine that is being
+// upgraded.
+func (l *live) checkUpgradeLock(ctx context.Context) error {
 	lease, err := client.For[*coordinationv1.Lease](l.api.Own).In(upgradelock.Namespace).Get(ctx, upgradelock.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -218,12 +176,13 @@ func (l *live) nobodyElse(ctx context.Context) error {
 	return nil
 }
 
-// turn calls do, once, while it is this machine's turn. do's context ends when
-// that is lost: the cluster was out of reach for too long.
+// turn acquires the upgrade Lease and calls do once while it holds it. It
+// cancels do's context if the Lease is lost because the cluster was unreachable
+// for too long.
 func (l *live) turn(ctx context.Context, do func(context.Context) error) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	result := errors.New("this machine did not get its turn: podium upgrade plan says who has it")
+	result := errors.New("the upgrade lock was not acquired: podium upgrade plan shows its holder")
 	err := leaderelection.Run(ctx, leaderelection.Config{
 		Client: l.api.Own, Namespace: upgradelock.Namespace, Name: upgradelock.Name, Identity: l.Node,
 		LeaseDuration: turnDuration, RenewDeadline: turnDeadline, RetryPeriod: turnPeriod,
@@ -236,7 +195,7 @@ func (l *live) turn(ctx context.Context, do func(context.Context) error) error {
 }
 
 func (l *live) cordon(ctx context.Context, cordoned bool, note string) error {
-	return l.api.Cordon(ctx, l.Node, cordoned, upgradeNote, note)
+	return l.api.Cordon(ctx, l.Node, cordoned, upgrade.Note, note)
 }
 
 func (l *live) drain(ctx context.Context, waiting func(string)) error {
@@ -247,7 +206,7 @@ func (l *live) settings(ctx context.Context, _ func(string)) error {
 	return errors.Join(l.upload(ctx), l.applyDNS(ctx))
 }
 
-// backup is one step of an upgrade, and shows none of its own.
+// backup is one step of an upgrade, and prints no steps of its own.
 func (l *live) backup(ctx context.Context, file string) error {
 	quiet := *l.machine
 	quiet.Out = io.Discard

@@ -9,39 +9,43 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/cluster/machine/upgrade"
 )
 
-// run goes on from where the journal says, to the new version or back to the
-// old one.
+// run continues from the journal's phase: to the new version, or back to the
+// old one. An error in a phase before upgrade.Finishing causes a roll-back.
 func (u *upgrading) run(ctx context.Context) error {
-	if u.journal.Phase == phaseUndoing {
+	if u.journal.Phase == upgrade.Undoing {
 		return errors.Join(fmt.Errorf("the upgrade to %s had failed: %s", u.journal.To, u.journal.Failure), u.undo(ctx))
 	}
 	err := u.forward(ctx)
-	if err == nil || !u.journal.Phase.begun() {
+	if err == nil || !u.journal.Phase.Begun() {
 		return err
 	}
-	if u.journal.Phase == phaseFinishing {
-		return fmt.Errorf("%w\n    the daemons are at %s and work; for the rest, again: podium upgrade apply", err, u.to)
+	if u.journal.Phase == upgrade.Finishing {
+		return fmt.Errorf("%w\n    the daemons run %s; to finish, run podium upgrade apply again", err, u.to)
 	}
 	u.journal.Failure = err.Error()
 	return errors.Join(err, u.undo(context.WithoutCancel(ctx)))
 }
 
+// forward runs the phases from the journal's on. While no file has changed it
+// checks the cluster first.
 func (u *upgrading) forward(ctx context.Context) error {
-	if p := u.journal.Phase; p == phaseSwapping || p == phaseStarting || p == phaseFinishing {
-		fmt.Fprintf(u.Out, "   going on with the upgrade to %s, at: %s\n", u.to, p)
+	if p := u.journal.Phase; p == upgrade.Swapping || p == upgrade.Starting || p == upgrade.Finishing {
+		fmt.Fprintf(u.Out, "   continuing the upgrade to %s at phase %s\n", u.to, p)
 	} else if done, err := u.begin(ctx); done || err != nil {
 		return err
 	}
 	for _, s := range []struct {
-		phase phase
+		phase upgrade.Phase
 		run   func(context.Context) error
 	}{
-		{phaseDraining, u.leave}, {phaseKeeping, u.keepFiles}, {phaseSwapping, u.replace},
-		{phaseStarting, u.restart}, {phaseFinishing, u.finish},
+		{upgrade.Draining, u.leave}, {upgrade.Keeping, u.keepFiles}, {upgrade.Swapping, u.replace},
+		{upgrade.Starting, u.restart}, {upgrade.Finishing, u.finish},
 	} {
-		if slices.Index(phases, s.phase) < slices.Index(phases, u.journal.Phase) {
+		if s.phase.Before(u.journal.Phase) {
 			continue // done before an interruption
 		}
 		if err := u.enter(s.phase); err != nil {
@@ -51,17 +55,19 @@ func (u *upgrading) forward(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := u.enter(phaseDone); err != nil {
+	if err := u.enter(upgrade.Done); err != nil {
 		return err
 	}
 	u.steps.Total(u.Node + " is at " + u.to)
 	return nil
 }
 
-// begin looks at the cluster, and notes what the upgrade begins from.
+// begin checks the cluster, records the state before the upgrade in the journal
+// and, on the first control plane, makes a backup. done means that this machine
+// needs no upgrade.
 func (u *upgrading) begin(ctx context.Context) (done bool, err error) {
-	var s *survey
-	err = u.steps.Do(ctx, "cluster looked at", plain(func(ctx context.Context) (err error) {
+	var s *upgrade.Survey
+	err = u.steps.Do(ctx, "cluster checked", plain(func(ctx context.Context) (err error) {
 		if s, err = u.survey(ctx); err != nil {
 			return err
 		}
@@ -70,13 +76,13 @@ func (u *upgrading) begin(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	i := slices.IndexFunc(s.nodes, func(n *corev1.Node) bool { return n.Name == u.Node })
+	i := slices.IndexFunc(s.Nodes, func(n *corev1.Node) bool { return n.Name == u.Node })
 	if i < 0 {
 		return false, fmt.Errorf("the cluster has no node %s", u.Node)
 	}
-	self := s.nodes[i]
-	if !u.journal.Phase.begun() {
-		if same, err := u.inPlace(); err != nil || same && s.done() {
+	self := s.Nodes[i]
+	if !u.journal.Phase.Begun() {
+		if same, err := u.installed(); err != nil || same && s.Done() {
 			if err == nil {
 				fmt.Fprintf(u.Out, "   %s is at %s already\n", u.Node, u.to)
 			}
@@ -86,9 +92,9 @@ func (u *upgrading) begin(ctx context.Context) (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		u.journal = journal{From: self.Status.NodeInfo.KubeletVersion, To: u.to, Package: source, Drain: u.Drain, Cordoned: self.Spec.Unschedulable}
+		u.journal = upgrade.Journal{From: self.Status.NodeInfo.KubeletVersion, To: u.to, Package: source, Drain: u.Drain, Cordoned: self.Spec.Unschedulable}
 	}
-	if !u.plane || !s.first() || u.journal.Backup != "" {
+	if !u.plane || !s.First() || u.journal.Backup != "" {
 		return false, nil
 	}
 	file := filepath.Join(upgradeDir, "before-"+u.Now().UTC().Format("20060102-150405")+".backup")
@@ -99,7 +105,7 @@ func (u *upgrading) begin(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// leave lets others have what runs here.
+// leave cordons and drains the node, if requested, and annotates it.
 func (u *upgrading) leave(ctx context.Context) error {
 	if !u.journal.Drain {
 		return u.fleet.cordon(ctx, u.journal.Cordoned, u.to)
@@ -115,21 +121,21 @@ func (u *upgrading) leave(ctx context.Context) error {
 }
 
 func (u *upgrading) keepFiles(ctx context.Context) error {
-	return u.steps.Do(ctx, "present files kept", plain(u.keep))
+	return u.steps.Do(ctx, "present files saved", plain(u.keep))
 }
 
-// replace puts the new version's files, and its settings of the daemons, in
-// place of the old ones.
+// replace installs the new version's files, certificates and configuration of
+// the daemons.
 func (u *upgrading) replace(ctx context.Context) error {
 	u.journal.Touched = true
-	if err := u.enter(phaseSwapping); err != nil {
+	if err := u.enter(upgrade.Swapping); err != nil {
 		return err
 	}
-	return u.steps.Do(ctx, "new files put in place", plain(func(ctx context.Context) error {
+	return u.steps.Do(ctx, "new files installed", plain(func(ctx context.Context) error {
 		if err := u.swap(); err != nil {
 			return err
 		}
-		if err := u.remember(); err != nil {
+		if err := u.saveConfig(); err != nil {
 			return err
 		}
 		if err := u.certificates(); err != nil {
@@ -150,16 +156,16 @@ func (u *upgrading) replace(ctx context.Context) error {
 	}))
 }
 
-// certificates are those that the new version wants: a control plane signs its
-// own, a worker's kubelet asks for them.
+// certificates creates the certificates that the new version needs: a control
+// plane signs its own, a worker's kubelet requests them.
 func (u *upgrading) certificates() error {
 	if u.plane {
 		return u.identities()
 	}
-	return u.askForServing()
+	return u.requestServing()
 }
 
-// units are those of this machine, as the new version wants them.
+// units returns this machine's units as the new version defines them.
 func (u *upgrading) units() []unit {
 	if u.plane {
 		return append(u.controlPlane(), u.node()...)
@@ -168,8 +174,8 @@ func (u *upgrading) units() []unit {
 	return []unit{j.kubelet(), u.proxy()}
 }
 
-// restart starts the daemons anew, one after the other in the order of their
-// needs, and waits until all is as it was.
+// restart restarts the daemons one after the other, in start order, and waits
+// until the node is healthy.
 func (u *upgrading) restart(ctx context.Context) error {
 	for _, s := range []step{{"containerd set up", plain(u.runtime)}, {"images loaded", u.images}} {
 		if err := u.steps.Do(ctx, s.name, s.run); err != nil {
@@ -177,26 +183,27 @@ func (u *upgrading) restart(ctx context.Context) error {
 		}
 	}
 	for _, unit := range u.units() {
-		if err := u.startAnew(ctx, unit.name); err != nil {
+		if err := u.restartUnit(ctx, unit.name); err != nil {
 			return err
 		}
 	}
 	return u.healthy(ctx, u.to)
 }
 
-// startAnew waits until systemd has heard that a daemon is ready.
-func (u *upgrading) startAnew(ctx context.Context, name string) error {
-	return u.steps.Do(ctx, name+" started anew", func(ctx context.Context, waiting func(string)) (err error) {
+// restartUnit restarts a daemon and waits until it has reported to systemd that
+// it is ready.
+func (u *upgrading) restartUnit(ctx context.Context, name string) error {
+	return u.steps.Do(ctx, name+" restarted", func(ctx context.Context, waiting func(string)) (err error) {
 		waiting("until it is ready")
 		if name == "etcd" {
-			if err := u.beforeEtcd(ctx); err != nil {
+			if err := u.stopAPIServer(ctx); err != nil {
 				return err
 			}
 		}
 		starting, cancel := context.WithTimeout(ctx, u.Wait)
 		defer cancel()
 		if _, err = u.host.Run(starting, "systemctl", "restart", name+".service"); err != nil {
-			return u.lastWords(ctx, name, err)
+			return u.withLog(ctx, name, err)
 		}
 		if u.ended[name], err = u.ends(ctx, name); err != nil {
 			return err
@@ -208,22 +215,23 @@ func (u *upgrading) startAnew(ctx context.Context, name string) error {
 	})
 }
 
-// beforeEtcd: the others need not notice that their leader is gone, and etcd
-// need not wait until the apiserver has closed its watches. That is the next to
-// be started.
-func (u *upgrading) beforeEtcd(ctx context.Context) error {
-	_ = u.fleet.handLead(ctx) // if it does not, the others elect one
+// stopAPIServer moves the leadership to another member, and stops the apiserver,
+// so that etcd's stop does not wait for its watches. The apiserver is the next
+// daemon to be restarted.
+func (u *upgrading) stopAPIServer(ctx context.Context) error {
+	_ = u.fleet.moveLeader(ctx) // on an error the other members elect a leader
 	_, err := u.host.Run(ctx, "systemctl", "stop", "kube-apiserver.service")
 	return err
 }
 
-func (u *upgrading) lastWords(ctx context.Context, name string, err error) error {
+// withLog adds the end of a daemon's log to err.
+func (u *upgrading) withLog(ctx context.Context, name string, err error) error {
 	log, _ := u.host.Run(context.WithoutCancel(ctx), "journalctl", "-u", name+".service", "-n", "8", "-o", "cat", "--no-pager")
 	return fmt.Errorf("%w\n    journalctl -u %s says:\n%s", err, name, strings.TrimSpace(log))
 }
 
-// healthy waits until the node is Ready with that version, and etcd's members
-// all are well. Then every daemon must be one that has not ended since.
+// healthy waits until the node is Ready with version want and all members of
+// etcd are healthy. Then it returns an error if a daemon has restarted since.
 func (u *upgrading) healthy(ctx context.Context, want string) error {
 	return u.steps.Do(ctx, "node "+u.Node+" healthy", func(ctx context.Context, waiting func(string)) error {
 		err := u.wait(ctx, waiting, func(ctx context.Context) error { return u.checkHealth(ctx, want) })
@@ -239,6 +247,8 @@ func (u *upgrading) healthy(ctx context.Context, want string) error {
 	})
 }
 
+// checkHealth checks the node, its version and, on a control plane, etcd's
+// members once.
 func (u *upgrading) checkHealth(ctx context.Context, want string) error {
 	nodes, err := u.fleet.nodes(ctx)
 	if err != nil {
@@ -253,7 +263,7 @@ func (u *upgrading) checkHealth(ctx context.Context, want string) error {
 		return err
 	}
 	if have := n.Status.NodeInfo.KubeletVersion; have != want {
-		return fmt.Errorf("the kubelet says it is %s still", have)
+		return fmt.Errorf("the kubelet still reports version %s", have)
 	}
 	if !u.plane {
 		return nil
@@ -263,37 +273,38 @@ func (u *upgrading) checkHealth(ctx context.Context, want string) error {
 		return err
 	}
 	for _, e := range members {
-		if e.state != "healthy" {
-			return fmt.Errorf("etcd's member %s is %s", e.name, e.state)
+		if e.State != "healthy" {
+			return fmt.Errorf("etcd's member %s is %s", e.Name, e.State)
 		}
 	}
 	return nil
 }
 
-// steady says whether a daemon has run since it was started anew.
+// steady returns an error unless a daemon runs and has not restarted since
+// restartUnit.
 func (u *upgrading) steady(ctx context.Context, name string) error {
 	if !u.active(ctx, name) {
-		return u.lastWords(ctx, name, fmt.Errorf("%s does not run", name))
+		return u.withLog(ctx, name, fmt.Errorf("%s does not run", name))
 	}
 	n, err := u.ends(ctx, name)
 	if err == nil && n != u.ended[name] {
-		err = u.lastWords(ctx, name, fmt.Errorf("%s became ready and ended again", name))
+		err = u.withLog(ctx, name, fmt.Errorf("%s became ready and exited again", name))
 	}
 	return err
 }
 
-// ends is how often systemd has had to start a daemon again.
+// ends returns systemd's restart counter of a daemon.
 func (u *upgrading) ends(ctx context.Context, name string) (string, error) {
 	out, err := u.host.Run(ctx, "systemctl", "show", "-p", "NRestarts", "--value", name+".service")
 	return strings.TrimSpace(out), err
 }
 
-// finish is what may fail without undoing what works.
+// finish does what does not justify a roll-back if it fails.
 func (u *upgrading) finish(ctx context.Context) error {
-	if err := u.comeBack(ctx); err != nil {
+	if err := u.restoreScheduling(ctx); err != nil {
 		return err
 	}
-	if u.hasFile(ctx, renewalTimer) { // a folder may hold daemons only
+	if u.hasFile(ctx, renewalTimer) { // a directory of binaries has no timer
 		if _, err := u.host.Run(ctx, "systemctl", "enable", "--quiet", "--now", renewalTimer); err != nil {
 			return err
 		}
@@ -310,14 +321,15 @@ func (u *upgrading) finish(ctx context.Context) error {
 		return nil
 	}
 	return u.steps.Do(ctx, "package registered", plain(func(ctx context.Context) error {
-		// The daemons run already: the package shall not start them anew.
+		// The daemons run already: the package must not restart them.
 		_, err := u.host.Run(ctx, "env", "PODIUM_UPGRADE=1", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--force-confdef", "--force-confold", "--install", u.journal.Package)
 		return err
 	}))
 }
 
-// kubeletCA has kubelets trusted by their own CA only, if all have moved to it.
-// Those of machines that are not upgraded yet have not: the timer goes on.
+// kubeletCA finishes the move to the kubelet CA if all kubelets have moved.
+// Those of machines that are not upgraded yet have not: the renewal timer
+// continues later.
 func (u *upgrading) kubeletCA(ctx context.Context, _ func(string)) error {
 	waits, err := u.finishMoving(ctx, u.fleet)
 	if err == nil && waits != "" {
@@ -326,28 +338,29 @@ func (u *upgrading) kubeletCA(ctx context.Context, _ func(string)) error {
 	return err
 }
 
-// comeBack lets the node take pods again, if it did before.
-func (u *upgrading) comeBack(ctx context.Context) error {
-	return u.steps.Do(ctx, "node "+u.Node+" takes pods as before", func(ctx context.Context, waiting func(string)) error {
+// restoreScheduling uncordons the node, unless it was cordoned before the upgrade.
+func (u *upgrading) restoreScheduling(ctx context.Context) error {
+	return u.steps.Do(ctx, "node "+u.Node+" uncordoned", func(ctx context.Context, waiting func(string)) error {
 		return u.wait(ctx, waiting, func(ctx context.Context) error { return u.fleet.cordon(ctx, u.journal.Cordoned, "") })
 	})
 }
 
-// undo goes back to what was, and says so in its error if that is not all.
+// undo rolls back to the old version. It always returns an error, which says
+// whether the roll-back succeeded.
 func (u *upgrading) undo(ctx context.Context) error {
-	if err := u.enter(phaseUndoing); err != nil {
+	if err := u.enter(upgrade.Undoing); err != nil {
 		return err
 	}
-	fmt.Fprintf(u.Out, "   going back to %s: %s\n", u.journal.From, firstLine(u.journal.Failure))
+	fmt.Fprintf(u.Out, "   rolling back to %s: %s\n", u.journal.From, firstLine(u.journal.Failure))
 	if u.journal.Touched {
-		if err := u.putBack(ctx); err != nil {
-			return fmt.Errorf("going back to %s did not work: again, podium upgrade apply: %w", u.journal.From, err)
+		if err := u.restoreOld(ctx); err != nil {
+			return fmt.Errorf("the roll-back to %s failed; run podium upgrade apply again: %w", u.journal.From, err)
 		}
 	}
-	if err := u.comeBack(ctx); err != nil {
-		return fmt.Errorf("the old version is back, but: %w", err)
+	if err := u.restoreScheduling(ctx); err != nil {
+		return fmt.Errorf("the old version runs again, but: %w", err)
 	}
-	if err := u.enter(phaseUndone); err != nil {
+	if err := u.enter(upgrade.Undone); err != nil {
 		return err
 	}
 	if u.journal.Touched {
@@ -361,13 +374,13 @@ func firstLine(text string) string {
 	return line
 }
 
-// putBack restores the files and starts the old daemons, each even if another
-// does not come up.
-func (u *upgrading) putBack(ctx context.Context) error {
+// restoreOld restores the files and restarts the old daemons, each even if another
+// one fails.
+func (u *upgrading) restoreOld(ctx context.Context) error {
 	var units []string
-	err := u.steps.Do(ctx, "old files put back", plain(func(ctx context.Context) error {
+	err := u.steps.Do(ctx, "old files restored", plain(func(ctx context.Context) error {
 		for _, unit := range u.units() {
-			if slices.Contains(u.journal.Added, filepath.Join(configDir, unit.file)) { // new with the new version
+			if slices.Contains(u.journal.Added, filepath.Join(configDir, unit.file)) { // added by the new version
 				if err := u.stopUnits(ctx, []string{unit.name}); err != nil {
 					return err
 				}
@@ -386,10 +399,16 @@ func (u *upgrading) putBack(ctx context.Context) error {
 	}
 	var errs []error
 	for _, name := range units {
-		errs = append(errs, u.startAnew(ctx, name))
+		errs = append(errs, u.restartUnit(ctx, name))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	return u.healthy(ctx, u.journal.From)
+}
+
+// enter records in the journal that a phase starts.
+func (u *upgrading) enter(p upgrade.Phase) error {
+	u.journal.Phase = p
+	return u.journal.Write(u.at(journalFile))
 }

@@ -16,36 +16,39 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/cluster/machine/etcd"
+	"podium/pkg/cluster/machine/upgrade"
 	"podium/pkg/version"
 )
 
 const before = "v1.36.5+podium"
 
-// killed is what a process that is ended at once feels.
+// killed is the panic value that simulates the process's death.
 type killed struct{}
 
-// ground is a machine and its cluster on which upgrades are tried. A daemon
-// runs what its file held when it was started; one that holds "broken" ends.
+// ground is a fake machine and cluster for upgrades. A daemon runs the content
+// that its file had when it was started; one whose file contains "broken"
+// fails.
 type ground struct {
 	*fakeHost
 	cfg         Config
 	node        *corev1.Node
 	running     map[string]string
 	bundle      map[string]string // path → content
-	done        []string          // what was asked of the host and the cluster
-	killAt      int               // the call that is the process's last; 0: none
+	done        []string          // the calls of the host and the cluster
+	killAt      int               // number of the call at which the process dies; 0: never
 	calls       int
 	broken      func(call string) error
-	wanted      string // what the package manager would install beside
-	unmovedNode string // why kubelets must be trusted by the old CA still
-	weak        int    // how often one has ended that was ready before
+	wanted      string // a package that apt would install in addition
+	unmovedNode string // result of unmoved
+	weak        int    // restart counter of a daemon that became ready
 }
 
 func newGround(t *testing.T, plane bool) *ground {
 	t.Helper()
 	host, cfg := newHost(t)
 	cfg.Out = io.Discard
-	cfg.Runtime = "unix:///run/crio.sock" // containerd's settings have tests of their own
+	cfg.Runtime = "unix:///run/crio.sock" // other tests cover containerd
 	g := &ground{fakeHost: host, cfg: cfg, running: map[string]string{}, bundle: map[string]string{
 		"/usr/lib/systemd/system/kubelet.service": "new unit", "/usr/share/podium/images/new.tar": "image", "/usr/bin/podium": "new podium", "/etc/default/kubelet": "new default", "/usr/share/man/man1/podium.1.gz": "manual",
 	}}
@@ -70,7 +73,7 @@ func newGround(t *testing.T, plane bool) *ground {
 		g.running[name] = "old " + name
 		host.active = append(host.active, name+".service")
 	}
-	if err := m.remember(); err != nil {
+	if err := m.saveConfig(); err != nil {
 		t.Fatal(err)
 	}
 	if plane {
@@ -87,7 +90,7 @@ func newGround(t *testing.T, plane bool) *ground {
 	return g
 }
 
-// call notes one, and may be the last.
+// call records a call and dies at the killAt-th.
 func (g *ground) call(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	g.calls++
@@ -164,15 +167,15 @@ func (g *ground) nodes(context.Context) ([]*corev1.Node, error) {
 	return []*corev1.Node{g.node.DeepCopy()}, g.call("list nodes")
 }
 func (g *ground) pods(context.Context) ([]*corev1.Pod, error) { return nil, g.call("list pods") }
-func (g *ground) servers(context.Context) ([]server, error) {
+func (g *ground) servers(context.Context) ([]upgrade.Server, error) {
 	own := before
 	if g.running["kube-apiserver"] != "old kube-apiserver" {
 		own = version.Podium
 	}
-	return []server{{address: "https://192.0.2.10:6443", version: own}}, g.call("ask servers")
+	return []upgrade.Server{{Address: "https://192.0.2.10:6443", Version: own}}, g.call("ask servers")
 }
-func (g *ground) members(context.Context) ([]member, error) {
-	return []member{{"alpha", "leader", "healthy"}}, g.call("ask etcd")
+func (g *ground) members(context.Context) ([]etcd.Member, error) {
+	return []etcd.Member{{Name: "alpha", Role: "leader", State: "healthy"}}, g.call("ask etcd")
 }
 func (g *ground) free(context.Context, func(string)) error { return g.call("is it free") }
 func (g *ground) turn(ctx context.Context, do func(context.Context) error) error {
@@ -185,12 +188,12 @@ func (g *ground) cordon(_ context.Context, cordoned bool, note string) error {
 	g.node.Spec.Unschedulable = cordoned
 	g.node.Annotations = nil
 	if note != "" {
-		g.node.Annotations = map[string]string{upgradeNote: note}
+		g.node.Annotations = map[string]string{upgrade.Note: note}
 	}
 	return nil
 }
 func (g *ground) drain(context.Context, func(string)) error     { return g.call("drain") }
-func (g *ground) handLead(context.Context) error                { return g.call("hand etcd's lead over") }
+func (g *ground) moveLeader(context.Context) error              { return g.call("hand etcd's lead over") }
 func (g *ground) settings(context.Context, func(string)) error  { return g.call("settings") }
 func (g *ground) apiserver(context.Context, func(string)) error { return g.call("ask for readiness") }
 func (g *ground) unmoved(context.Context, []*corev1.Node, *x509.Certificate) string {
@@ -200,7 +203,7 @@ func (g *ground) backup(_ context.Context, file string) error {
 	return g.call("backup %s", strings.TrimPrefix(file, g.cfg.Root))
 }
 
-// apply is one run of the command; wasKilled says whether it came to no end.
+// apply runs ApplyUpgrade once; wasKilled reports whether the process died.
 func (g *ground) apply(t *testing.T, o UpgradeOptions) (wasKilled bool, err error) {
 	t.Helper()
 	defer func() {
@@ -221,7 +224,8 @@ func (g *ground) options(t *testing.T) UpgradeOptions {
 	return UpgradeOptions{Package: file, Drain: true}
 }
 
-// state is all that an upgrade changes and must be right at its end.
+// state returns everything that an upgrade changes and that must be right at
+// its end.
 func (g *ground) state(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -242,12 +246,13 @@ func (g *ground) state(t *testing.T) map[string]string {
 	return out
 }
 
-// uncloudedUnits are those of a machine that no cloud provides, as here.
+// uncloudedUnits returns the units of a machine without a cloud provider, as in
+// these tests.
 func uncloudedUnits() []string {
 	return slices.DeleteFunc(allUnits(), func(name string) bool { return name == cloudManager })
 }
 
-// The steps of an upgrade, in their order.
+// TestUpgradeOfAControlPlane checks the steps of an upgrade and their order.
 func TestUpgradeOfAControlPlane(t *testing.T) {
 	g := newGround(t, true)
 	o := g.options(t)
@@ -299,12 +304,13 @@ func TestUpgradeOfAControlPlane(t *testing.T) {
 	}
 }
 
-// question: a call that changes nothing, in the midst of others.
+// question reports whether a call only reads.
 func question(call string) bool {
 	return strings.HasPrefix(call, "systemctl is-active") || strings.HasPrefix(call, "systemctl show") || strings.HasPrefix(call, "list") || strings.HasPrefix(call, "ask")
 }
 
-// Killed at whichever step, the next run brings it to the same end.
+// An upgrade that is killed at any step reaches the same state when it is
+// continued.
 func TestAnInterruptedUpgradeIsGoneOnWith(t *testing.T) {
 	for _, plane := range []bool{true, false} {
 		t.Run(fmt.Sprintf("plane=%t", plane), func(t *testing.T) {
@@ -323,8 +329,8 @@ func TestAnInterruptedUpgradeIsGoneOnWith(t *testing.T) {
 				if k, err := g.apply(t, o); !k {
 					t.Fatalf("%q was not its last: %v", whole.done[n], err)
 				}
-				if begun, err := readJournal(g.cfg.at(journalFile)); err == nil && begun.Phase.begun() {
-					o.Package = "" // it is not needed to go on
+				if begun, err := upgrade.ReadJournal(g.cfg.at(journalFile)); err == nil && begun.Phase.Begun() {
+					o.Package = "" // not needed to continue
 				}
 				if _, err := g.apply(t, o); err != nil {
 					t.Errorf("killed at %q, then: %v", whole.done[n], err)
@@ -337,8 +343,8 @@ func TestAnInterruptedUpgradeIsGoneOnWith(t *testing.T) {
 	}
 }
 
-// A daemon that does not come up, and everything is as before; also when the
-// way back is interrupted.
+// If a daemon does not come up, everything is rolled back, even if the
+// roll-back is interrupted.
 func TestABrokenUpgradeIsRolledBack(t *testing.T) {
 	for _, unit := range []string{"etcd", "kube-apiserver", "kubelet", "kube-proxy"} {
 		t.Run(unit, func(t *testing.T) {
@@ -351,7 +357,7 @@ func TestABrokenUpgradeIsRolledBack(t *testing.T) {
 			g := broken()
 			want := g.state(t)
 			_, err := g.apply(t, g.options(t))
-			if err == nil || !strings.Contains(err.Error(), "rolled back") || !strings.Contains(err.Error(), "its last words") || !strings.Contains(err.Error(), unit+" started anew") {
+			if err == nil || !strings.Contains(err.Error(), "rolled back") || !strings.Contains(err.Error(), "its last words") || !strings.Contains(err.Error(), unit+" restarted") {
 				t.Fatalf("it says: %v", err)
 			}
 			if diff := cmp.Diff(want, g.state(t)); diff != "" {
@@ -359,7 +365,7 @@ func TestABrokenUpgradeIsRolledBack(t *testing.T) {
 			}
 			for n := range g.calls {
 				if question(g.done[n]) || unit != "kubelet" || n < slices.Index(g.done, "systemctl restart kubelet.service") {
-					continue // the way there is another test's
+					continue // TestAnInterruptedUpgradeIsGoneOnWith covers the way there
 				}
 				k := broken()
 				k.killAt = n + 1
@@ -367,7 +373,7 @@ func TestABrokenUpgradeIsRolledBack(t *testing.T) {
 				if was, _ := k.apply(t, o); !was {
 					t.Fatalf("%q was not its last", g.done[n])
 				}
-				for range 2 { // what goes on with the way back says so, and leaves the next try to us
+				for range 2 { // a continued roll-back returns an error, and leaves it to us to try again
 					if _, err := k.apply(t, o); err == nil {
 						t.Errorf("killed at %q, then it worked", g.done[n])
 					}
@@ -380,13 +386,13 @@ func TestABrokenUpgradeIsRolledBack(t *testing.T) {
 	}
 }
 
-// A daemon that becomes ready and ends again does not work, either.
+// A daemon that becomes ready and then exits causes a roll-back.
 func TestADaemonThatDoesNotStay(t *testing.T) {
 	g := newGround(t, true)
 	g.bundle["/usr/bin/kube-scheduler"] = "weak"
 	want := g.state(t)
 	_, err := g.apply(t, g.options(t))
-	if err == nil || !strings.Contains(err.Error(), "kube-scheduler became ready and ended again") || !strings.Contains(err.Error(), "rolled back") {
+	if err == nil || !strings.Contains(err.Error(), "kube-scheduler became ready and exited again") || !strings.Contains(err.Error(), "rolled back") {
 		t.Errorf("it says %v", err)
 	}
 	if diff := cmp.Diff(want, g.state(t)); diff != "" {
@@ -394,18 +400,18 @@ func TestADaemonThatDoesNotStay(t *testing.T) {
 	}
 }
 
-// What fails before a file is touched leaves the node as it was, and what fails
-// when all works is not undone.
+// A failure before a file is changed leaves the node as it was; a failure after
+// the daemons work is not rolled back.
 func TestWhatFailsAtTheEdges(t *testing.T) {
 	for name, row := range map[string]struct {
 		fails, says string
 		runs        string
-		phase       phase
+		phase       upgrade.Phase
 	}{
-		"Drain":    {"drain", "nothing was changed", "old kubelet", phaseUndone},
+		"Drain":    {"drain", "nothing was changed", "old kubelet", upgrade.Undone},
 		"Backup":   {"backup", "backup", "old kubelet", ""},
-		"Register": {"env ", "are at " + version.Podium + " and work", "new kubelet", phaseFinishing},
-		"Reload":   {"systemctl daemon-reload", "did not work", "old kubelet", phaseUndoing},
+		"Register": {"env ", "the daemons run " + version.Podium, "new kubelet", upgrade.Finishing},
+		"Reload":   {"systemctl daemon-reload", "the roll-back to", "old kubelet", upgrade.Undoing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGround(t, true)
@@ -419,7 +425,7 @@ func TestWhatFailsAtTheEdges(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), row.says) {
 				t.Errorf("it says %v, not %q", err, row.says)
 			}
-			j, err := readJournal(g.cfg.at(journalFile))
+			j, err := upgrade.ReadJournal(g.cfg.at(journalFile))
 			if err != nil || j.Phase != row.phase || g.running["kubelet"] != row.runs {
 				t.Errorf("it is at %q and runs %q, %v", j.Phase, g.running["kubelet"], err)
 			}
@@ -435,7 +441,7 @@ func TestWhatFailsAtTheEdges(t *testing.T) {
 	}
 }
 
-// A package that needs another is not half installed.
+// A package with a missing dependency is not installed in part.
 func TestWhatThePackageNeeds(t *testing.T) {
 	g := newGround(t, false)
 	g.wanted = "Inst conntrack (1.4)\nConf conntrack (1.4)\n"
@@ -447,7 +453,7 @@ func TestWhatThePackageNeeds(t *testing.T) {
 	}
 }
 
-// Another package does not come between.
+// An interrupted upgrade is continued before another package is accepted.
 func TestAnotherPackageWaits(t *testing.T) {
 	g := newGround(t, false)
 	g.broken = func(call string) error {
@@ -469,5 +475,34 @@ func TestAnotherPackageWaits(t *testing.T) {
 	}
 	if _, err := g.apply(t, UpgradeOptions{}); err == nil || !strings.Contains(err.Error(), "--package") {
 		t.Errorf("with nothing to do it says %v", err)
+	}
+}
+
+// Findings are errors; ignored ones and warnings are only printed.
+func TestRefuse(t *testing.T) {
+	g := newGround(t, false)
+	m, err := newMachine(g.cfg, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	m.Out = &out
+	u := &upgrading{machine: m}
+	s := &upgrade.Survey{Node: "alpha", To: version.Podium, Nodes: []*corev1.Node{g.node}, Drained: true}
+	g.node.Status.Conditions[0].Status = corev1.ConditionUnknown
+	s.Pods.Lost = []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}}}
+	err = u.refuse(s)
+	if err == nil || !strings.Contains(err.Error(), "[nodes]") || !strings.Contains(err.Error(), "[pods]") || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("it says %v", err)
+	}
+	u.Ignore = []string{"pods", "nodes"}
+	if err := u.validate(); err != nil {
+		t.Error(err)
+	}
+	if err := u.refuse(s); err != nil || strings.Count(out.String(), "warning") != 2 {
+		t.Errorf("it says %v and\n%s", err, out.String())
+	}
+	if err := (UpgradeOptions{Ignore: []string{"everything"}}).validate(); err == nil || !strings.Contains(err.Error(), "there are all, certificates") {
+		t.Errorf("of a check that is none it says %v", err)
 	}
 }

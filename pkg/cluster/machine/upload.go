@@ -14,25 +14,22 @@ import (
 
 	"podium/pkg/client"
 	"podium/pkg/client/kubeconfig"
+	"podium/pkg/cluster/machine/join"
 	"podium/pkg/scheme"
 )
 
-// What joining machines read: where the cluster is, which anybody may, and how
-// it is set up, which those with a token may.
+// What joining machines read: where the cluster is, which needs no credentials,
+// and its settings, which need a bootstrap token.
 const (
 	systemNamespace = "kube-system"
-	publicNamespace = "kube-public"
 
-	infoName      = "cluster-info"
-	infoKey       = "kubeconfig"
-	signaturePart = "jws-kubeconfig-"
-	setupName     = "podium-config"
-	setupKey      = "ClusterConfiguration"
-	proxyAccount  = "kube-proxy"
-	proxySecret   = "kube-proxy-token"
+	setupName    = "podium-config"
+	setupKey     = "ClusterConfiguration"
+	proxyAccount = "kube-proxy"
+	proxySecret  = "kube-proxy-token"
 )
 
-// setup is how the cluster is set up, for machines that join it.
+// setup holds the cluster's settings for machines that join it.
 type setup struct {
 	Cluster     string `json:"clusterName"`
 	Endpoint    string `json:"controlPlaneEndpoint"`
@@ -48,7 +45,8 @@ func (c *Config) setup() setup {
 	return setup{c.Cluster, c.Endpoint, c.PodCIDR, c.ServiceCIDR, c.DNSDomain, c.PodNetwork, c.Cloud, c.PodSecurity}
 }
 
-// upload puts into the cluster what others need to join it.
+// upload writes the objects to the cluster that other machines need to join it.
+// It is idempotent.
 func (m *machine) upload(ctx context.Context) error {
 	cl, err := m.admin()
 	if err != nil {
@@ -72,9 +70,10 @@ func (m *machine) upload(ctx context.Context) error {
 	if err := m.grant(ctx, cl); err != nil {
 		return err
 	}
-	// The signer writes its signatures beside the kubeconfig: only ours is set.
+	// The bootstrap signer writes its signatures to the same ConfigMap: patch
+	// only our key.
 	for _, o := range []struct{ namespace, name, key, value string }{
-		{publicNamespace, infoName, infoKey, string(info)},
+		{join.InfoNamespace, join.InfoName, join.InfoKey, string(info)},
 		{systemNamespace, setupName, setupKey, string(how)},
 	} {
 		if err := setConfigMap(ctx, cl, o.namespace, o.name, o.key, o.value); err != nil {
@@ -84,6 +83,7 @@ func (m *machine) upload(ctx context.Context) error {
 	return nil
 }
 
+// setConfigMap sets one key of a ConfigMap, which it creates if needed.
 func setConfigMap(ctx context.Context, cl *client.Client, namespace, name, key, value string) error {
 	maps := client.For[*corev1.ConfigMap](cl).In(namespace)
 	_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Data: map[string]string{key: value}})
@@ -98,8 +98,9 @@ func setConfigMap(ctx context.Context, cl *client.Client, namespace, name, key, 
 	return err
 }
 
-// grant lets those in who must be before they have a certificate, and no
-// further than that. Names are those of kubeadm, whose tokens work as well.
+// grant creates the roles and bindings for machines that have no certificate
+// yet, with no more rights than joining needs. The names are those of kubeadm,
+// so that its tokens work as well.
 func (m *machine) grant(ctx context.Context, cl *client.Client) error {
 	group := func(name string) rbacv1.Subject {
 		return rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: name}
@@ -138,7 +139,7 @@ func (m *machine) grant(ctx context.Context, cl *client.Client) error {
 		namespace, name, resource, object string
 		who                               []rbacv1.Subject
 	}{
-		{publicNamespace, "kubeadm:bootstrap-signer-clusterinfo", "configmaps", infoName,
+		{join.InfoNamespace, "kubeadm:bootstrap-signer-clusterinfo", "configmaps", join.InfoName,
 			[]rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "system:anonymous"}}},
 		{systemNamespace, "podium:nodes-config", "configmaps", setupName, []rbacv1.Subject{tokens, nodes}},
 		{systemNamespace, "podium:kube-proxy-token", "secrets", proxySecret, []rbacv1.Subject{tokens, nodes}},
@@ -150,7 +151,7 @@ func (m *machine) grant(ctx context.Context, cl *client.Client) error {
 	return m.proxyCredentials(ctx, cl)
 }
 
-// grantRead lets some read one object.
+// grantRead lets subjects get one object.
 func grantRead(ctx context.Context, cl *client.Client, namespace, name, resource, object string, who []rbacv1.Subject) error {
 	meta := metav1.ObjectMeta{Name: name, Namespace: namespace}
 	err := ensure(ctx, client.For[*rbacv1.Role](cl).In(namespace), &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
@@ -164,9 +165,9 @@ func grantRead(ctx context.Context, cl *client.Client, namespace, name, resource
 	})
 }
 
-// proxyCredentials make the service account that kube-proxy is on joined
-// machines, with a token that those machines may read. Deleting the Secret
-// ends them all.
+// proxyCredentials creates the service account of kube-proxy on joined
+// machines, and a token Secret that those machines may read. Deleting the
+// Secret revokes the token for all of them.
 func (m *machine) proxyCredentials(ctx context.Context, cl *client.Client) error {
 	err := ignoreExists(client.For[*corev1.ServiceAccount](cl).In(systemNamespace).Create(ctx,
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: proxyAccount, Namespace: systemNamespace}}))
@@ -187,7 +188,8 @@ func ignoreExists[T scheme.Object](_ T, err error) error {
 	return err
 }
 
-// ensure creates an object, or makes the one that is there the same.
+// ensure creates an object, or replaces the present one with want. It sets
+// want's resource version.
 func ensure[T scheme.Object](ctx context.Context, objects client.Resource[T], want T) error {
 	_, err := objects.Create(ctx, want)
 	if !apierrors.IsAlreadyExists(err) {

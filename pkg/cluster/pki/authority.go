@@ -20,37 +20,40 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"podium/pkg/cluster/files"
 )
 
-// How long certificates live.
+// Lifetimes of certificates.
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
-	// backdate lets a host whose clock is a little behind use a certificate at once.
+	// backdate makes certificates valid at once on a host whose clock is
+	// slightly behind.
 	backdate = 5 * time.Minute
 )
 
-// Authority is a certificate authority in a folder: NAME.crt and NAME.key.
+// Authority is a certificate authority (CA) whose files are NAME.crt and
+// NAME.key in a directory.
 type Authority struct {
 	Cert *x509.Certificate
 	key  crypto.Signer
 	now  func() time.Time
 }
 
-// Identity is the subject of a certificate and what it may be used for. With
-// Hosts it is a server's certificate, without a client's; one that is both
-// says so.
+// Identity is the subject of a certificate and its usage. With Hosts it is a
+// server certificate, otherwise a client certificate.
 type Identity struct {
-	Name   string   // common name: the user
-	Groups []string // organizations
+	Name   string   // common name: the user name
+	Groups []string // organizations: the user's groups
 	Hosts  []string // DNS names and IP addresses
-	// Both lets a server's certificate also authenticate a client. Only etcd
-	// needs that: its members are clients of each other.
+	// Both makes a server certificate valid for client authentication too. Only
+	// etcd needs that: its members are clients of each other.
 	Both bool
 }
 
-// usages are the extended key usages that the identity needs, and no others: a
-// server's certificate must not log in as a user.
+// usages returns the extended key usages that the identity needs, and no
+// others: a server certificate must not authenticate a user.
 func (id Identity) usages() []x509.ExtKeyUsage {
 	switch {
 	case id.Both:
@@ -61,8 +64,9 @@ func (id Identity) usages() []x509.ExtKeyUsage {
 	return []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 }
 
-// OpenAuthority reads the authority kept in dir under name, or makes it. now
-// is the clock that validity is counted from.
+// OpenAuthority reads the CA with that name in dir, or creates it if its files
+// do not exist. It never replaces a file that it cannot parse. now is the clock
+// for the validity of certificates.
 func OpenAuthority(dir, name string, now func() time.Time) (*Authority, error) {
 	certFile, keyFile := Files(dir, name)
 	cert, key, err := readPair(certFile, keyFile)
@@ -79,7 +83,7 @@ func OpenAuthority(dir, name string, now func() time.Time) (*Authority, error) {
 	return newAuthority(dir, name, key, now)
 }
 
-// newAuthority writes an authority of this key.
+// newAuthority creates and writes a self-signed CA with this key.
 func newAuthority(dir, name string, key crypto.Signer, now func() time.Time) (*Authority, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
@@ -104,11 +108,11 @@ func newAuthority(dir, name string, key crypto.Signer, now func() time.Time) (*A
 	return &Authority{Cert: cert, key: key, now: now}, nil
 }
 
-// Derive opens the authority kept in dir under name, or makes it with a key
-// that follows from a's. Machines that share a's key thereby come to the same
-// authority without speaking to each other, which an upgrade needs that has
-// only one machine at a time at its disposal: their certificates of it differ
-// in the serial number, and each verifies what any of them has signed.
+// Derive opens the CA with that name in dir, or creates it with a key that is
+// derived from a's. Machines that share a's key thus create the same CA without
+// communicating, as an upgrade needs, which changes one machine at a time.
+// Their CA certificates differ in the serial number, and each verifies what any
+// of them has signed.
 func (a *Authority) Derive(dir, name string) (*Authority, error) {
 	certFile, _ := Files(dir, name)
 	if _, err := os.Stat(certFile); !errors.Is(err, fs.ErrNotExist) {
@@ -125,8 +129,8 @@ func (a *Authority) Derive(dir, name string) (*Authority, error) {
 	return newAuthority(dir, name, key, a.now)
 }
 
-// deriveKey makes a P-256 key of a secret. A candidate that is no valid scalar
-// (fewer than one in 2^32) makes room for the next.
+// deriveKey derives a P-256 key from a secret. It skips candidates that are not
+// a valid scalar (fewer than one in 2^32).
 func deriveKey(secret []byte, purpose string) (*ecdsa.PrivateKey, error) {
 	const size = 32
 	stream, err := hkdf.Key(sha256.New, secret, nil, purpose, 8*size)
@@ -142,13 +146,14 @@ func deriveKey(secret []byte, purpose string) (*ecdsa.PrivateKey, error) {
 	return nil, err
 }
 
-// Signed says whether the authority has signed a certificate.
+// Signed reports whether the CA has signed a certificate. It does not check the
+// validity period.
 func (a *Authority) Signed(cert *x509.Certificate) bool {
 	return cert.CheckSignatureFrom(a.Cert) == nil
 }
 
-// ReadCertificate reads the first certificate of the pair kept in dir under
-// name.
+// ReadCertificate reads the first certificate of the pair with that name in
+// dir.
 func ReadCertificate(dir, name string) (*x509.Certificate, error) {
 	certFile, _ := Files(dir, name)
 	data, err := os.ReadFile(certFile)
@@ -165,8 +170,7 @@ func ReadCertificate(dir, name string) (*x509.Certificate, error) {
 	return certs[0], nil
 }
 
-// WriteBundle makes file hold the certificates of these authorities: those that
-// a verifier trusts.
+// WriteBundle writes the CAs' certificates to file, as a bundle of trusted CAs.
 func WriteBundle(file string, authorities ...*Authority) error {
 	var bundle []byte
 	for _, a := range authorities {
@@ -175,12 +179,13 @@ func WriteBundle(file string, authorities ...*Authority) error {
 	if have, err := os.ReadFile(file); err == nil && bytes.Equal(have, bundle) {
 		return nil
 	}
-	return replaceFile(file, bundle, 0o644)
+	_, err := files.Write(file, bundle, 0o644)
+	return err
 }
 
-// Issue makes sure that dir holds NAME.crt and NAME.key for an identity,
-// signed by this authority. A pair that still fits and has more than a third
-// of its life before it stays; anything else is replaced.
+// Issue makes sure that dir has NAME.crt and NAME.key for an identity, signed
+// by this CA. It keeps a pair that matches the identity and has more than a
+// third of its lifetime left, and replaces any other.
 func (a *Authority) Issue(dir, name string, id Identity) error {
 	certFile, keyFile := Files(dir, name)
 	if cert, _, err := readPair(certFile, keyFile); err == nil && a.fits(cert, id) {
@@ -189,7 +194,7 @@ func (a *Authority) Issue(dir, name string, id Identity) error {
 	return a.Renew(dir, name, id)
 }
 
-// Renew is Issue for a pair that is to be replaced even if it fits.
+// Renew is Issue, but always replaces the pair.
 func (a *Authority) Renew(dir, name string, id Identity) error {
 	certFile, keyFile := Files(dir, name)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -217,6 +222,8 @@ func (a *Authority) Renew(dir, name string, id Identity) error {
 	return writePair(certFile, keyFile, der, key)
 }
 
+// fits reports whether Issue may keep a certificate. The certificate may have
+// more hosts than the identity.
 func (a *Authority) fits(cert *x509.Certificate, id Identity) bool {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.Cert)
@@ -238,6 +245,7 @@ func (a *Authority) fits(cert *x509.Certificate, id Identity) bool {
 	return true
 }
 
+// sameStrings compares two lists regardless of order.
 func sameStrings(a, b []string) bool {
 	seen := map[string]int{}
 	for _, s := range a {
@@ -254,7 +262,8 @@ func sameStrings(a, b []string) bool {
 	return true
 }
 
-// sign fills in what every certificate has and signs it.
+// sign sets a random serial number and returns the signed certificate in DER
+// format.
 func sign(template, parent *x509.Certificate, public crypto.PublicKey, by crypto.Signer) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
@@ -264,13 +273,13 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, by crypto
 	return x509.CreateCertificate(rand.Reader, template, parent, public, by)
 }
 
-// Files are the paths of a certificate and its key.
+// Files returns the paths of a certificate and its key.
 func Files(dir, name string) (certFile, keyFile string) {
 	return filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 }
 
-// SigningKey makes sure that dir holds NAME.key and NAME.pub, the key pair that
-// signs and checks service account tokens.
+// SigningKey makes sure that dir has NAME.key and NAME.pub, the key pair that
+// signs and verifies service account tokens. It keeps an existing key.
 func SigningKey(dir, name string) error {
 	keyFile, pubFile := filepath.Join(dir, name+".key"), filepath.Join(dir, name+".pub")
 	key, err := readKey(keyFile)
@@ -289,6 +298,7 @@ func SigningKey(dir, name string) error {
 	return writePEM(pubFile, "PUBLIC KEY", der, 0o644)
 }
 
+// readPair reads a certificate and its key. It does not check that they match.
 func readPair(certFile, keyFile string) (*x509.Certificate, crypto.Signer, error) {
 	data, err := os.ReadFile(certFile)
 	if err != nil {
@@ -306,6 +316,7 @@ func readPair(certFile, keyFile string) (*x509.Certificate, crypto.Signer, error
 	return cert, key, err
 }
 
+// readKey reads a private key in PKCS #8 format.
 func readKey(file string) (crypto.Signer, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -326,8 +337,8 @@ func readKey(file string) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// writePair writes the key first: a certificate without its key would be
-// taken for a whole pair by nobody, but a key alone is simply replaced.
+// writePair writes the key first: an interrupted call leaves a key without a
+// certificate, which the next call replaces.
 func writePair(certFile, keyFile string, der []byte, key crypto.Signer) error {
 	if err := writeKey(keyFile, key); err != nil {
 		return err
@@ -343,18 +354,8 @@ func writeKey(file string, key crypto.Signer) error {
 	return writePEM(file, "PRIVATE KEY", der, 0o600)
 }
 
-// writePEM replaces file in one step, so that a reader never sees half of it.
+// writePEM replaces file atomically.
 func writePEM(file, kind string, der []byte, mode os.FileMode) error {
-	return replaceFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode)
-}
-
-func replaceFile(file string, data []byte, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	next := file + ".new"
-	if err := os.WriteFile(next, data, mode); err != nil {
-		return err
-	}
-	return os.Rename(next, file)
+	_, err := files.Write(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode)
+	return err
 }

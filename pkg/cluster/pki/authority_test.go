@@ -114,8 +114,8 @@ func TestADamagedAuthorityIsNotReplaced(t *testing.T) {
 	}
 }
 
-// A server's certificate that a client could show would let a holder of the
-// server's key log in as its common name.
+// With a server certificate that is valid for client authentication, the holder
+// of the server's key could log in as its common name.
 func TestUsagesAreOnlyThoseNeeded(t *testing.T) {
 	server, client := x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth
 	dir := t.TempDir()
@@ -160,8 +160,8 @@ func TestIssueReplacesACertificateOfOtherUsages(t *testing.T) {
 	}
 }
 
-// Control planes are upgraded one after the other, and each must come to the
-// same authority.
+// Control planes are upgraded one after the other, and each must derive the
+// same CA.
 func TestDerivedAuthoritiesVerifyEachOther(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	ca, err := pki.OpenAuthority(one, "ca", time.Now)

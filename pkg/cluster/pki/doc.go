@@ -1,4 +1,5 @@
-// Package pki makes a cluster's identities: the certificate authority, the
-// certificates of its daemons and people, the key that signs service account
-// tokens, and the one that Secrets are encrypted with. Files are PEM; private keys are written with mode 0600.
+// Package pki creates a cluster's keys and certificates: the CAs, the
+// certificates of daemons and users, the key that signs service account tokens,
+// and the key that encrypts Secrets. Files are in PEM format except the
+// encryption configuration; private keys have mode 0600.
 package pki

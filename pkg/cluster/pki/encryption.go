@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"podium/pkg/cluster/files"
 )
 
-// encryptionConfig keeps Secrets encrypted. Of the providers without a key
-// management service upstream names secretbox as the strong one whose key does
-// not wear out. What was stored before there was a key can still be read.
+// encryptionConfig encrypts Secrets with secretbox: of the providers without a
+// key management service, upstream names it as the strong one whose key needs
+// no regular rotation. The identity provider allows reading what was stored
+// unencrypted.
 const encryptionConfig = `# Made when the cluster was created. Whoever has this file can read the Secrets
 # in a copy of the cluster's data: keep it apart from backups, but keep it, for
 # without it they cannot be read at all.
@@ -29,8 +31,8 @@ resources:
   - identity: {}
 `
 
-// EncryptionConfig makes sure that file holds the configuration that a
-// kube-apiserver encrypts its data with. One that exists stays as it is.
+// EncryptionConfig creates file with a kube-apiserver encryption configuration
+// and a random key. It does not change an existing file.
 func EncryptionConfig(file string) error {
 	if _, err := os.Stat(file); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -39,22 +41,6 @@ func EncryptionConfig(file string) error {
 	if _, err := rand.Read(key); err != nil {
 		return fmt.Errorf("make an encryption key: %w", err)
 	}
-	return writeSecret(file, fmt.Appendf(nil, encryptionConfig, base64.StdEncoding.EncodeToString(key)))
-}
-
-// writeSecret writes a file that only its owner may read, in one step and to
-// the disk: what is encrypted must not outlive its key.
-func writeSecret(file string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	next, err := os.OpenFile(file+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = next.Write(data)
-	if err := errors.Join(err, next.Sync(), next.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	_, err := files.Write(file, fmt.Appendf(nil, encryptionConfig, base64.StdEncoding.EncodeToString(key)), 0o600)
+	return err
 }

@@ -14,10 +14,10 @@ import (
 
 const listType = "X509 CRL"
 
-// Revoke makes sure that file holds the authority's revocation list, with
-// these serial numbers and those that are on it already. What is signed by the
-// authority and on the list is refused by apiservers that have read it
-// (--client-crl-file). It says which numbers are new.
+// Revoke adds serial numbers to the CA's revocation list in file, which it
+// creates if needed, also without serials. It returns the numbers that were not
+// on the list. An apiserver that has read the list (--client-crl-file) refuses
+// the certificates. Revoke returns an error if another CA has signed the list.
 func (a *Authority) Revoke(file string, serials ...*big.Int) (added []*big.Int, err error) {
 	list, err := a.readList(file)
 	exists := !errors.Is(err, fs.ErrNotExist)
@@ -40,7 +40,7 @@ func (a *Authority) Revoke(file string, serials ...*big.Int) (added []*big.Int, 
 		ThisUpdate: a.now().Add(-backdate), NextUpdate: a.Cert.NotAfter,
 	}
 	issuer := *a.Cert
-	issuer.KeyUsage |= x509.KeyUsageCRLSign // authorities made elsewhere often lack it
+	issuer.KeyUsage |= x509.KeyUsageCRLSign // CAs created by other tools often lack it
 	der, err := x509.CreateRevocationList(rand.Reader, next, &issuer, a.key)
 	if err != nil {
 		return nil, fmt.Errorf("sign revocation list: %w", err)
@@ -48,7 +48,7 @@ func (a *Authority) Revoke(file string, serials ...*big.Int) (added []*big.Int, 
 	return added, writePEM(file, listType, der, 0o644)
 }
 
-// readList is the list in a file, an empty one with an error if there is none.
+// readList returns the list in file. With an error the list is empty, not nil.
 func (a *Authority) readList(file string) (*x509.RevocationList, error) {
 	none := &x509.RevocationList{Number: new(big.Int)}
 	data, err := os.ReadFile(file)
@@ -75,8 +75,8 @@ func (a *Authority) readList(file string) (*x509.RevocationList, error) {
 	return list, nil
 }
 
-// ParseCertificates reads all certificates of a PEM file, whatever else it
-// holds.
+// ParseCertificates returns all certificates in PEM data and skips other
+// blocks. Data without certificates is not an error.
 func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for {

@@ -1,5 +1,5 @@
-// Package progress shows a person which step runs, what it waits for and how
-// long each took.
+// Package progress prints the steps of a command, what each waits for and how
+// long it took.
 package progress
 
 import (
@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// patience is how long a step may be silent before it says what it waits for.
-const patience = 2 * time.Second
+// printPeriod is the interval at which a step prints what it waits for.
+const printPeriod = 2 * time.Second
 
-// Steps prints one line a step to Out. The zero Out prints nothing.
+// Steps prints a line for each step to Out. Create it with Start. Only one step
+// may run at a time.
 type Steps struct {
 	Out   io.Writer
 	begin time.Time
 }
 
-// Start begins to count the total.
+// Start starts the clock for Total. A nil out discards the output.
 func Start(out io.Writer) *Steps {
 	if out == nil {
 		out = io.Discard
@@ -27,8 +28,10 @@ func Start(out io.Writer) *Steps {
 	return &Steps{Out: out, begin: time.Now()}
 }
 
-// Do runs one step. The step tells what it waits for through waiting; that is
-// shown when it takes longer than two seconds.
+// Do runs a step, and prints whether it succeeded and how long it took. The
+// step may call waiting, from any goroutine, with what it waits for; Do prints
+// the last such text every two seconds. The returned error is the step's,
+// prefixed with name.
 func (s *Steps) Do(ctx context.Context, name string, step func(ctx context.Context, waiting func(string)) error) error {
 	begin := time.Now()
 	note := &note{}
@@ -48,13 +51,14 @@ func (s *Steps) Do(ctx context.Context, name string, step func(ctx context.Conte
 	return nil
 }
 
-// Total prints the time since Start.
+// Total prints what and the time since Start.
 func (s *Steps) Total(what string) {
 	fmt.Fprintf(s.Out, "   %-34s %6.2fs\n", what, time.Since(s.begin).Seconds())
 }
 
+// narrate prints changes of note every patience until done is closed.
 func (s *Steps) narrate(name string, begin time.Time, note *note, done <-chan struct{}) {
-	tick := time.NewTicker(patience)
+	tick := time.NewTicker(printPeriod)
 	defer tick.Stop()
 	last := ""
 	for {
@@ -72,6 +76,7 @@ func (s *Steps) narrate(name string, begin time.Time, note *note, done <-chan st
 	}
 }
 
+// note is the text of what a step waits for. It is safe for concurrent use.
 type note struct {
 	mu   sync.Mutex
 	text string

@@ -8,24 +8,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"podium/pkg/controllers/pods"
+	"podium/pkg/controller/pods"
 )
 
-// Wanted says that the service's endpoints are the controllers' to keep:
-// without a selector they are the user's, and an external name has none.
-func Wanted(s *corev1.Service) bool {
+// Managed reports whether controllers manage the Service's endpoints. They do not for a
+// Service without a selector, whose endpoints the user manages, or of type ExternalName.
+func Managed(s *corev1.Service) bool {
 	return s.DeletionTimestamp == nil && s.Spec.Type != corev1.ServiceTypeExternalName && len(s.Spec.Selector) > 0
 }
 
-// Headless says that the service has no address of its own.
+// Headless reports whether the Service has no cluster IP.
 func Headless(s *corev1.Service) bool {
 	return s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone
 }
 
-// Counts says that the pod can be an endpoint at all: it has an address and has not ended.
-func Counts(p *corev1.Pod) bool { return !pods.Terminal(p) && len(addresses(p)) > 0 }
+// Usable reports whether the pod can be an endpoint: it has an address and is not
+// terminal.
+func Usable(p *corev1.Pod) bool { return !pods.Terminal(p) && len(addresses(p)) > 0 }
 
-// Families are the address families of a service, IPv4 if it does not say.
+// Families returns the address families of a Service, by default IPv4.
 func Families(s *corev1.Service) []corev1.IPFamily {
 	if len(s.Spec.IPFamilies) > 0 {
 		return s.Spec.IPFamilies
@@ -36,7 +37,7 @@ func Families(s *corev1.Service) []corev1.IPFamily {
 	return []corev1.IPFamily{corev1.IPv4Protocol}
 }
 
-// Address is the pod's first address of the family, "" if it has none.
+// Address returns the pod's first address of a family, "" if it has none.
 func Address(p *corev1.Pod, family corev1.IPFamily) string {
 	for _, ip := range addresses(p) {
 		if isIPv6(ip) == (family == corev1.IPv6Protocol) {
@@ -64,8 +65,8 @@ func addresses(p *corev1.Pod) []string {
 	return out
 }
 
-// Port is the number of the service's port in this pod; a named one is looked
-// up in the pod's containers and may not be there.
+// Port returns the number of the Service's port in this pod. A named port is looked up in
+// the pod's containers; ok is false if no container has it.
 func Port(p *corev1.Pod, sp *corev1.ServicePort) (int32, bool) {
 	if sp.TargetPort.Type == intstr.Int {
 		if sp.TargetPort.IntVal == 0 {
@@ -97,7 +98,7 @@ func named(c corev1.Container, sp *corev1.ServicePort) (int32, bool) {
 	return 0, false
 }
 
-// Hostname is the pod's name within the service's domain, "" if it has none.
+// Hostname returns the pod's name within the Service's domain, "" if it has none.
 func Hostname(p *corev1.Pod, s *corev1.Service) string {
 	if p.Spec.Hostname != "" && p.Spec.Subdomain == s.Name && p.Namespace == s.Namespace {
 		return p.Spec.Hostname
@@ -105,8 +106,8 @@ func Hostname(p *corev1.Pod, s *corev1.Service) string {
 	return ""
 }
 
-// Same says that a change of a pod changes no endpoint.
-func Same(a, b *corev1.Pod) bool {
+// same reports whether a change of a pod affects no endpoint.
+func same(a, b *corev1.Pod) bool {
 	return a.UID == b.UID && maps.Equal(a.Labels, b.Labels) && slices.Equal(addresses(a), addresses(b)) &&
 		pods.Ready(a) == pods.Ready(b) && pods.Terminal(a) == pods.Terminal(b) &&
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && a.Spec.NodeName == b.Spec.NodeName

@@ -1,3 +1,3 @@
-// Package backends says which pods stand behind a Service, at which addresses
-// and ports: what the endpoints and endpointslice controllers agree on.
+// Package backends determines the pods behind a Service, with their addresses and ports,
+// for the controllers of Endpoints and EndpointSlices.
 package backends

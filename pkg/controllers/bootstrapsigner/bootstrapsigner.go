@@ -2,73 +2,61 @@ package bootstrapsigner
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podium/pkg/client"
 	"podium/pkg/client/bootstraptoken"
 	"podium/pkg/client/informer"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
 )
 
-// Controller is the bootstrap signer. Its only key is the ConfigMap.
-type Controller struct {
-	cfg    kit.Kit
-	infos  client.Resource[*corev1.ConfigMap]
+// Spec describes the bootstrap signer.
+func Spec() controller.Spec {
+	return controller.Spec{Name: "bootstrap-signer-controller", Account: "bootstrap-signer", Workers: 1, New: build}
+}
+
+// reconciler has a single key: the ConfigMap.
+type reconciler struct {
+	*loop.Loop
 	info   *informer.Informer[*corev1.ConfigMap]
 	tokens *informer.Informer[*corev1.Secret]
-	loop   *loop.Loop
+	writer controller.Writer[*corev1.ConfigMap]
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg kit.Kit) *Controller {
-	c := &Controller{cfg: cfg, infos: client.For[*corev1.ConfigMap](cfg.Client).In(metav1.NamespacePublic)}
-	c.info = informer.New(c.infos, informer.Options{FieldSelector: "metadata.name=" + bootstraptoken.InfoName, Log: cfg.Log})
-	c.tokens = informer.New(client.For[*corev1.Secret](cfg.Client).In(bootstraptoken.Namespace), informer.Options{
-		FieldSelector: "type=" + string(bootstraptoken.SecretType), Log: cfg.Log,
+func build(c controller.Context) (controller.Runner, error) {
+	r := &reconciler{
+		info: informers.Select[*corev1.ConfigMap](c.Own, informers.Selection{
+			Namespace: metav1.NamespacePublic, FieldSelector: "metadata.name=" + bootstraptoken.InfoName}),
+		tokens: informers.Select[*corev1.Secret](c.Own, informers.Selection{
+			Namespace: bootstraptoken.Namespace, FieldSelector: "type=" + string(bootstraptoken.SecretType)}),
+	}
+	r.Loop = c.NewLoop("bootstrap_signer", 0, r.reconcile, r.info, r.tokens)
+	r.writer = controller.NewWriter(c, r.Loop, r.info)
+	loop.WakeOn(r.Loop, r.info, loop.Self)
+	loop.WakeOn(r.Loop, r.tokens, func(*corev1.Secret) []loop.Key {
+		return []loop.Key{{Namespace: metav1.NamespacePublic, Name: bootstraptoken.InfoName}}
 	})
-	only := loop.Key{Namespace: metav1.NamespacePublic, Name: bootstraptoken.InfoName}
-	c.loop = cfg.Loop("bootstrap_signer", 0, c.reconcile, c.info, c.tokens)
-	loop.WakeOn(c.loop, c.info, loop.Self)
-	loop.WakeOn(c.loop, c.tokens, func(*corev1.Secret) []loop.Key { return []loop.Key{only} })
-	return c
+	return r, nil
 }
 
-// Run signs until ctx ends.
-func (c *Controller) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.info.Run(ctx) })
-	g.Go(func() error { return c.tokens.Run(ctx) })
-	g.Go(func() error { return c.loop.Run(ctx) })
-	return g.Wait()
-}
-
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	info, ok := c.info.Get(key.Namespace, key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	info, ok := r.info.Get(key.Namespace, key.Name)
 	if !ok {
 		return loop.Done, nil
 	}
-	tokens, again := valid(c.tokens.List(), time.Now())
-	data := signed(info.Data, tokens)
-	if !maps.Equal(data, info.Data) {
+	tokens, again := valid(r.tokens.List(), time.Now())
+	if data := signed(info.Data, tokens); !maps.Equal(data, info.Data) {
 		next := info.DeepCopy()
 		next.Data = data
-		got, err := c.infos.Update(ctx, next)
-		if apierrors.IsNotFound(err) {
-			return loop.Done, nil
+		if _, err := r.writer.Update(ctx, key, next); err != nil {
+			return loop.Done, err
 		}
-		if err != nil {
-			return loop.Done, fmt.Errorf("sign %s: %w", bootstraptoken.InfoName, err)
-		}
-		c.loop.Wrote(key, c.info, got.ResourceVersion)
 	}
 	if again > 0 {
 		return loop.After(again), nil
@@ -76,8 +64,8 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	return loop.Done, nil
 }
 
-// valid are the tokens that may sign now, and how long until one of them may
-// not; 0: none ends.
+// valid returns the tokens that may sign now, and the time until the first of them expires;
+// 0 means that none expires.
 func valid(secrets []*corev1.Secret, now time.Time) (tokens []bootstraptoken.Token, again time.Duration) {
 	for _, s := range secrets {
 		spec, err := bootstraptoken.FromSecret(s)
@@ -92,8 +80,7 @@ func valid(secrets []*corev1.Secret, now time.Time) (tokens []bootstraptoken.Tok
 	return tokens, again
 }
 
-// signed is the ConfigMap's data with the signatures of these tokens and of no
-// others.
+// signed returns the ConfigMap's data with the signatures of exactly these tokens.
 func signed(data map[string]string, tokens []bootstraptoken.Token) map[string]string {
 	out := map[string]string{}
 	for key, value := range data {

@@ -1,4 +1,4 @@
-// Package bootstrapsigner signs the ConfigMap kube-public/cluster-info with
-// each bootstrap token that may sign, so that a machine which knows a token can
-// tell that the cluster's address and CA come from someone who knows it, too.
+// Package bootstrapsigner signs the ConfigMap kube-public/cluster-info with each bootstrap
+// token that has the signing usage. A machine with such a token verifies the cluster's
+// address and CA by the signature.
 package bootstrapsigner

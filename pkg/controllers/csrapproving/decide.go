@@ -15,16 +15,17 @@ import (
 
 	"podium/pkg/client/access"
 	"podium/pkg/client/csr"
+	"podium/pkg/conditions"
 )
 
-// A way to be approved: a permission that the one who asks must have.
+// A way is a permission that makes a request eligible for approval.
 type way struct {
 	subresource string
 	message     string
-	joins       bool // for machines that are not yet nodes: not while a node of that name is alive
+	joins       bool // for machines that join: not while a node of that name is alive
 }
 
-// ways are those that a request for a kubelet's client certificate may go.
+// ways returns the ways that apply to a request for a kubelet's client certificate.
 func ways(c *certificatesv1.CertificateSigningRequest, r *x509.CertificateRequest) []way {
 	if c.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || csr.CheckSigner(c.Spec.SignerName, r, c.Spec.Usages) != nil {
 		return nil
@@ -36,7 +37,7 @@ func ways(c *certificatesv1.CertificateSigningRequest, r *x509.CertificateReques
 	return all
 }
 
-// question is whether the one who asked has the permission of a way.
+// question returns the access review for the requester's permission.
 func question(c *certificatesv1.CertificateSigningRequest, w way) authorizationv1.SubjectAccessReviewSpec {
 	return authorizationv1.SubjectAccessReviewSpec{
 		User: c.Spec.Username, UID: c.Spec.UID, Groups: c.Spec.Groups, Extra: access.Extra[authorizationv1.ExtraValue](c.Spec.Extra),
@@ -46,8 +47,8 @@ func question(c *certificatesv1.CertificateSigningRequest, w way) authorizationv
 	}
 }
 
-// servingOf is the node that asks for a serving certificate in its own name,
-// "" if that is not what a request is.
+// servingOf returns the name of the node that requests a serving certificate in its own
+// name, "" for any other request.
 func servingOf(c *certificatesv1.CertificateSigningRequest, r *x509.CertificateRequest) string {
 	if c.Spec.SignerName != certificatesv1.KubeletServingSignerName || csr.CheckSigner(c.Spec.SignerName, r, c.Spec.Usages) != nil {
 		return ""
@@ -58,7 +59,7 @@ func servingOf(c *certificatesv1.CertificateSigningRequest, r *x509.CertificateR
 	return strings.TrimPrefix(c.Spec.Username, csr.NodePrefix)
 }
 
-// checkNames says what a serving certificate's names have against the node's.
+// checkNames returns an error if the request's names differ from the node's.
 func checkNames(r *x509.CertificateRequest, n *corev1.Node) error {
 	names, addresses := namesOf(n)
 	asked := map[string]bool{}
@@ -87,7 +88,7 @@ func checkNames(r *x509.CertificateRequest, n *corev1.Node) error {
 	return nil
 }
 
-// namesOf are a node's own name and what its status says of it.
+// namesOf returns a node's name, and the names and addresses in its status.
 func namesOf(n *corev1.Node) (names map[string]bool, addresses map[netip.Addr]bool) {
 	names, addresses = map[string]bool{strings.ToLower(n.Name): true}, map[netip.Addr]bool{}
 	for _, a := range n.Status.Addresses {
@@ -100,13 +101,11 @@ func namesOf(n *corev1.Node) (names map[string]bool, addresses map[netip.Addr]bo
 	return names, addresses
 }
 
-// alive says whether a kubelet works on the node: it is Ready, or its Lease has
-// been renewed within the time that it lasts. lease is nil if there is none.
+// alive reports whether the node has a running kubelet: it is Ready, or its Lease has not
+// expired. lease is nil if there is none.
 func alive(n *corev1.Node, lease *coordinationv1.Lease, now time.Time) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return true
-		}
+	if conditions.IsTrue(n.Status.Conditions, corev1.NodeReady) {
+		return true
 	}
 	if lease == nil || lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
 		return false
@@ -114,7 +113,7 @@ func alive(n *corev1.Node, lease *coordinationv1.Lease, now time.Time) bool {
 	return now.Before(lease.Spec.RenewTime.Add(time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second))
 }
 
-// nodeOf is the name of the node that a request for a client certificate names.
+// nodeOf returns the node name in a request for a client certificate.
 func nodeOf(r *x509.CertificateRequest) string {
 	return strings.TrimPrefix(r.Subject.CommonName, csr.NodePrefix)
 }

@@ -91,7 +91,7 @@ func TestServingCertificatesAreTheNodesOwn(t *testing.T) {
 		usages []certificatesv1.KeyUsage
 		dns    []string
 		ips    []string
-		want   string // of servingOf; or why not
+		want   string // result of servingOf, or the error
 	}{
 		"Own":      {"what the kubelet asks for", "system:node:a", "system:nodes", "system:node:a", serving, own, ips, "a"},
 		"Fewer":    {"a certificate that is not valid for an address of the node", "system:node:a", "system:nodes", "system:node:a", serving, own, ips[:1], "the node's address 2001:db8::1 is not asked for"},
@@ -122,7 +122,7 @@ func TestServingCertificatesAreTheNodesOwn(t *testing.T) {
 	}
 }
 
-// A bootstrap token must not get the certificate of a node that works.
+// A bootstrap token must not obtain the certificate of a live node.
 func TestNodesThatAreAlive(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	lease := func(age time.Duration) *coordinationv1.Lease {

@@ -14,21 +14,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// controlPlaneLabel marks the nodes that run an API server. The NodeRestriction
-// admission plugin keeps kubelets from setting it.
+// controlPlaneLabel marks the nodes that run an API server. The NodeRestriction admission
+// plugin prevents kubelets from setting it.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
-// surroundings are what a serving certificate is compared with beside its own
-// node. A kubelet reports the addresses in the node's status itself: that a name
-// or an address stands there does not mean that it is the node's.
+// surroundings is what a serving certificate is compared with, besides its own node. A
+// kubelet reports the addresses in the node's status itself, so they do not prove that an
+// address belongs to the node.
 type surroundings struct {
 	services []*corev1.Service
-	slices   []*discoveryv1.EndpointSlice // of default/kubernetes: where the API servers are
-	servers  []string                     // URLs by which the API is reached: the control-plane endpoint
+	slices   []*discoveryv1.EndpointSlice // of default/kubernetes: the API servers' addresses
+	servers  []string                     // URLs of the API: the control-plane endpoint
 	nodes    []*corev1.Node
 }
 
-// check returns why a serving certificate must not be approved for the node.
+// check returns an error if a serving certificate must not be approved for the node.
 func (s *surroundings) check(r *x509.CertificateRequest, n *corev1.Node) error {
 	for _, name := range r.DNSNames {
 		if err := s.checkName(strings.ToLower(name), n); err != nil {
@@ -86,7 +86,7 @@ func (s *surroundings) checkAddress(ip netip.Addr, n *corev1.Node) error {
 	return nil
 }
 
-// isServer says whether an API server listens at the address.
+// isServer reports whether ip is the address of an API server.
 func (s *surroundings) isServer(ip netip.Addr) bool {
 	for _, slice := range s.slices {
 		for _, endpoint := range slice.Endpoints {
@@ -100,7 +100,7 @@ func (s *surroundings) isServer(ip netip.Addr) bool {
 	return false
 }
 
-// isEndpoint says whether clients reach the API by this host.
+// isEndpoint reports whether clients reach the API by this host.
 func (s *surroundings) isEndpoint(host string) bool {
 	for _, text := range s.servers {
 		u, err := url.Parse(text)
@@ -123,9 +123,8 @@ func isControlPlane(n *corev1.Node) bool {
 	return marked
 }
 
-// addressesOf returns a Service's cluster addresses. Its external ones may be
-// those of nodes: a user who can write Services must not be able to keep a node
-// from its certificate.
+// addressesOf returns a Service's cluster IPs. It ignores external IPs, which may be those
+// of nodes: a user who can write Services must not be able to block a node's certificate.
 func addressesOf(s *corev1.Service) (out []netip.Addr) {
 	for _, text := range append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...) {
 		if ip := net.ParseIP(text); ip != nil { // nil for None and ""
@@ -136,8 +135,8 @@ func addressesOf(s *corev1.Service) (out []netip.Addr) {
 	return out
 }
 
-// ofService: the names by which pods know Services, and the short ones of the
-// API server.
+// ofService reports whether name is the cluster DNS name of a Service, or a short name of
+// the API server.
 func ofService(name string) bool {
 	return name == "kubernetes" || name == "kubernetes.default" || strings.HasSuffix(name, ".svc") || strings.Contains(name, ".svc.")
 }

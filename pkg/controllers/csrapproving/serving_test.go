@@ -18,8 +18,8 @@ func nodeAt(name string, labels map[string]string, addresses ...string) *corev1.
 	return n
 }
 
-// A kubelet reports its addresses itself: it must not become the API server,
-// another node or a Service by that.
+// A kubelet reports its addresses itself: it must not be able to impersonate the API server,
+// another node or a Service.
 func TestServingCertificatesOfOthersAreNotApproved(t *testing.T) {
 	all := surroundings{
 		services: []*corev1.Service{
@@ -74,8 +74,8 @@ func TestServingCertificatesOfOthersAreNotApproved(t *testing.T) {
 	}
 }
 
-// Where a kubelet runs beside the API server, the address is theirs both; that
-// it does is what an administrator has said by the label.
+// A kubelet beside the API server shares its address; an administrator confirms that with
+// the label.
 func TestAControlPlaneNodeHasTheAddressOfItsServer(t *testing.T) {
 	plane := nodeAt("a", map[string]string{controlPlaneLabel: ""}, "192.0.2.10")
 	all := surroundings{

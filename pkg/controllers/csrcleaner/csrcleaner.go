@@ -2,44 +2,44 @@ package csrcleaner
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podium/pkg/client"
 	"podium/pkg/client/csr"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
+	"podium/pkg/client/informer"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
 )
 
 const (
 	decidedFor = time.Hour      // since the condition was written
-	pendingFor = 24 * time.Hour // since the request was made
+	pendingFor = 24 * time.Hour // since the request was created
 )
 
-// Controller is the cleaner. Its keys are certificate signing requests.
-type Controller struct {
-	cfg      kit.Kit
-	requests client.Resource[*certificatesv1.CertificateSigningRequest]
-	loop     *loop.Loop
+// Spec describes the cleaner of certificate signing requests.
+func Spec() controller.Spec {
+	return controller.Spec{Name: "certificatesigningrequest-cleaner-controller", Account: "certificate-controller", Workers: 1, New: build}
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg kit.Kit) *Controller {
-	c := &Controller{cfg: cfg, requests: client.For[*certificatesv1.CertificateSigningRequest](cfg.Client)}
-	c.loop = cfg.Loop("csr_cleaner", 0, c.reconcile, cfg.Views.CSRs)
-	loop.WakeOn(c.loop, cfg.Views.CSRs, loop.Self)
-	return c
+type reconciler struct {
+	*loop.Loop
+	requests *informer.Informer[*certificatesv1.CertificateSigningRequest]
+	writer   controller.Writer[*certificatesv1.CertificateSigningRequest]
 }
 
-// Run cleans until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func build(c controller.Context) (controller.Runner, error) {
+	r := &reconciler{requests: informers.For[*certificatesv1.CertificateSigningRequest](c.Informers)}
+	r.Loop = c.NewLoop("csr_cleaner", 0, r.reconcile, r.requests)
+	r.writer = controller.NewWriter(c, r.Loop, r.requests)
+	loop.WakeOn(r.Loop, r.requests, loop.Self)
+	return r, nil
+}
 
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	request, ok := c.cfg.Views.CSRs.Get("", key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	request, ok := r.requests.Get("", key.Name)
 	if !ok {
 		return loop.Done, nil
 	}
@@ -50,16 +50,12 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	if left := time.Until(end); left > 0 {
 		return loop.After(left), nil
 	}
-	uid := request.UID
-	err := c.requests.Delete(ctx, request.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return loop.Done, fmt.Errorf("delete %s: %w", request.Name, err)
-	}
-	return loop.Done, nil
+	_, err := r.writer.Delete(ctx, key, request, metav1.DeleteOptions{})
+	return loop.Done, err
 }
 
-// due is when a request has had its time. One that is approved and waits for
-// its signer has no end.
+// due returns when a request is to be deleted. ends is false for an approved request that
+// its signer has not signed yet.
 func due(c *certificatesv1.CertificateSigningRequest) (end time.Time, ends bool) {
 	earliest := func(at time.Time) {
 		if !ends || at.Before(end) {

@@ -30,7 +30,7 @@ func TestDue(t *testing.T) {
 	for name, row := range map[string]struct {
 		condition   certificatesv1.RequestConditionType
 		certificate []byte
-		want        time.Duration // from when it was made; 0: never
+		want        time.Duration // since creation; 0: never
 	}{
 		"pending":                        {"", nil, 24 * time.Hour},
 		"approved, not signed yet":       {certificatesv1.CertificateApproved, nil, 0},

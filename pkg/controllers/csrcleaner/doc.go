@@ -1,5 +1,4 @@
-// Package csrcleaner deletes certificate signing requests that nobody waits
-// for any more: an hour after they were approved and signed, denied or failed,
-// a day after they were made and left undecided, and when the certificate has
-// expired.
+// Package csrcleaner deletes certificate signing requests: an hour after they were signed,
+// denied or failed, a day after they were created if they are undecided, and when the
+// certificate has expired.
 package csrcleaner

@@ -9,40 +9,47 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"podium/pkg/client"
 	"podium/pkg/client/csr"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
+	"podium/pkg/client/informer"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
 )
 
-// Config is what the controller needs.
-type Config struct {
-	kit.Kit
-	// Authorities has the present authority of each signer; the files may
-	// change. Requests for a signer that is not in it stay as they are.
+// Options configure the signer.
+type Options struct {
+	// Authorities returns the current CA of each signer; the files may change. Requests
+	// for a signer without a CA are not signed.
 	Authorities map[string]func() *tls.Certificate
-	Longest     time.Duration // life of a certificate
+	// MaxDuration is the maximum lifetime of a certificate, and the lifetime if the
+	// request does not set one.
+	MaxDuration time.Duration
 }
 
-// Controller is the signer. Its keys are certificate signing requests.
-type Controller struct {
-	cfg      Config
-	requests client.Resource[*certificatesv1.CertificateSigningRequest]
-	loop     *loop.Loop
+// Spec describes the signer. The controller is disabled without a CA.
+func Spec(o Options) controller.Spec {
+	s := controller.Spec{Name: "certificatesigningrequest-signing-controller", Account: "certificate-controller", Workers: 5}
+	if len(o.Authorities) > 0 {
+		s.New = o.build
+	}
+	return s
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg Config) *Controller {
-	c := &Controller{cfg: cfg, requests: client.For[*certificatesv1.CertificateSigningRequest](cfg.Client)}
-	c.loop = cfg.Loop("certificate_signer", 0, c.reconcile, cfg.Views.CSRs)
-	loop.WakeOn(c.loop, cfg.Views.CSRs, loop.Self)
-	return c
+type reconciler struct {
+	Options
+	*loop.Loop
+	requests *informer.Informer[*certificatesv1.CertificateSigningRequest]
+	writer   controller.Writer[*certificatesv1.CertificateSigningRequest]
 }
 
-// Run signs until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (o Options) build(c controller.Context) (controller.Runner, error) {
+	r := &reconciler{Options: o, requests: informers.For[*certificatesv1.CertificateSigningRequest](c.Informers)}
+	r.Loop = c.NewLoop("certificate_signer", 0, r.reconcile, r.requests)
+	r.writer = controller.NewWriter(c, r.Loop, r.requests)
+	loop.WakeOn(r.Loop, r.requests, loop.Self)
+	return r, nil
+}
 
 func signers() []string {
 	return []string{
@@ -50,12 +57,12 @@ func signers() []string {
 	}
 }
 
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	request, ok := c.cfg.Views.CSRs.Get("", key.Name)
-	if !ok || !ours(request) {
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	request, ok := r.requests.Get("", key.Name)
+	if !ok || !signable(request) {
 		return loop.Done, nil
 	}
-	authority := c.cfg.Authorities[request.Spec.SignerName]
+	authority := r.Authorities[request.Spec.SignerName]
 	if authority == nil {
 		return loop.Done, nil
 	}
@@ -69,24 +76,17 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure", Message: err.Error(),
 		})
 	} else {
-		life := lifetime(request.Spec.ExpirationSeconds, c.cfg.Longest)
-		if next.Status.Certificate, err = sign(authority(), parsed, request.Spec.Usages, life, time.Now()); err != nil {
+		lifetime := lifetime(request.Spec.ExpirationSeconds, r.MaxDuration)
+		if next.Status.Certificate, err = sign(authority(), parsed, request.Spec.Usages, lifetime, time.Now()); err != nil {
 			return loop.Done, fmt.Errorf("sign %s: %w", request.Name, err)
 		}
 	}
-	got, err := c.requests.UpdateStatus(ctx, next)
-	if apierrors.IsNotFound(err) {
-		return loop.Done, nil
-	}
-	if err != nil {
-		return loop.Done, fmt.Errorf("write %s: %w", request.Name, err)
-	}
-	c.loop.Wrote(key, c.cfg.Views.CSRs, got.ResourceVersion)
-	return loop.Done, nil
+	_, err = r.writer.UpdateStatus(ctx, key, next)
+	return loop.Done, err
 }
 
-// ours says that a request is approved and waits for a signer of ours.
-func ours(c *certificatesv1.CertificateSigningRequest) bool {
+// signable reports whether a request is approved and not yet signed, for one of signers.
+func signable(c *certificatesv1.CertificateSigningRequest) bool {
 	return slices.Contains(signers(), c.Spec.SignerName) && len(c.Status.Certificate) == 0 &&
 		csr.Is(c, certificatesv1.CertificateApproved) && !csr.Is(c, certificatesv1.CertificateDenied) && !csr.Is(c, certificatesv1.CertificateFailed)
 }

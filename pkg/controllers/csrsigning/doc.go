@@ -1,12 +1,11 @@
 // Package csrsigning signs approved requests for the signers of kubernetes.io:
 // kube-apiserver-client, kube-apiserver-client-kubelet and kubelet-serving. The
-// fourth, legacy-unknown, cannot be asked for in version v1 of the API, the
-// only one that is served. Each signer has an authority of its own, as upstream's
-// --cluster-signing-*-cert-file say: kubelets' serving certificates are to be
-// signed by one that clients of the API server do not trust.
+// fourth, legacy-unknown, cannot be requested in version v1 of the API. Each
+// signer may have a CA of its own (--cluster-signing-*-cert-file): the serving
+// certificates of kubelets should be signed by a CA that the API server does not
+// trust for clients.
 //
-// A request that its signer's rules do not allow gets the condition Failed. A
-// certificate is good from five minutes ago, for hosts whose clocks are behind;
-// for as long as was asked and no longer than --cluster-signing-duration; and
-// never longer than its authority.
+// A request that violates its signer's rules gets the condition Failed. A certificate is
+// backdated by five minutes, for hosts whose clocks are behind. It is valid as requested,
+// but no longer than --cluster-signing-duration and its CA.
 package csrsigning

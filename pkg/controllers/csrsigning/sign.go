@@ -17,12 +17,12 @@ import (
 const (
 	backdate = 5 * time.Minute
 	shortest = 10 * time.Minute // twice backdate
-	// short is the life below which the five minutes at the beginning are not
-	// taken off the end.
+	// short is the lifetime below which backdating does not shorten the lifetime.
 	short = 8 * time.Hour
 )
 
-// lifetime is how long a certificate lives: as asked, within bounds.
+// lifetime returns the lifetime of a certificate: the requested seconds within bounds, or
+// longest if asked is nil.
 func lifetime(asked *int32, longest time.Duration) time.Duration {
 	if asked == nil {
 		return longest
@@ -30,7 +30,7 @@ func lifetime(asked *int32, longest time.Duration) time.Duration {
 	return min(max(time.Duration(*asked)*time.Second, shortest), longest)
 }
 
-// sign makes the certificate, in PEM, that a request asks for.
+// sign returns the certificate for a request, in PEM.
 func sign(ca *tls.Certificate, r *x509.CertificateRequest, usages []certificatesv1.KeyUsage, life time.Duration, now time.Time) ([]byte, error) {
 	authority, key, err := authorityOf(ca, now)
 	if err != nil {
@@ -50,7 +50,7 @@ func sign(ca *tls.Certificate, r *x509.CertificateRequest, usages []certificates
 		URIs:                  r.URIs,
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(life - backdate),
-		BasicConstraintsValid: true, // and IsCA is not: whatever was asked, it signs nothing
+		BasicConstraintsValid: true, // IsCA stays false, whatever was requested
 	}
 	if life < short {
 		template.NotAfter = now.Add(life)
@@ -78,14 +78,14 @@ func authorityOf(ca *tls.Certificate, now time.Time) (*x509.Certificate, crypto.
 	case !ok:
 		return nil, nil, fmt.Errorf("the signing key is a %T, which cannot sign", ca.PrivateKey)
 	case !cert.IsCA:
-		return nil, nil, errors.New("the signing certificate is no authority's")
+		return nil, nil, errors.New("the signing certificate is not a CA")
 	case !cert.NotAfter.After(now):
 		return nil, nil, fmt.Errorf("the signer has expired: NotAfter=%s", cert.NotAfter)
 	}
 	return cert, key, nil
 }
 
-// usagesOf are the API's words for what a key is for, as X.509 has them.
+// usagesOf converts the key usages of the API to those of X.509.
 func usagesOf(words []certificatesv1.KeyUsage) (x509.KeyUsage, []x509.ExtKeyUsage, error) {
 	var usage x509.KeyUsage
 	var extended []x509.ExtKeyUsage
@@ -99,7 +99,7 @@ func usagesOf(words []certificatesv1.KeyUsage) (x509.KeyUsage, []x509.ExtKeyUsag
 			extended = append(extended, x509.ExtKeyUsageClientAuth)
 		case certificatesv1.UsageServerAuth:
 			extended = append(extended, x509.ExtKeyUsageServerAuth)
-		default: // the signers' rules have let no other through
+		default: // the signers' rules allow no other
 			return 0, nil, fmt.Errorf("unrecognized usage %q", w)
 		}
 	}

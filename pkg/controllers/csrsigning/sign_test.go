@@ -41,7 +41,7 @@ func authority(t *testing.T, end time.Time, isCA bool) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// greedy asks to be an authority itself.
+// greedy returns a request for a CA certificate.
 func greedy(t *testing.T) *x509.CertificateRequest {
 	t.Helper()
 	constraints, err := asn1.Marshal(struct {
@@ -100,7 +100,7 @@ func TestSign(t *testing.T) {
 		usages []certificatesv1.KeyUsage
 	}{
 		"has expired":          {authority(t, now, true), usages},
-		"no authority":         {authority(t, now.Add(time.Hour), false), usages},
+		"not a CA":             {authority(t, now.Add(time.Hour), false), usages},
 		`usage "code signing"`: {ca, []certificatesv1.KeyUsage{certificatesv1.UsageCodeSigning}},
 	} {
 		if _, err := sign(row.ca, greedy(t), row.usages, time.Hour, now); err == nil || !strings.Contains(err.Error(), want) {

@@ -10,23 +10,23 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podium/pkg/controllers/ownership"
+	"podium/pkg/controller/ownership"
 )
 
-// step is the next thing to do in a rollout.
+// step is the next step of a rollout.
 type step struct {
-	Create   *appsv1.ReplicaSet   // for the present template
+	Create   *appsv1.ReplicaSet   // for the current template
 	Update   []change             // sizes and annotations
 	Delete   []*appsv1.ReplicaSet // history beyond the limit
-	Revision string               // the annotation d must carry, "" when it does
+	Revision string               // the revision annotation to set, "" if d has it
 	Status   appsv1.DeploymentStatus
-	Recheck  time.Duration // when the progress deadline ends, 0 for no deadline
+	Recheck  time.Duration // time until the progress deadline, 0 if there is none
 }
 
 type change struct{ From, To *appsv1.ReplicaSet }
 
-// decide says what to do next for d, given its replica sets. oldPods says
-// whether pods of other templates still exist; only Recreate asks.
+// decide returns the next step for d with its replica sets. oldPods reports whether pods of
+// other templates still exist; decide calls it for the Recreate strategy only.
 func decide(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, oldPods func(old []*appsv1.ReplicaSet) bool, now time.Time) step {
 	current, old := split(d, sets)
 	s := step{Status: count(d, current, sets, now)}
@@ -62,8 +62,8 @@ func decide(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, oldPods func(old []
 	return s
 }
 
-// roll is the RollingUpdate: grow the present set as far as the surge allows;
-// once it cannot grow, shrink the old ones as far as availability allows.
+// roll plans a RollingUpdate step: scale up the current set as far as the surge allows; once
+// it cannot grow, scale down the old sets as far as availability allows.
 func (s *step) roll(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) map[string]int32 {
 	if current == nil {
 		s.Create = newSet(d, old, growCurrent(d, 0, old))
@@ -75,8 +75,8 @@ func (s *step) roll(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*app
 	return shrinkOld(d, current, old)
 }
 
-// recreate shrinks the old sets to nothing, waits for their last pod to be
-// gone, then grows the present one.
+// recreate plans a Recreate step: scale the old sets to 0, wait until their last pod is gone,
+// then scale up the current set.
 func (s *step) recreate(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.ReplicaSet, oldPods func([]*appsv1.ReplicaSet) bool) map[string]int32 {
 	to := map[string]int32{}
 	for _, rs := range activeOnly(old) {
@@ -93,8 +93,8 @@ func (s *step) recreate(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []
 	return to
 }
 
-// updates are the replica sets that differ from what they should be, by size
-// or, the present one, by annotations and minReadySeconds.
+// updates returns the replica sets to change: those of the wrong size and, for the current
+// set, wrong annotations or minReadySeconds.
 func updates(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.ReplicaSet, to map[string]int32) []change {
 	var out []change
 	add := func(rs *appsv1.ReplicaSet) {
@@ -125,7 +125,7 @@ func updates(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.Rep
 	return out
 }
 
-// revision is the annotation that d lacks.
+// revision returns the value of the revision annotation that d lacks, "" if it has it.
 func revision(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) string {
 	want := lastRevision(old) + 1
 	if current != nil {
@@ -137,7 +137,7 @@ func revision(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.Re
 	return ""
 }
 
-// newSet is the replica set for d's present template.
+// newSet returns the replica set for d's current template.
 func newSet(d *appsv1.Deployment, old []*appsv1.ReplicaSet, replicas int32) *appsv1.ReplicaSet {
 	hash := hashOf(&d.Spec.Template, d.Status.CollisionCount)
 	template := d.Spec.Template.DeepCopy()
@@ -166,8 +166,8 @@ func withHash(labels map[string]string, hash string) map[string]string {
 	return out
 }
 
-// history are the old sets beyond the revisions to keep, the oldest revisions
-// first. A set that still has pods, or may have some, is not history yet.
+// history returns the old sets beyond the revision history limit, oldest revision first. It
+// leaves out sets that have, or may still have, pods.
 func history(d *appsv1.Deployment, old []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	if d.Spec.RevisionHistoryLimit == nil {
 		return nil

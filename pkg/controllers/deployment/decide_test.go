@@ -12,11 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"podium/pkg/conditions"
 )
 
 var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// deployment wants so many pods of image v-new.
+// deployment returns a deployment with that many replicas of the template "new".
 func deployment(replicas int32, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", UID: "d-uid", Generation: 2}}
 	d.Spec.Replicas = &replicas
@@ -50,9 +52,8 @@ func recreate(d *appsv1.Deployment) {
 
 func paused(d *appsv1.Deployment) { d.Spec.Paused = true }
 
-// sets reads "old:5/3 new:2/2": image, wanted replicas, available ones; the
-// first is the oldest. Their annotations are those of d as it is, unless
-// @size follows: then those of a deployment of that size.
+// sets parses "old:5/3 new:2/2": image, replicas, available replicas; the first is the
+// oldest. Their annotations are those for d's size, or for the size after @.
 func sets(d *appsv1.Deployment, text string) []*appsv1.ReplicaSet {
 	var out []*appsv1.ReplicaSet
 	for i, word := range strings.Fields(text) {
@@ -75,7 +76,7 @@ func sets(d *appsv1.Deployment, text string) []*appsv1.ReplicaSet {
 	return out
 }
 
-// show writes a step the way the tests expect it: "create new:3, old:5->3".
+// show formats a step for comparison: "create new:3, old:5->3".
 func show(s step) string {
 	var out []string
 	if s.Create != nil {
@@ -205,8 +206,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestRolloutsEnd plays rollouts of many shapes, pods becoming available one
-// after the other, and wants each to end and never to leave its bounds.
+// TestRolloutsEnd simulates rollouts of many shapes, with one pod becoming available at a
+// time. Each must end and never exceed its bounds.
 func TestRolloutsEnd(t *testing.T) {
 	for _, replicas := range []int32{1, 2, 3, 7, 10, 100} {
 		for _, surge := range []string{"0", "1", "25%", "100%"} {
@@ -248,7 +249,7 @@ func TestRolloutsEnd(t *testing.T) {
 	}
 }
 
-// oneMore lets a pod become available somewhere.
+// oneMore makes one more pod available.
 func oneMore(have []*appsv1.ReplicaSet) bool {
 	for _, rs := range have {
 		rs.Status.Replicas = *rs.Spec.Replicas
@@ -290,7 +291,7 @@ func TestProgress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := decide(tc.d, sets(tc.d, tc.have), nil, now)
 			got := ""
-			if c := find(s.Status.Conditions, appsv1.DeploymentProgressing); c != nil {
+			if c := conditions.Find(s.Status.Conditions, appsv1.DeploymentProgressing); c != nil {
 				got = fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message)
 			}
 			want := strings.ReplaceAll(tc.want, "%s", hashOf(&tc.d.Spec.Template, nil))
@@ -303,7 +304,7 @@ func TestProgress(t *testing.T) {
 
 func TestHashIsStable(t *testing.T) {
 	tmpl := template("nginx:1.25")
-	// This value is in the names of replica sets that exist: it must never change.
+	// This hash is part of the names of existing replica sets: it must never change.
 	if got := hashOf(&tmpl, nil); got != "5c75df5897" {
 		t.Errorf("hash %s", got)
 	}

@@ -11,102 +11,97 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
-	"podium/pkg/client"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/ownership"
-	podstate "podium/pkg/controllers/pods"
+	"podium/pkg/client/informer"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
+	"podium/pkg/controller/ownership"
+	podstate "podium/pkg/controller/pods"
 )
 
-// Controller is the deployment controller.
-type Controller struct {
-	cfg         kit.Kit
-	deployments client.Resource[*appsv1.Deployment]
-	sets        client.Resource[*appsv1.ReplicaSet]
-	hand        ownership.Hand[*appsv1.Deployment, *appsv1.ReplicaSet]
-	loop        *loop.Loop
+// Spec describes the deployment controller.
+func Spec(workers int) controller.Spec {
+	return controller.Spec{Name: "deployment-controller", Workers: workers, New: build}
+}
+
+type reconciler struct {
+	controller.Context
+	*loop.Loop
+	deployments *informer.Informer[*appsv1.Deployment]
+	replicaSets *informer.Informer[*appsv1.ReplicaSet]
+	ownedSets   informers.Owned[*appsv1.ReplicaSet]
+	ownedPods   informers.Owned[*corev1.Pod]
+	writer      controller.Writer[*appsv1.Deployment]
+	sets        controller.Writer[*appsv1.ReplicaSet]
+	adopter     ownership.Adopter[*appsv1.Deployment, *appsv1.ReplicaSet]
 }
 
 var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
-// pace bounds how often one deployment's status follows its pods.
+// pace is the minimum time between two status updates of a deployment whose pods change.
 const pace = 20 * time.Millisecond
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg kit.Kit) *Controller {
-	c := &Controller{
-		cfg:         cfg,
-		deployments: client.For[*appsv1.Deployment](cfg.Client),
-		sets:        client.For[*appsv1.ReplicaSet](cfg.Client),
+func build(c controller.Context) (controller.Runner, error) {
+	pods := informers.For[*corev1.Pod](c.Informers)
+	r := &reconciler{
+		Context:     c,
+		deployments: informers.For[*appsv1.Deployment](c.Informers),
+		replicaSets: informers.For[*appsv1.ReplicaSet](c.Informers),
+		ownedSets:   informers.ByController[*appsv1.ReplicaSet](c.Informers),
+		ownedPods:   informers.ByController[*corev1.Pod](c.Informers),
 	}
-	c.loop = cfg.Loop("deployment", pace, c.reconcile, cfg.Views.Deployments, cfg.Views.ReplicaSets, cfg.Views.Pods)
-	c.hand = ownership.Hand[*appsv1.Deployment, *appsv1.ReplicaSet]{Client: cfg.Client, Wrote: c.wroteSet}
-	loop.WakeOn(c.loop, cfg.Views.Deployments, loop.Self)
-	loop.WakeOn(c.loop, cfg.Views.ReplicaSets, c.deploymentsOf)
-	cfg.Views.Pods.OnChange(c.podEnded)
-	return c
+	r.Loop = c.NewLoop("deployment", pace, r.reconcile, r.deployments, r.replicaSets, pods)
+	r.writer, r.sets = controller.NewWriter(c, r.Loop, r.deployments), controller.NewWriter(c, r.Loop, r.replicaSets)
+	r.adopter = ownership.NewAdopter[*appsv1.Deployment](c, r.sets)
+	loop.WakeOn(r.Loop, r.deployments, loop.Self)
+	loop.WakeOn(r.Loop, r.replicaSets, ownership.OwnerOrCandidates[*appsv1.Deployment, *appsv1.ReplicaSet](kind.Kind, r.deployments,
+		func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector }))
+	pods.OnChange(r.podEnded)
+	return r, nil
 }
 
-// Run rolls until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
-
-// deploymentsOf names the set's owner, or those that might adopt it.
-func (c *Controller) deploymentsOf(rs *appsv1.ReplicaSet) []loop.Key {
-	if metav1.GetControllerOfNoCopy(rs) != nil {
-		return loop.Owner[*appsv1.ReplicaSet](kind.Kind)(rs)
-	}
-	var keys []loop.Key
-	for _, d := range c.cfg.Views.Deployments.In(rs.Namespace) {
-		if s, err := metav1.LabelSelectorAsSelector(d.Spec.Selector); err == nil && s.Matches(labels.Set(rs.Labels)) {
-			keys = append(keys, loop.KeyOf(d))
-		}
-	}
-	return keys
-}
-
-// podEnded wakes a deployment that may wait for its old pods to be gone.
-func (c *Controller) podEnded(old, new *corev1.Pod) {
+// podEnded enqueues a deployment that may wait for the end of its old pods.
+func (r *reconciler) podEnded(old, new *corev1.Pod) {
 	if old == nil || new != nil && !podstate.Terminal(new) {
 		return
 	}
 	for _, key := range loop.Owner[*corev1.Pod]("ReplicaSet")(old) {
-		if rs, ok := c.cfg.Views.ReplicaSets.Get(key.Namespace, key.Name); ok {
-			c.loop.Wake(loop.Owner[*appsv1.ReplicaSet](kind.Kind)(rs)...)
+		if rs, ok := r.replicaSets.Get(key.Namespace, key.Name); ok {
+			r.Wake(loop.Owner[*appsv1.ReplicaSet](kind.Kind)(rs)...)
 		}
 	}
 }
 
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	d, ok := c.cfg.Views.Deployments.Get(key.Namespace, key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	d, ok := r.deployments.Get(key.Namespace, key.Name)
 	if !ok {
-		return loop.Done, nil // gone; its replica sets belong to the garbage collector
+		return loop.Done, nil // the garbage collector deletes its replica sets
 	}
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	if err != nil || selector.Empty() {
-		return loop.Done, nil // would own everything; the server refuses such ones
+		return loop.Done, nil // it would select all replica sets; the API refuses such deployments
 	}
-	claims := ownership.Claim(d, selector, c.cfg.Views.ReplicaSetsOwnedBy(d.UID), c.cfg.Views.OrphanReplicaSets(d.Namespace))
+	claims := ownership.Claim(d, selector, r.ownedSets.By(d.UID), r.ownedSets.Orphans(d.Namespace))
 	if len(claims.Adopt)+len(claims.Release) > 0 {
-		// What is decided here must be seen by the views before the next step.
-		return loop.After(0), errors.Join(c.hand.Release(ctx, d, claims.Release), c.hand.Adopt(ctx, d, claims.Adopt))
+		// The informers must show the outcome before the next step.
+		return loop.After(0), errors.Join(r.adopter.Release(ctx, d, claims.Release), r.adopter.Adopt(ctx, d, claims.Adopt))
 	}
-	todo := decide(d, claims.Owned, c.oldPods, time.Now())
-	err = c.take(ctx, d, &todo)
+	todo := decide(d, claims.Owned, r.oldPods, time.Now())
+	err = r.take(ctx, d, &todo)
 	if err != nil {
-		todo.Revision = "" // its replica set may not have it yet
+		todo.Revision = "" // the replica set may not have it yet
 	}
-	if statusErr := c.writeStatus(ctx, d, todo.Status, todo.Revision); statusErr != nil {
+	if statusErr := r.updateStatus(ctx, d, todo.Status, todo.Revision); statusErr != nil {
 		return loop.Done, errors.Join(err, statusErr)
 	}
 	return loop.Result{After: todo.Recheck}, err
 }
 
-// oldPods says whether pods of these sets still exist, be it that they terminate.
-func (c *Controller) oldPods(old []*appsv1.ReplicaSet) bool {
+// oldPods reports whether pods of these sets still exist, terminating ones included.
+func (r *reconciler) oldPods(old []*appsv1.ReplicaSet) bool {
 	for _, rs := range old {
-		for _, p := range c.cfg.Views.PodsOwnedBy(rs.UID) {
+		for _, p := range r.ownedPods.By(rs.UID) {
 			if !podstate.Terminal(p) {
 				return true
 			}
@@ -115,60 +110,59 @@ func (c *Controller) oldPods(old []*appsv1.ReplicaSet) bool {
 	return false
 }
 
-// take makes the step. What it could not do is noted in the step's status.
-func (c *Controller) take(ctx context.Context, d *appsv1.Deployment, todo *step) error {
+// take performs the step and records failures in the step's status.
+func (r *reconciler) take(ctx context.Context, d *appsv1.Deployment, todo *step) error {
 	if todo.Create != nil {
-		if err := c.create(ctx, d, todo); err != nil {
+		if err := r.create(ctx, d, todo); err != nil {
 			return err
 		}
 	}
 	for _, u := range todo.Update {
-		if err := c.update(ctx, d, u); err != nil {
+		if err := r.update(ctx, d, u); err != nil {
 			return err
 		}
 	}
 	for _, rs := range todo.Delete {
-		if err := c.delete(ctx, d, rs); err != nil {
+		if err := r.delete(ctx, d, rs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// create makes the new replica set. Its name follows from the template, so a
-// second attempt finds what the first one made; another template of the same
-// hash makes the deployment count a collision and use another name.
-func (c *Controller) create(ctx context.Context, d *appsv1.Deployment, todo *step) error {
+// create creates the new replica set. Its name depends on the template, so that a retry
+// finds the set of the first attempt. If a set of another template has the same hash, the
+// deployment counts a collision and uses another name.
+func (r *reconciler) create(ctx context.Context, d *appsv1.Deployment, todo *step) error {
 	rs := todo.Create
-	got, err := c.sets.Create(ctx, rs)
+	got, err := r.sets.Create(ctx, loop.KeyOf(d), rs)
 	switch {
 	case err == nil:
-		c.wroteSet(d, got.ResourceVersion)
 		if n := *got.Spec.Replicas; n > 0 {
-			c.cfg.Events.Event(d, corev1.EventTypeNormal, "ScalingReplicaSet", fmt.Sprintf("Scaled up replica set %s from 0 to %d", got.Name, n))
+			r.Events.Event(d, corev1.EventTypeNormal, "ScalingReplicaSet", fmt.Sprintf("Scaled up replica set %s from 0 to %d", got.Name, n))
 		}
 		return nil
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case controller.NamespaceTerminating(err):
 		todo.Status.Conditions = d.Status.Conditions
 		todo.Revision = ""
-		return nil // nothing can be created there any more, and the deployment will go too
+		return nil // the deployment will be deleted, too
 	case apierrors.IsAlreadyExists(err):
-		return c.collide(ctx, d, todo)
+		return r.collide(ctx, d, todo)
 	}
 	message := fmt.Sprintf("Failed to create new replica set %q: %v", rs.Name, err)
 	createFailed(d, &todo.Status, message, time.Now())
-	c.cfg.Events.Event(d, corev1.EventTypeWarning, reasonCreateError, message)
+	r.Events.Event(d, corev1.EventTypeWarning, reasonCreateError, message)
 	return fmt.Errorf("create replica set %s: %w", rs.Name, err)
 }
 
-func (c *Controller) collide(ctx context.Context, d *appsv1.Deployment, todo *step) error {
-	live, err := c.sets.In(d.Namespace).Get(ctx, todo.Create.Name)
+func (r *reconciler) collide(ctx context.Context, d *appsv1.Deployment, todo *step) error {
+	live, err := r.sets.Get(ctx, d.Namespace, todo.Create.Name)
 	if err != nil {
-		return fmt.Errorf("replica set %s is said to exist: %w", todo.Create.Name, err)
+		return fmt.Errorf("get existing replica set %s: %w", todo.Create.Name, err)
 	}
 	owner := metav1.GetControllerOfNoCopy(live)
 	if owner != nil && owner.UID == d.UID && sameTemplate(&live.Spec.Template, &d.Spec.Template) {
-		c.wroteSet(d, live.ResourceVersion) // ours, from before: wait until it shows
+		r.sets.Wrote(loop.KeyOf(d), live) // created by an earlier attempt
 		return nil
 	}
 	todo.Status.Conditions = d.Status.Conditions
@@ -177,47 +171,34 @@ func (c *Controller) collide(ctx context.Context, d *appsv1.Deployment, todo *st
 		*todo.Status.CollisionCount = *d.Status.CollisionCount
 	}
 	*todo.Status.CollisionCount++
-	return fmt.Errorf("replica set %s exists and is another template's: use another name", live.Name)
+	return fmt.Errorf("replica set %s exists with another template: use another name", live.Name)
 }
 
-func (c *Controller) update(ctx context.Context, d *appsv1.Deployment, u change) error {
-	got, err := c.sets.Update(ctx, u.To)
-	if err != nil {
-		return fmt.Errorf("update replica set %s: %w", u.To.Name, err)
-	}
-	c.wroteSet(d, got.ResourceVersion)
+func (r *reconciler) update(ctx context.Context, d *appsv1.Deployment, u change) error {
+	got, err := r.sets.Update(ctx, loop.KeyOf(d), u.To)
 	from, to := *u.From.Spec.Replicas, *u.To.Spec.Replicas
-	if from == to {
-		return nil
+	if err != nil || got == nil || from == to {
+		return err
 	}
 	direction := "up"
 	if to < from {
 		direction = "down"
 	}
-	c.cfg.Events.Event(d, corev1.EventTypeNormal, "ScalingReplicaSet",
+	r.Events.Event(d, corev1.EventTypeNormal, "ScalingReplicaSet",
 		fmt.Sprintf("Scaled %s replica set %s from %d to %d", direction, u.To.Name, from, to))
 	return nil
 }
 
-func (c *Controller) delete(ctx context.Context, d *appsv1.Deployment, rs *appsv1.ReplicaSet) error {
-	err := c.sets.In(rs.Namespace).Delete(ctx, rs.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &rs.UID, ResourceVersion: &rs.ResourceVersion},
-	})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete old replica set %s: %w", rs.Name, err)
-	}
-	c.loop.Wait(loop.KeyOf(d), func() bool {
-		now, ok := c.cfg.Views.ReplicaSets.Get(rs.Namespace, rs.Name)
-		return !ok || now.UID != rs.UID || now.DeletionTimestamp != nil
-	})
-	return nil
+func (r *reconciler) delete(ctx context.Context, d *appsv1.Deployment, rs *appsv1.ReplicaSet) error {
+	_, err := r.sets.Delete(ctx, loop.KeyOf(d), rs, controller.Unchanged(rs))
+	return err
 }
 
-// writeStatus writes the status and the revision, which is "" if it stays, if
-// they differ from what stands. The times of conditions that stand are kept, so
-// equal means equal. The revision goes through /status, too: an annotation that
-// is written elsewhere raises metadata.generation.
-func (c *Controller) writeStatus(ctx context.Context, d *appsv1.Deployment, want appsv1.DeploymentStatus, revision string) error {
+// updateStatus writes the status, and the revision unless it is "", if they differ from the
+// current ones. Unchanged conditions keep their timestamps, so that equal statuses compare
+// equal. The revision is written through /status because any other change of an annotation
+// increments metadata.generation.
+func (r *reconciler) updateStatus(ctx context.Context, d *appsv1.Deployment, want appsv1.DeploymentStatus, revision string) error {
 	if revision == "" && equality.Semantic.DeepEqual(want, d.Status) {
 		return nil
 	}
@@ -226,21 +207,6 @@ func (c *Controller) writeStatus(ctx context.Context, d *appsv1.Deployment, want
 	if revision != "" {
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, revisionAnnotation, revision)
 	}
-	got, err := c.deployments.UpdateStatus(ctx, next)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("write status: %w", err)
-	}
-	c.wrote(d, got.ResourceVersion)
-	return nil
-}
-
-func (c *Controller) wrote(d *appsv1.Deployment, resourceVersion string) {
-	c.loop.Wrote(loop.KeyOf(d), c.cfg.Views.Deployments, resourceVersion)
-}
-
-func (c *Controller) wroteSet(d *appsv1.Deployment, resourceVersion string) {
-	c.loop.Wrote(loop.KeyOf(d), c.cfg.Views.ReplicaSets, resourceVersion)
+	_, err := r.writer.UpdateStatus(ctx, loop.KeyOf(d), next)
+	return err
 }

@@ -1,8 +1,8 @@
-// Package deployment rolls each Deployment's pods to its template: one
-// ReplicaSet per template, scaled up and down step by step (RollingUpdate) or
-// one after the other (Recreate), the old ones kept as history.
+// Package deployment rolls out each Deployment's pod template: one ReplicaSet per template,
+// scaled step by step (RollingUpdate) or one after the other (Recreate). Old ReplicaSets are
+// kept as history.
 //
-// A reconcile asks decide for the next step and takes it; the change that the
-// step makes wakes the next reconcile. Nothing is remembered in between: the
-// replica sets and the deployment's status say how far a rollout is.
+// A reconcile performs the next step, which decide returns; the resulting changes enqueue
+// the next reconcile. The controller keeps no state in memory: the replica sets and the
+// deployment's status contain the progress of a rollout.
 package deployment

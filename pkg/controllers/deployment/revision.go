@@ -10,11 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The annotations that a rollout is kept in, on replica sets (all) and on the
-// deployment (revision only).
+// Annotations that record a rollout, on replica sets (all) and on the deployment (revision
+// only).
 const (
 	revisionAnnotation = "deployment.kubernetes.io/revision"
-	historyAnnotation  = "deployment.kubernetes.io/revision-history" // the revisions a set had before
+	historyAnnotation  = "deployment.kubernetes.io/revision-history" // earlier revisions of a set
 	desiredAnnotation  = "deployment.kubernetes.io/desired-replicas"
 	maxAnnotation      = "deployment.kubernetes.io/max-replicas"
 
@@ -23,7 +23,7 @@ const (
 	maxHistory = 2000 // characters of historyAnnotation
 )
 
-// notCopied are the annotations of a deployment that its replica sets do not get.
+// notCopied are the annotations that are not copied from a deployment to its replica sets.
 var notCopied = map[string]bool{
 	corev1.LastAppliedConfigAnnotation: true,
 	revisionAnnotation:                 true,
@@ -49,9 +49,9 @@ func lastRevision(sets []*appsv1.ReplicaSet) int64 {
 	return last
 }
 
-// currentAnnotations are what the replica set of the present template must
-// carry: its own, the deployment's, and a revision above all others. sized
-// says that the set is new and gets the two sizes too.
+// currentAnnotations returns the annotations of the replica set of the current template: its
+// own, the deployment's, and a revision higher than all others. sized adds the size
+// annotations, for a new set.
 func currentAnnotations(d *appsv1.Deployment, have map[string]string, revision int64, sized bool) map[string]string {
 	want := maps.Clone(have)
 	if want == nil {
@@ -68,7 +68,7 @@ func currentAnnotations(d *appsv1.Deployment, have map[string]string, revision i
 	}
 	if old < revision {
 		want[revisionAnnotation] = strconv.FormatInt(revision, 10)
-		if old > 0 { // an old template came back
+		if old > 0 { // rolled back to an old template
 			want[historyAnnotation] = appendHistory(have[historyAnnotation], old)
 		}
 	}
@@ -93,8 +93,8 @@ func appendHistory(history string, revision int64) string {
 	return history
 }
 
-// sizes are the annotations that say for which size of the deployment a
-// replica set was scaled: proportional scaling needs them later.
+// sizes returns the annotations with the deployment's size for which a replica set was
+// scaled. Proportional scaling reads them later.
 func sizes(d *appsv1.Deployment) map[string]string {
 	return map[string]string{
 		desiredAnnotation: strconv.Itoa(int(*d.Spec.Replicas)),

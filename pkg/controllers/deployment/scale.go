@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// fenceposts are maxSurge and maxUnavailable as numbers of pods. Surge rounds
-// up and unavailable rounds down; they cannot both be 0, or nothing could move.
+// fenceposts returns maxSurge and maxUnavailable as numbers of pods. Surge rounds up and
+// unavailable rounds down; they are never both 0, since the rollout could not progress.
 func fenceposts(d *appsv1.Deployment) (surge, unavailable int32) {
 	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || d.Spec.Strategy.RollingUpdate == nil {
 		return 0, 0
@@ -43,8 +43,8 @@ func maxUnavailable(d *appsv1.Deployment) int32 {
 	return unavailable
 }
 
-// growCurrent is the size to give to the replica set of the present template:
-// as much as the surge allows on top of what all sets have together.
+// growCurrent returns the new size of the replica set of the current template: as large as
+// the surge allows, given the size of all sets.
 func growCurrent(d *appsv1.Deployment, current int32, all []*appsv1.ReplicaSet) int32 {
 	want := *d.Spec.Replicas
 	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || current >= want {
@@ -54,9 +54,8 @@ func growCurrent(d *appsv1.Deployment, current int32, all []*appsv1.ReplicaSet) 
 	return current + max(0, min(room, want-current))
 }
 
-// shrinkOld says how far the old replica sets can go down without fewer pods
-// being available than the deployment allows: first pods that are not
-// available anyway, then the oldest sets'.
+// shrinkOld returns the new sizes of the old replica sets, as small as the required
+// availability allows: it removes unavailable pods first, then those of the oldest sets.
 func shrinkOld(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) map[string]int32 {
 	all := append(slices.Clone(old), current)
 	keep := *d.Spec.Replicas - maxUnavailable(d)
@@ -88,9 +87,8 @@ func shrinkOld(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.R
 	return to
 }
 
-// resize follows a change of spec.replicas: a deployment with one active
-// replica set scales that one; one in the middle of a rollout spreads the
-// difference over its sets in proportion to their sizes.
+// resize follows a change of spec.replicas: it scales the only active replica set, or, during
+// a rollout, distributes the difference over the sets in proportion to their sizes.
 func resize(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) map[string]int32 {
 	all := slices.Clone(old)
 	if current != nil {
@@ -120,7 +118,7 @@ func proportional(d *appsv1.Deployment, active []*appsv1.ReplicaSet) map[string]
 		allowed = *d.Spec.Replicas + maxSurge(d)
 	}
 	add := allowed - specReplicas(active)
-	// The bigger set takes first; of equals the newer when growing, the older when shrinking.
+	// Larger sets first; of equal sets the newer when growing, the older when shrinking.
 	active = slices.Clone(active)
 	slices.SortStableFunc(active, func(a, b *appsv1.ReplicaSet) int {
 		age := a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
@@ -144,14 +142,14 @@ func proportional(d *appsv1.Deployment, active []*appsv1.ReplicaSet) map[string]
 		to[rs.Name] = *rs.Spec.Replicas + share
 		left -= share
 	}
-	if len(active) > 0 { // what rounding left over
+	if len(active) > 0 { // remainder of the rounding
 		to[active[0].Name] = max(0, to[active[0].Name]+left)
 	}
 	return to
 }
 
-// fraction is how much rs changes when the deployment changes from the size
-// that rs was last scaled for to its present one.
+// fraction returns the change of rs when the deployment changes from the size for which rs
+// was last scaled to its current size.
 func fraction(d *appsv1.Deployment, rs *appsv1.ReplicaSet) int32 {
 	if *d.Spec.Replicas == 0 {
 		return -*rs.Spec.Replicas
@@ -167,7 +165,7 @@ func fraction(d *appsv1.Deployment, rs *appsv1.ReplicaSet) int32 {
 	return int32(math.Round(now)) - *rs.Spec.Replicas
 }
 
-// resized says that spec.replicas changed since the active sets were scaled.
+// resized reports whether spec.replicas changed since the active sets were scaled.
 func resized(d *appsv1.Deployment, all []*appsv1.ReplicaSet) bool {
 	for _, rs := range activeOnly(all) {
 		have, ok := rs.Annotations[desiredAnnotation]
@@ -193,7 +191,7 @@ func activeOrLatest(active []*appsv1.ReplicaSet, current *appsv1.ReplicaSet, old
 	return nil
 }
 
-// saturated says that the set of the present template does all the work.
+// saturated reports whether the set of the current template has all available replicas.
 func saturated(d *appsv1.Deployment, current *appsv1.ReplicaSet) bool {
 	return current != nil && current.Annotations[desiredAnnotation] == strconv.Itoa(int(*d.Spec.Replicas)) &&
 		*current.Spec.Replicas == *d.Spec.Replicas && current.Status.AvailableReplicas == *d.Spec.Replicas

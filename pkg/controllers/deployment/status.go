@@ -9,9 +9,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/conditions"
 )
 
-// The reasons of the conditions.
+// Reasons of the conditions.
 const (
 	reasonCreated     = "NewReplicaSetCreated"
 	reasonCreateError = "ReplicaSetCreateError"
@@ -26,8 +28,8 @@ const (
 	reasonNoMinimum = "MinimumReplicasUnavailable"
 )
 
-// count adds up the replica sets. The conditions are those d has, with
-// Available brought up to date.
+// count returns the status with the numbers of replicas. The conditions are those of d, with
+// Available updated.
 func count(d *appsv1.Deployment, current *appsv1.ReplicaSet, all []*appsv1.ReplicaSet, now time.Time) appsv1.DeploymentStatus {
 	s := appsv1.DeploymentStatus{
 		ObservedGeneration:  d.Generation,
@@ -58,7 +60,7 @@ func count(d *appsv1.Deployment, current *appsv1.ReplicaSet, all []*appsv1.Repli
 	return s
 }
 
-// progress brings the conditions Progressing and ReplicaFailure of s up to date.
+// progress updates the conditions Progressing and ReplicaFailure of s.
 func progress(d *appsv1.Deployment, s *appsv1.DeploymentStatus, current *appsv1.ReplicaSet, all []*appsv1.ReplicaSet, now time.Time) {
 	reportFailure(s, current, all, now)
 	if !hasDeadline(d) {
@@ -66,13 +68,13 @@ func progress(d *appsv1.Deployment, s *appsv1.DeploymentStatus, current *appsv1.
 		return
 	}
 	resume(s, now)
-	have := find(s.Conditions, appsv1.DeploymentProgressing)
+	have := conditions.Find(s.Conditions, appsv1.DeploymentProgressing)
 	if have == nil && current != nil {
 		set(s, condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", current.Name), now))
-		have = find(s.Conditions, appsv1.DeploymentProgressing)
+		have = conditions.Find(s.Conditions, appsv1.DeploymentProgressing)
 	}
 	if have != nil && have.Reason == reasonAvailable && s.Replicas == s.UpdatedReplicas {
-		return // done, and stays done: pods that come and go later are no rollout
+		return // complete stays complete: later changes of pods are not a rollout
 	}
 	what := fmt.Sprintf("Deployment %q", d.Name)
 	if current != nil {
@@ -86,44 +88,44 @@ func progress(d *appsv1.Deployment, s *appsv1.DeploymentStatus, current *appsv1.
 		if have != nil && have.Status == corev1.ConditionTrue {
 			c.LastTransitionTime = have.LastTransitionTime
 		}
-		drop(s, appsv1.DeploymentProgressing) // the time of the update counts, even where nothing else changes
+		drop(s, appsv1.DeploymentProgressing) // to update the time even if nothing else changes
 		s.Conditions = append(s.Conditions, c)
 	case timedOut(d, have, now):
 		set(s, condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonTimedOut, what+" has timed out progressing.", now))
 	}
 }
 
-// created notes that the replica set of the present template was just made.
+// created records that the replica set of the current template was created.
 func created(d *appsv1.Deployment, s *appsv1.DeploymentStatus, name string, now time.Time) {
 	if hasDeadline(d) {
 		set(s, condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, fmt.Sprintf("Created new replica set %q", name), now))
 	}
 }
 
-// createFailed notes that it could not be made.
+// createFailed records that creating the replica set failed.
 func createFailed(d *appsv1.Deployment, s *appsv1.DeploymentStatus, message string, now time.Time) {
 	if hasDeadline(d) {
 		set(s, condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonCreateError, message, now))
 	}
 }
 
-// pause notes that the rollout stands still because the user said so. A
-// rollout that had failed before stays failed.
+// pause records that the rollout is paused. A rollout that has exceeded its deadline stays
+// failed.
 func pause(d *appsv1.Deployment, s *appsv1.DeploymentStatus, now time.Time) {
-	have := find(s.Conditions, appsv1.DeploymentProgressing)
+	have := conditions.Find(s.Conditions, appsv1.DeploymentProgressing)
 	if hasDeadline(d) && (have == nil || have.Reason != reasonTimedOut) {
 		set(s, condition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused, "Deployment is paused", now))
 	}
 }
 
 func resume(s *appsv1.DeploymentStatus, now time.Time) {
-	have := find(s.Conditions, appsv1.DeploymentProgressing)
+	have := conditions.Find(s.Conditions, appsv1.DeploymentProgressing)
 	if have != nil && have.Reason == reasonPaused {
 		set(s, condition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonResumed, "Deployment is resumed", now))
 	}
 }
 
-// reportFailure repeats what the replica sets say went wrong, the present one first.
+// reportFailure copies the failure condition of the replica sets, of the current one first.
 func reportFailure(s *appsv1.DeploymentStatus, current *appsv1.ReplicaSet, all []*appsv1.ReplicaSet, now time.Time) {
 	if current != nil {
 		all = append([]*appsv1.ReplicaSet{current}, all...)
@@ -148,7 +150,7 @@ func complete(d *appsv1.Deployment, s *appsv1.DeploymentStatus) bool {
 	return s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want && s.ObservedGeneration >= d.Generation
 }
 
-// progressed says that the rollout came further since the status before.
+// progressed reports whether the rollout advanced since the status before.
 func progressed(before appsv1.DeploymentStatus, s *appsv1.DeploymentStatus) bool {
 	return s.UpdatedReplicas > before.UpdatedReplicas ||
 		s.Replicas-s.UpdatedReplicas < before.Replicas-before.UpdatedReplicas ||
@@ -167,13 +169,13 @@ func deadline(d *appsv1.Deployment, have *appsv1.DeploymentCondition) time.Time 
 	return have.LastUpdateTime.Add(time.Duration(*d.Spec.ProgressDeadlineSeconds) * time.Second)
 }
 
-// untilDeadline is when to look whether the rollout has timed out, 0 for never.
+// untilDeadline returns the time until the progress deadline, 0 if there is none.
 func untilDeadline(d *appsv1.Deployment, s *appsv1.DeploymentStatus, now time.Time) time.Duration {
-	have := find(s.Conditions, appsv1.DeploymentProgressing)
+	have := conditions.Find(s.Conditions, appsv1.DeploymentProgressing)
 	if !hasDeadline(d) || d.Spec.Paused || have == nil || have.Reason == reasonTimedOut || have.Reason == reasonAvailable || complete(d, s) {
 		return 0
 	}
-	return max(0, deadline(d, have).Sub(now)) + time.Second // times have whole seconds
+	return max(0, deadline(d, have).Sub(now)) + time.Second // timestamps have whole seconds
 }
 
 func condition(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string, now time.Time) appsv1.DeploymentCondition {
@@ -181,36 +183,19 @@ func condition(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, 
 	return appsv1.DeploymentCondition{Type: t, Status: status, Reason: reason, Message: message, LastUpdateTime: at, LastTransitionTime: at}
 }
 
-func find(list []appsv1.DeploymentCondition, t appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
-	for i := range list {
-		if list[i].Type == t {
-			c := list[i]
-			return &c
-		}
-	}
-	return nil
-}
-
-// set replaces the condition of c's type, unless it has the status and the
-// reason already.
+// set appends c to the conditions and removes the one of its type. It does nothing if that
+// has c's status and reason already.
 func set(s *appsv1.DeploymentStatus, c appsv1.DeploymentCondition) {
-	have := find(s.Conditions, c.Type)
+	have := conditions.Find(s.Conditions, c.Type)
 	if have != nil && have.Status == c.Status && have.Reason == c.Reason {
 		return
 	}
 	if have != nil && have.Status == c.Status {
 		c.LastTransitionTime = have.LastTransitionTime
 	}
-	drop(s, c.Type)
-	s.Conditions = append(s.Conditions, c)
+	s.Conditions = append(conditions.Remove(s.Conditions, c.Type), c)
 }
 
 func drop(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) {
-	var kept []appsv1.DeploymentCondition
-	for _, c := range s.Conditions {
-		if c.Type != t {
-			kept = append(kept, c)
-		}
-	}
-	s.Conditions = kept
+	s.Conditions = conditions.Remove(s.Conditions, t)
 }

@@ -13,10 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// hashOf names a template in a replica set's name and labels. It is taken over
-// the template's JSON, which does not change when new versions of the API add
-// fields that this template does not use. collisions makes another name, for
-// when the first is taken by another template.
+// hashOf returns the hash of a template, for a replica set's name and labels. It hashes the
+// template's JSON, which does not change when new API versions add fields that the template
+// does not use. collisions changes the hash if another template has the same one.
 func hashOf(t *corev1.PodTemplateSpec, collisions *int32) string {
 	data, err := json.Marshal(t)
 	if err != nil {
@@ -30,7 +29,7 @@ func hashOf(t *corev1.PodTemplateSpec, collisions *int32) string {
 	return rand.SafeEncodeString(fmt.Sprint(h.Sum32()))
 }
 
-// sameTemplate compares two templates, but for the label that carries the hash.
+// sameTemplate compares two templates without the hash label.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(unhashed(a), unhashed(b))
 }
@@ -44,8 +43,8 @@ func unhashed(t *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
 	return t
 }
 
-// split finds the replica set of d's present template, nil if there is none.
-// Should there be several, the oldest is it.
+// split returns the replica set of d's current template, nil if there is none, and the
+// others. If there are several, the oldest is the current one.
 func split(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) (current *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) {
 	sets = oldestFirst(sets)
 	for _, rs := range sets {

@@ -12,36 +12,34 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/conditions"
+	"podium/pkg/controller/pods"
 	"podium/pkg/controllers/backends"
-	"podium/pkg/controllers/pods"
 )
 
 const (
 	managedBy = "endpoints.kubernetes.io/managed-by"
 	manager   = "endpoint-controller"
 
-	// capacity is how many addresses one object holds; what is more is cut off
-	// and the object says so.
+	// capacity is the maximum number of addresses in an object. If there are more, the
+	// object has the annotation truncated.
 	capacity  = 1000
 	truncated = "truncated"
 )
 
-// decide is the Endpoints object that the service should have. change is false
-// when have, nil if there is none, is good as it is.
+// decide returns the Endpoints object that the Service should have. change is false if have,
+// which may be nil, is already correct.
 func decide(s *corev1.Service, members []*corev1.Pod, have *corev1.Endpoints) (want *corev1.Endpoints, change bool) {
 	if have == nil {
 		want = &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace}}
 	} else {
-		next := *have // maps and subsets are replaced as a whole, never changed in place
+		next := *have // maps and subsets are replaced, never changed in place
 		want = &next
 	}
 	var cut bool
 	want.Subsets, cut = truncate(subsets(s, members))
-	want.Labels = labelsOf(s)
-	want.Annotations = maps.Clone(want.Annotations)
-	if want.Annotations == nil {
-		want.Annotations = map[string]string{}
-	}
+	want.Labels = backends.With(backends.ServiceLabels(s), map[string]string{managedBy: manager})
+	want.Annotations = backends.With(want.Annotations, nil)
 	delete(want.Annotations, corev1.EndpointsOverCapacity)
 	if cut {
 		want.Annotations[corev1.EndpointsOverCapacity] = truncated
@@ -57,32 +55,18 @@ func decide(s *corev1.Service, members []*corev1.Pod, have *corev1.Endpoints) (w
 	return want, true
 }
 
-func labelsOf(s *corev1.Service) map[string]string {
-	out := maps.Clone(s.Labels)
-	if out == nil {
-		out = map[string]string{}
-	}
-	delete(out, corev1.IsHeadlessService)
-	if backends.Headless(s) {
-		out[corev1.IsHeadlessService] = ""
-	}
-	out[managedBy] = manager
-	return out
-}
-
-// subsets are the members, those with the same ports together, in an order
-// that depends on nothing else.
+// subsets groups the members by their ports, in an order that depends on nothing else.
 func subsets(s *corev1.Service, members []*corev1.Pod) []corev1.EndpointSubset {
 	byPorts := map[string]*corev1.EndpointSubset{}
 	family := backends.Families(s)[0]
 	for _, p := range members {
 		ip := backends.Address(p, family)
-		if ip == "" || !backends.Counts(p) || (p.DeletionTimestamp != nil && !s.Spec.PublishNotReadyAddresses) {
+		if ip == "" || !backends.Usable(p) || (p.DeletionTimestamp != nil && !s.Spec.PublishNotReadyAddresses) {
 			continue
 		}
 		ports := portsOf(s, p)
 		if len(ports) == 0 && !(len(s.Spec.Ports) == 0 && s.Spec.ClusterIP == corev1.ClusterIPNone) {
-			continue // nothing to reach
+			continue // no port to reach
 		}
 		key := portsKey(ports)
 		subset := byPorts[key]
@@ -143,7 +127,7 @@ func compareAddresses(a, b corev1.EndpointAddress) int {
 	return cmp.Or(cmp.Compare(a.IP, b.IP), cmp.Compare(a.TargetRef.UID, b.TargetRef.UID))
 }
 
-// truncate cuts the addresses down to the capacity, ready ones last.
+// truncate limits the addresses to the capacity and drops ready ones last.
 func truncate(all []corev1.EndpointSubset) (out []corev1.EndpointSubset, cut bool) {
 	left := capacity
 	take := func(from []corev1.EndpointAddress) []corev1.EndpointAddress {
@@ -166,10 +150,10 @@ func truncate(all []corev1.EndpointSubset) (out []corev1.EndpointSubset, cut boo
 	return out, cut
 }
 
-// lastChange is when one of the pods became ready, or ceased to be.
+// lastChange returns when a pod's readiness last changed.
 func lastChange(members []*corev1.Pod) (last time.Time) {
 	for _, p := range members {
-		if c := pods.Condition(p, corev1.PodReady); c != nil && c.LastTransitionTime.After(last) {
+		if c := conditions.Find(p.Status.Conditions, corev1.PodReady); c != nil && c.LastTransitionTime.After(last) {
 			last = c.LastTransitionTime.Time
 		}
 	}

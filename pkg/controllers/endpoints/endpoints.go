@@ -9,86 +9,80 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podium/pkg/client"
+	"podium/pkg/client/informer"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
 	"podium/pkg/controllers/backends"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
 )
 
-// Config is what the controller needs.
-type Config struct {
-	kit.Kit
-	Batch time.Duration // between two writes of one object; default 20 ms
+// Options configure the controller.
+type Options struct {
+	Workers int
+	Batch   time.Duration // minimum time between two writes of one object; default 20 ms
 }
 
-// Controller is the endpoints controller.
-type Controller struct {
-	cfg       Config
-	endpoints client.Resource[*corev1.Endpoints]
-	loop      *loop.Loop
+// Spec describes the endpoints controller.
+func Spec(o Options) controller.Spec {
+	return controller.Spec{Name: "endpoints-controller", Account: "endpoint-controller", Workers: o.Workers, New: o.build}
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg Config) *Controller {
-	if cfg.Batch <= 0 {
-		cfg.Batch = 20 * time.Millisecond
+type reconciler struct {
+	controller.Context
+	*loop.Loop
+	services  *informer.Informer[*corev1.Service]
+	endpoints *informer.Informer[*corev1.Endpoints]
+	members   func(namespace string, selector map[string]string) []*corev1.Pod
+	writer    controller.Writer[*corev1.Endpoints]
+}
+
+func (o Options) build(c controller.Context) (controller.Runner, error) {
+	if o.Batch <= 0 {
+		o.Batch = 20 * time.Millisecond
 	}
-	c := &Controller{cfg: cfg, endpoints: client.For[*corev1.Endpoints](cfg.Client)}
-	c.loop = cfg.Loop("endpoint", cfg.Batch, c.reconcile, cfg.Views.Services, cfg.Views.Pods, cfg.Views.Endpoints)
-	loop.WakeOn(c.loop, cfg.Views.Services, loop.Self)
-	loop.WakeOn(c.loop, cfg.Views.Endpoints, loop.Self)
-	cfg.Views.WakeServices(c.loop.Wake, backends.Same)
-	return c
+	pods := informers.For[*corev1.Pod](c.Informers)
+	r := &reconciler{
+		Context: c, services: informers.For[*corev1.Service](c.Informers), endpoints: informers.For[*corev1.Endpoints](c.Informers),
+		members: backends.PodsBySelector(c.Informers),
+	}
+	r.Loop = c.NewLoop("endpoint", o.Batch, r.reconcile, r.services, pods, r.endpoints)
+	r.writer = controller.NewWriter(c, r.Loop, r.endpoints)
+	loop.WakeOn(r.Loop, r.services, loop.Self)
+	loop.WakeOn(r.Loop, r.endpoints, loop.Self)
+	backends.WakeServices(r.Loop, pods, backends.ServicesByPod(c.Informers))
+	return r, nil
 }
 
-// Run keeps the endpoints until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
-
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	have, exists := c.cfg.Views.Endpoints.Get(key.Namespace, key.Name)
-	s, ok := c.cfg.Views.Services.Get(key.Namespace, key.Name)
-	if !ok {
-		if exists && have.Labels[managedBy] == manager {
-			return loop.Done, c.delete(ctx, have)
-		}
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	have, exists := r.endpoints.Get(key.Namespace, key.Name)
+	s, ok := r.services.Get(key.Namespace, key.Name)
+	switch {
+	case !ok && exists && have.Labels[managedBy] == manager:
+		_, err := r.writer.Delete(ctx, key, have, metav1.DeleteOptions{})
+		return loop.Done, err
+	case !ok || !backends.Managed(s):
 		return loop.Done, nil
 	}
-	if !backends.Wanted(s) {
-		return loop.Done, nil
-	}
-	if !exists {
-		have = nil
-	}
-	want, change := decide(s, c.cfg.Views.PodsMatching(s.Namespace, s.Spec.Selector), have)
+	want, change := decide(s, r.members(s.Namespace, s.Spec.Selector), have)
 	if !change {
 		return loop.Done, nil
 	}
-	return loop.Done, c.write(ctx, s, want, exists)
+	return loop.Done, r.write(ctx, key, want, exists)
 }
 
-func (c *Controller) write(ctx context.Context, s *corev1.Service, want *corev1.Endpoints, exists bool) error {
-	write, reason, what := c.endpoints.Create, "FailedToCreateEndpoint", "Failed to create endpoint for service"
+func (r *reconciler) write(ctx context.Context, key loop.Key, want *corev1.Endpoints, exists bool) (err error) {
+	reason, what := "FailedToCreateEndpoint", "Failed to create endpoint for service"
 	if exists {
-		write, reason, what = c.endpoints.Update, "FailedToUpdateEndpoint", "Failed to update endpoint"
+		reason, what = "FailedToUpdateEndpoint", "Failed to update endpoint"
+		_, err = r.writer.Update(ctx, key, want)
+	} else {
+		_, err = r.writer.Create(ctx, key, want)
 	}
-	got, err := write(ctx, want)
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if err == nil || controller.NamespaceTerminating(err) {
 		return nil
 	}
-	if err != nil {
-		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			c.cfg.Events.Eventf(want, corev1.EventTypeWarning, reason, "%s %s/%s: %v", what, s.Namespace, s.Name, err)
-		}
-		return fmt.Errorf("write endpoints: %w", err)
+	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		r.Events.Eventf(want, corev1.EventTypeWarning, reason, "%s %s: %v", what, key, err)
 	}
-	c.loop.Wrote(loop.KeyOf(s), c.cfg.Views.Endpoints, got.ResourceVersion)
-	return nil
-}
-
-func (c *Controller) delete(ctx context.Context, have *corev1.Endpoints) error {
-	err := c.endpoints.In(have.Namespace).Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.UID))})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("delete endpoints: %w", err)
-	}
-	return nil
+	return fmt.Errorf("write endpoints: %w", err)
 }

@@ -15,35 +15,29 @@ import (
 	"podium/pkg/controllers/backends"
 )
 
-// plan is what has to be written. It is carried out in this order, so that no
-// endpoint is ever missing that was there before and stays.
-type plan struct {
-	Create, Update, Delete []*discoveryv1.EndpointSlice
-}
-
-// draft is a slice under change; was is nil for a new one.
+// draft is a slice being changed; was is nil for a new one.
 type draft struct {
 	*discoveryv1.EndpointSlice
 	was     *discoveryv1.EndpointSlice
 	dirty   bool
-	changed time.Time // of the newest endpoint that was changed or added
+	changed time.Time // last change of an endpoint that was changed or added
 }
 
-// decide says how the service's slices must change so that, together, they
-// hold the groups, at most limit endpoints each:
+// decide returns the changes after which the service's slices together hold the groups, at
+// most limit endpoints each:
 //
-//  1. endpoints that are wanted stay where they are, in their present form;
+//  1. desired endpoints stay in their slices and are updated there;
 //  2. new ones go to slices that change anyway;
-//  3. the rest goes to the fullest slice that has room for all of it, else to
-//     slices that became empty, else to new ones;
-//  4. what is still empty goes, but one slice per family stays.
-func decide(s *corev1.Service, groups []*group, have []*discoveryv1.EndpointSlice, limit int) plan {
+//  3. the others go to the fullest slice that has room for all of them, otherwise to
+//     slices that became empty, otherwise to new ones;
+//  4. slices that are still empty are deleted, but one slice per family stays.
+func decide(s *corev1.Service, groups []*group, have []*discoveryv1.EndpointSlice, limit int) backends.Plan {
 	d := &decision{service: s, limit: limit, labels: labelsOf(s), names: map[string]bool{}}
 	families := backends.Families(s)
 	byKey := map[string][]*discoveryv1.EndpointSlice{}
 	for _, es := range have {
 		d.names[es.Name] = true
-		key := groupKey(es.AddressType, es.Ports)
+		key := backends.GroupKey(es.AddressType, es.Ports)
 		byKey[key] = append(byKey[key], es)
 	}
 	for _, g := range groups {
@@ -66,21 +60,21 @@ type decision struct {
 	service *corev1.Service
 	limit   int
 	labels  map[string]string
-	names   map[string]bool // taken
+	names   map[string]bool // names in use
 
 	drafts  []*draft
-	empty   []*discoveryv1.EndpointSlice // free for reuse, else to be deleted
+	empty   []*discoveryv1.EndpointSlice // reused, or else deleted
 	waiting []waiting
 }
 
-// waiting are the endpoints of a group that have no slice yet.
+// waiting are the endpoints of a group that are not in a slice yet.
 type waiting struct {
 	*group
 	left []endpoint
 	in   []*draft // the group's slices
 }
 
-// keep does step 1 for one group.
+// keep performs step 1 for one group.
 func (d *decision) keep(g *group, have []*discoveryv1.EndpointSlice) {
 	want := make(map[endpointKey]*endpoint, len(g.endpoints))
 	for i := range g.endpoints {
@@ -118,7 +112,7 @@ func (d *decision) keep(g *group, have []*discoveryv1.EndpointSlice) {
 	d.waiting = append(d.waiting, w)
 }
 
-// place does steps 2 and 3 for one group.
+// place performs steps 2 and 3 for one group.
 func (d *decision) place(w waiting) {
 	byRoom := slices.SortedStableFunc(slices.Values(w.in), func(a, b *draft) int { return cmp.Compare(len(b.Endpoints), len(a.Endpoints)) })
 	for _, draft := range byRoom {
@@ -150,13 +144,13 @@ func (d *decision) fill(to *draft, from []endpoint) (left []endpoint) {
 	return from[n:]
 }
 
-// blank is a slice without endpoints: one that is not needed any more, or a new one.
+// blank returns a slice without endpoints: an unused one or a new one.
 func (d *decision) blank(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) *draft {
 	for i, es := range d.empty {
 		if es.AddressType == family {
 			d.empty = slices.Delete(d.empty, i, i+1)
 			draft := d.edit(es)
-			draft.dirty = draft.dirty || len(es.Endpoints) > 0 || groupKey(family, ports) != groupKey(family, es.Ports)
+			draft.dirty = draft.dirty || len(es.Endpoints) > 0 || backends.GroupKey(family, ports) != backends.GroupKey(family, es.Ports)
 			draft.Endpoints, draft.Ports = []discoveryv1.Endpoint{}, ports
 			d.drafts = append(d.drafts, draft)
 			return draft
@@ -174,7 +168,7 @@ func (d *decision) blank(family discoveryv1.AddressType, ports []discoveryv1.End
 	return draft
 }
 
-// atLeastOne does step 4: a service without endpoints has a slice that says so.
+// atLeastOne performs step 4: a service without endpoints has an empty slice.
 func (d *decision) atLeastOne(family discoveryv1.AddressType) {
 	for _, draft := range d.drafts {
 		if draft.AddressType == family {
@@ -184,15 +178,15 @@ func (d *decision) atLeastOne(family discoveryv1.AddressType) {
 	d.blank(family, []discoveryv1.EndpointPort{})
 }
 
-// edit begins a change of a slice; its labels are brought up to date.
+// edit starts a change of a slice and updates its labels.
 func (d *decision) edit(es *discoveryv1.EndpointSlice) *draft {
-	next := *es // endpoints and ports are replaced as a whole, never changed in place
+	next := *es // endpoints and ports are replaced, never changed in place
 	next.Labels = d.labels
 	return &draft{EndpointSlice: &next, was: es, dirty: !maps.Equal(d.labels, es.Labels)}
 }
 
-func (d *decision) plan() plan {
-	p := plan{Delete: d.empty}
+func (d *decision) plan() backends.Plan {
+	p := backends.Plan{Delete: d.empty}
 	for _, x := range d.drafts {
 		if !x.dirty {
 			continue
@@ -221,7 +215,7 @@ func (x *draft) touch(e *endpoint) {
 	}
 }
 
-// endpointKey tells endpoints apart: a pod's address, or an address alone.
+// endpointKey identifies an endpoint: a pod's address, or an address only.
 type endpointKey struct {
 	uid types.UID
 	ip  string
@@ -238,8 +232,8 @@ func keyOf(e discoveryv1.Endpoint) endpointKey {
 	return k
 }
 
-// suffix names the n-th slice of a service, so that a create that was answered
-// but not heard is not done twice.
+// suffix returns the name suffix of a service's n-th slice. It is deterministic, so that a
+// retried create does not create a second slice.
 func suffix(service types.UID, family discoveryv1.AddressType, n int) string {
 	const alphabet = "bcdfghjklmnpqrstvwxz2456789"
 	h := fnv.New64a()

@@ -14,6 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"podium/pkg/controllers/backends"
 )
 
 var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -61,9 +64,9 @@ func noZone(string) string { return "" }
 func notReady(p *corev1.Pod) { p.Status.Conditions = nil }
 func leaving(p *corev1.Pod)  { p.DeletionTimestamp = &metav1.Time{Time: now} }
 
-// carryOut applies a plan and says what it was: "+3" a new slice of three,
-// "3>5" a changed one, "-" a deleted one.
-func carryOut(have []*discoveryv1.EndpointSlice, p plan) (after []*discoveryv1.EndpointSlice, what string) {
+// carryOut applies a plan and describes it: "+3" is a new slice of three, "3>5" a changed
+// one, "-" a deleted one.
+func carryOut(have []*discoveryv1.EndpointSlice, p backends.Plan) (after []*discoveryv1.EndpointSlice, what string) {
 	var out []string
 	size := map[string]int{}
 	for _, es := range have {
@@ -196,7 +199,7 @@ func show(g *group) string {
 	if e.Hostname != nil {
 		out += " host=" + *e.Hostname
 	}
-	out += " zone=" + deref(e.Zone) + " node=" + deref(e.NodeName)
+	out += " zone=" + ptr.Deref(e.Zone, "") + " node=" + ptr.Deref(e.NodeName, "")
 	if e.Hints != nil {
 		out += " for=" + e.Hints.ForZones[0].Name
 		for _, n := range e.Hints.ForNodes {
@@ -233,8 +236,8 @@ func TestSliceMetadata(t *testing.T) {
 	}
 }
 
-// TestRandomChanges plays random lives of a service: each pod is in exactly
-// one slice, slices are never too big, and a second look writes nothing.
+// TestRandomChanges applies random changes to a service's pods: each pod is in exactly one
+// slice, slices never exceed the limit, and a second decide changes nothing.
 func TestRandomChanges(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -295,9 +298,9 @@ func BenchmarkDecide1000(b *testing.B) {
 	}
 }
 
-// TestSameEndpointKnowsAllFields fails when the API's endpoint gets a field
-// that sameEndpoint does not compare.
-func TestSameEndpointKnowsAllFields(t *testing.T) {
+// TestSameEndpointComparesAllFields fails when the API's endpoint gets a field that sameEndpoint
+// does not compare.
+func TestSameEndpointComparesAllFields(t *testing.T) {
 	for _, tc := range []struct {
 		of   reflect.Type
 		want int

@@ -3,35 +3,33 @@ package endpointslice
 import (
 	"cmp"
 	"encoding/binary"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
+	"podium/pkg/conditions"
+	"podium/pkg/controller/ownership"
+	"podium/pkg/controller/pods"
 	"podium/pkg/controllers/backends"
-	"podium/pkg/controllers/ownership"
-	"podium/pkg/controllers/pods"
 )
 
-// ManagedBy marks the slices of this controller.
+// ManagedBy is the managed-by label of this controller's slices.
 const ManagedBy = "endpointslice-controller.k8s.io"
 
 var kind = corev1.SchemeGroupVersion.WithKind("Service")
 
-// endpoint is one that should be in some slice, with the time of the change
-// that made it what it is.
+// endpoint is a desired endpoint with the time of its last change.
 type endpoint struct {
 	discoveryv1.Endpoint
 	changed time.Time
 }
 
-// group are the endpoints of one address family that have the same ports:
-// those that may share a slice.
+// group is the endpoints of one address family with the same ports, which may share a slice.
 type group struct {
 	key       string
 	family    discoveryv1.AddressType
@@ -39,17 +37,7 @@ type group struct {
 	endpoints []endpoint // in the order of the pods
 }
 
-// groupKey is equal for slices whose endpoints may be exchanged.
-func groupKey(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) string {
-	texts := make([]string, len(ports))
-	for i, p := range ports {
-		texts[i] = fmt.Sprintf("%s/%s/%d/%s", deref(p.Name), deref(p.Protocol), deref(p.Port), deref(p.AppProtocol))
-	}
-	slices.Sort(texts)
-	return string(family) + " " + strings.Join(texts, " ")
-}
-
-// desired sorts the service's pods into groups, in a stable order.
+// desired groups the service's pods, in a stable order.
 func desired(s *corev1.Service, members []*corev1.Pod, zone func(node string) string) []*group {
 	var groups []*group
 	for _, family := range backends.Families(s) {
@@ -57,14 +45,14 @@ func desired(s *corev1.Service, members []*corev1.Pod, zone func(node string) st
 		var numbers []byte
 		for _, p := range members {
 			ip := backends.Address(p, family)
-			if ip == "" || !backends.Counts(p) {
+			if ip == "" || !backends.Usable(p) {
 				continue
 			}
 			numbers = appendNumbers(numbers[:0], s, p)
 			g := byNumbers[string(numbers)]
 			if g == nil {
 				g = &group{family: discoveryv1.AddressType(family), ports: portsOf(s, p)}
-				g.key = groupKey(g.family, g.ports)
+				g.key = backends.GroupKey(g.family, g.ports)
 				byNumbers[string(numbers)] = g
 				groups = append(groups, g)
 			}
@@ -75,8 +63,8 @@ func desired(s *corev1.Service, members []*corev1.Pod, zone func(node string) st
 	return groups
 }
 
-// appendNumbers writes the numbers that the service's ports have in this pod:
-// pods for which they are equal are of one group.
+// appendNumbers appends the numbers of the service's ports in this pod. Pods with equal
+// numbers belong to the same group.
 func appendNumbers(b []byte, s *corev1.Service, p *corev1.Pod) []byte {
 	for i := range s.Spec.Ports {
 		n, ok := backends.Port(p, &s.Spec.Ports[i])
@@ -108,7 +96,7 @@ func endpointOf(s *corev1.Service, p *corev1.Pod, ip string, zone func(node stri
 		Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating},
 		TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
 	}}
-	if c := pods.Condition(p, corev1.PodReady); c != nil {
+	if c := conditions.Find(p.Status.Conditions, corev1.PodReady); c != nil {
 		e.changed = c.LastTransitionTime.Time
 	}
 	if host := backends.Hostname(p, s); host != "" {
@@ -126,8 +114,8 @@ func endpointOf(s *corev1.Service, p *corev1.Pod, ip string, zone func(node stri
 	return e
 }
 
-// hints say for which zone (and node) an endpoint is meant, where the service
-// asks for traffic to stay close.
+// hints returns the zone and node hints of an endpoint if the service prefers close
+// endpoints, otherwise nil.
 func hints(s *corev1.Service, e discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	if s.Spec.TrafficDistribution == nil || e.Zone == nil && *s.Spec.TrafficDistribution != corev1.ServiceTrafficDistributionPreferSameNode {
 		return nil
@@ -149,19 +137,8 @@ func hints(s *corev1.Service, e discoveryv1.Endpoint) *discoveryv1.EndpointHints
 	return nil
 }
 
-// labelsOf are the labels of the service's slices.
 func labelsOf(s *corev1.Service) map[string]string {
-	out := maps.Clone(s.Labels)
-	if out == nil {
-		out = map[string]string{}
-	}
-	delete(out, corev1.IsHeadlessService)
-	if backends.Headless(s) {
-		out[corev1.IsHeadlessService] = ""
-	}
-	out[discoveryv1.LabelServiceName] = s.Name
-	out[discoveryv1.LabelManagedBy] = ManagedBy
-	return out
+	return backends.SliceLabels(backends.ServiceLabels(s), s.Name, ManagedBy)
 }
 
 func newSlice(s *corev1.Service, name string, family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
@@ -174,20 +151,12 @@ func newSlice(s *corev1.Service, name string, family discoveryv1.AddressType, po
 	}
 }
 
-func deref[T any](p *T) T {
-	if p == nil {
-		var none T
-		return none
-	}
-	return *p
-}
-
-// sameEndpoint compares what endpointOf sets, and what it leaves out.
+// sameEndpoint compares all fields, including those that endpointOf leaves empty.
 func sameEndpoint(a, b *discoveryv1.Endpoint) bool {
 	return slices.Equal(a.Addresses, b.Addresses) &&
-		same(a.Conditions.Ready, b.Conditions.Ready) && same(a.Conditions.Serving, b.Conditions.Serving) &&
-		same(a.Conditions.Terminating, b.Conditions.Terminating) &&
-		same(a.Hostname, b.Hostname) && same(a.TargetRef, b.TargetRef) && same(a.NodeName, b.NodeName) && same(a.Zone, b.Zone) &&
+		ptr.Equal(a.Conditions.Ready, b.Conditions.Ready) && ptr.Equal(a.Conditions.Serving, b.Conditions.Serving) &&
+		ptr.Equal(a.Conditions.Terminating, b.Conditions.Terminating) &&
+		ptr.Equal(a.Hostname, b.Hostname) && ptr.Equal(a.TargetRef, b.TargetRef) && ptr.Equal(a.NodeName, b.NodeName) && ptr.Equal(a.Zone, b.Zone) &&
 		maps.Equal(a.DeprecatedTopology, b.DeprecatedTopology) && sameHints(a.Hints, b.Hints)
 }
 
@@ -196,12 +165,4 @@ func sameHints(a, b *discoveryv1.EndpointHints) bool {
 		return a == b
 	}
 	return slices.Equal(a.ForZones, b.ForZones) && slices.Equal(a.ForNodes, b.ForNodes)
-}
-
-// same compares two values where there are two.
-func same[T comparable](a, b *T) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
 }

@@ -1,4 +1,4 @@
-// Package endpointslice keeps each Service's EndpointSlices: who stands behind
-// it, ready, serving or on the way out. decide changes as few slices as it can;
-// every one it touches goes to every node.
+// Package endpointslice maintains each Service's EndpointSlices: its pods, and whether they
+// are ready, serving or terminating. decide changes as few slices as possible, because every
+// changed slice is sent to every node.
 package endpointslice

@@ -2,8 +2,8 @@ package endpointslice
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,164 +11,114 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podium/pkg/client"
+	"podium/pkg/client/informer"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
 	"podium/pkg/controllers/backends"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
 )
 
-// Config is what the controller needs.
-type Config struct {
-	kit.Kit
+// Options configure the controller.
+type Options struct {
+	Workers int
 	MaxSize int           // endpoints per slice; default 100
-	Batch   time.Duration // between two writes for one service; default 20 ms
+	Batch   time.Duration // minimum time between two writes for one service; default 20 ms
 }
 
-// Controller is the endpointslice controller.
-type Controller struct {
-	cfg    Config
-	slices client.Resource[*discoveryv1.EndpointSlice]
-	loop   *loop.Loop
+// Spec describes the endpointslice controller.
+func Spec(o Options) controller.Spec {
+	return controller.Spec{Name: "endpointslice-controller", Component: "endpoint-slice-controller", Workers: o.Workers, New: o.build}
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg Config) *Controller {
-	if cfg.MaxSize <= 0 {
-		cfg.MaxSize = 100
+type reconciler struct {
+	controller.Context
+	*loop.Loop
+	maxSize   int
+	services  *informer.Informer[*corev1.Service]
+	nodes     *informer.Informer[*corev1.Node]
+	members   func(namespace string, selector map[string]string) []*corev1.Pod
+	podsOn    func(node string) []*corev1.Pod
+	selecting func(*corev1.Pod) []*corev1.Service
+	slices    backends.Slices
+}
+
+func (o Options) build(c controller.Context) (controller.Runner, error) {
+	if o.MaxSize <= 0 {
+		o.MaxSize = 100
 	}
-	if cfg.Batch <= 0 {
-		cfg.Batch = 20 * time.Millisecond
+	if o.Batch <= 0 {
+		o.Batch = 20 * time.Millisecond
 	}
-	c := &Controller{cfg: cfg, slices: client.For[*discoveryv1.EndpointSlice](cfg.Client)}
-	v := cfg.Views
-	c.loop = cfg.Loop("endpoint_slice", cfg.Batch, c.reconcile, v.Services, v.Pods, v.EndpointSlices, v.Nodes)
-	loop.WakeOn(c.loop, v.Services, loop.Self)
-	loop.WakeOn(c.loop, v.EndpointSlices, serviceOf)
-	v.WakeServices(c.loop.Wake, backends.Same)
-	v.Nodes.OnChange(c.nodeMoved)
-	return c
+	pods, slices := informers.For[*corev1.Pod](c.Informers), informers.For[*discoveryv1.EndpointSlice](c.Informers)
+	r := &reconciler{
+		Context: c, maxSize: o.MaxSize,
+		services: informers.For[*corev1.Service](c.Informers), nodes: informers.For[*corev1.Node](c.Informers),
+		members: backends.PodsBySelector(c.Informers), podsOn: informers.PodsByNode(c.Informers), selecting: backends.ServicesByPod(c.Informers),
+	}
+	r.Loop = c.NewLoop("endpoint_slice", o.Batch, r.reconcile, r.services, pods, slices, r.nodes)
+	r.slices = backends.NewSlices(controller.NewWriter(c, r.Loop, slices), ManagedBy, informers.SlicesByService(c.Informers))
+	loop.WakeOn(r.Loop, r.services, loop.Self)
+	loop.WakeOn(r.Loop, slices, r.slices.Service)
+	backends.WakeServices(r.Loop, pods, r.selecting)
+	r.nodes.OnChange(r.nodeMoved)
+	return r, nil
 }
 
-// Run keeps the slices until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
-
-// serviceOf names the service of a slice that is ours.
-func serviceOf(es *discoveryv1.EndpointSlice) []loop.Key {
-	if es.Labels[discoveryv1.LabelManagedBy] != ManagedBy {
-		return nil
-	}
-	return []loop.Key{{Namespace: es.Namespace, Name: es.Labels[discoveryv1.LabelServiceName]}}
-}
-
-// nodeMoved wakes the services of a node's pods when its zone changes.
-func (c *Controller) nodeMoved(old, new *corev1.Node) {
+// nodeMoved enqueues the services of a node's pods when its zone changes.
+func (r *reconciler) nodeMoved(old, new *corev1.Node) {
 	if old == nil || new == nil || zoneOf(old) == zoneOf(new) {
 		return
 	}
-	for _, p := range c.cfg.Views.PodsOn(new.Name) {
-		for _, s := range c.cfg.Views.ServicesSelecting(p.Namespace, p.Labels) {
-			c.loop.Wake(loop.KeyOf(s))
+	for _, p := range r.podsOn(new.Name) {
+		for _, s := range r.selecting(p) {
+			r.Wake(loop.KeyOf(s))
 		}
 	}
 }
 
 func zoneOf(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
 
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	s, ok := c.cfg.Views.Services.Get(key.Namespace, key.Name)
-	if !ok || !backends.Wanted(s) {
-		return loop.Done, nil // slices of a service that is gone belong to the garbage collector
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	s, ok := r.services.Get(key.Namespace, key.Name)
+	if !ok || !backends.Managed(s) {
+		return loop.Done, nil // the garbage collector deletes the slices of a service that is gone
 	}
-	members := c.cfg.Views.PodsMatching(s.Namespace, s.Spec.Selector)
-	return loop.Done, c.apply(ctx, s, decide(s, desired(s, members, c.zone), c.ours(s), c.cfg.MaxSize))
+	// A deleted service of the same name may have slices, too.
+	have := slices.DeleteFunc(r.slices.Of(key), func(es *discoveryv1.EndpointSlice) bool { return !metav1.IsControlledBy(es, s) })
+	todo := decide(s, desired(s, r.members(s.Namespace, s.Spec.Selector), r.zone), have, r.maxSize)
+	err := r.slices.Apply(ctx, key, todo, func(ctx context.Context, key loop.Key, es *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
+		return r.create(ctx, key, s, es)
+	})
+	if err != nil && !apierrors.IsConflict(err) {
+		r.Events.Eventf(s, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
+			"Error updating Endpoint Slices for Service %s/%s: %v", s.Namespace, s.Name, err)
+	}
+	return loop.Done, err
 }
 
-func (c *Controller) zone(node string) string {
-	if n, ok := c.cfg.Views.Nodes.Get("", node); ok {
+func (r *reconciler) zone(node string) string {
+	if n, ok := r.nodes.Get("", node); ok {
 		return zoneOf(n)
 	}
 	return ""
 }
 
-// ours are the slices that this controller made for this service and not for
-// one that had its name before.
-func (c *Controller) ours(s *corev1.Service) []*discoveryv1.EndpointSlice {
-	var out []*discoveryv1.EndpointSlice
-	for _, es := range c.cfg.Views.SlicesOf(s.Namespace, s.Name) {
-		if es.Labels[discoveryv1.LabelManagedBy] == ManagedBy && es.DeletionTimestamp == nil && metav1.IsControlledBy(es, s) {
-			out = append(out, es)
-		}
+// create creates a slice with the name that decide chose. If a slice of s that the informer
+// does not show yet has the name, create succeeds; if another object has it, the server
+// chooses a name.
+func (r *reconciler) create(ctx context.Context, key loop.Key, s *corev1.Service, es *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
+	got, err := r.slices.Create(ctx, key, es)
+	if !apierrors.IsAlreadyExists(err) {
+		return got, err
 	}
-	return out
-}
-
-func (c *Controller) apply(ctx context.Context, s *corev1.Service, todo plan) error {
-	var errs []error
-	for _, es := range todo.Create {
-		errs = append(errs, c.create(ctx, s, es))
-	}
-	for _, es := range todo.Update {
-		got, err := c.slices.Update(ctx, es)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("update slice %s: %w", es.Name, err))
-			continue
-		}
-		c.wrote(s, got)
-	}
-	if err := errors.Join(errs...); err != nil {
-		if !apierrors.IsConflict(err) {
-			c.cfg.Events.Eventf(s, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
-				"Error updating Endpoint Slices for Service %s/%s: %v", s.Namespace, s.Name, err)
-		}
-		return err // what is to go may still be needed
-	}
-	for _, es := range todo.Delete {
-		if err := c.delete(ctx, s, es); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// create makes a slice under the name that decide gave it. Should the name be
-// taken by one of ours that the view does not show yet, that is it; should it
-// be taken by somebody else's, the server picks another.
-func (c *Controller) create(ctx context.Context, s *corev1.Service, es *discoveryv1.EndpointSlice) error {
-	got, err := c.slices.Create(ctx, es)
-	if apierrors.IsAlreadyExists(err) {
-		live, getErr := c.slices.In(es.Namespace).Get(ctx, es.Name)
-		if getErr != nil {
-			return fmt.Errorf("slice %s is said to exist: %w", es.Name, getErr)
-		}
-		if metav1.IsControlledBy(live, s) && live.Labels[discoveryv1.LabelManagedBy] == ManagedBy {
-			c.wrote(s, live)
-			return nil
-		}
-		es.Name = ""
-		got, err = c.slices.Create(ctx, es)
-	}
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return nil
-	}
+	live, err := r.slices.Get(ctx, es.Namespace, es.Name)
 	if err != nil {
-		return fmt.Errorf("create slice: %w", err)
+		return nil, fmt.Errorf("get existing slice %s: %w", es.Name, err)
 	}
-	c.wrote(s, got)
-	return nil
-}
-
-func (c *Controller) delete(ctx context.Context, s *corev1.Service, es *discoveryv1.EndpointSlice) error {
-	err := c.slices.In(es.Namespace).Delete(ctx, es.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(es.UID))})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete slice %s: %w", es.Name, err)
+	if metav1.IsControlledBy(live, s) && live.Labels[discoveryv1.LabelManagedBy] == ManagedBy {
+		r.slices.Wrote(key, live)
+		return live, nil
 	}
-	c.loop.Wait(loop.KeyOf(s), func() bool {
-		now, ok := c.cfg.Views.EndpointSlices.Get(es.Namespace, es.Name)
-		return !ok || now.UID != es.UID || now.DeletionTimestamp != nil
-	})
-	return nil
-}
-
-func (c *Controller) wrote(s *corev1.Service, es *discoveryv1.EndpointSlice) {
-	c.loop.Wrote(loop.KeyOf(s), c.cfg.Views.EndpointSlices, es.ResourceVersion)
+	es.Name = ""
+	return r.slices.Create(ctx, key, es)
 }

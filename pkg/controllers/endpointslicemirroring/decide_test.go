@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/controllers/backends"
 )
 
 func subset(port int32, ready, notReady []string) corev1.EndpointSubset {
@@ -40,8 +42,7 @@ func addresses(from, to int) (out []string) {
 	return out
 }
 
-// show is a slice in short: its family, its ports, and its endpoints or how
-// many there are.
+// show formats a slice: its family, its ports, and its endpoints or their number.
 func show(es *discoveryv1.EndpointSlice) string {
 	out := string(es.AddressType)
 	for _, p := range es.Ports {
@@ -59,8 +60,8 @@ func show(es *discoveryv1.EndpointSlice) string {
 	return out
 }
 
-// carryOut does a plan to the slices there are; what says what it was.
-func carryOut(have []*discoveryv1.EndpointSlice, p plan) (after []*discoveryv1.EndpointSlice, what []string) {
+// carryOut applies a plan to the slices; what describes it.
+func carryOut(have []*discoveryv1.EndpointSlice, p backends.Plan) (after []*discoveryv1.EndpointSlice, what []string) {
 	after = slices.Clone(have)
 	at := func(name string) int {
 		return slices.IndexFunc(after, func(es *discoveryv1.EndpointSlice) bool { return es.Name == name })
@@ -120,14 +121,14 @@ func TestSlicesFollow(t *testing.T) {
 	}
 }
 
-func TestWhatASliceSays(t *testing.T) {
+func TestMirroredSliceContent(t *testing.T) {
 	node := "n1"
 	e := endpointsOf(corev1.EndpointSubset{
 		Addresses: []corev1.EndpointAddress{{IP: "10.0.0.1", Hostname: "first", NodeName: &node, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "p"}}},
 		Ports:     []corev1.EndpointPort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, AppProtocol: new("x")}},
 	})
 	todo, missing := decide(e, nil)
-	if missing != (left{}) || len(todo.Create) != 1 {
+	if missing != (skipped{}) || len(todo.Create) != 1 {
 		t.Fatalf("%+v, %+v", todo, missing)
 	}
 	want := &discoveryv1.EndpointSlice{
@@ -152,7 +153,7 @@ func TestWhatASliceSays(t *testing.T) {
 
 func TestWhatIsLeftOutIsCounted(t *testing.T) {
 	_, missing := decide(endpointsOf(subset(80, append(addresses(0, 990), "x", "y"), addresses(990, 1007))), nil)
-	if missing != (left{invalid: 2, tooMany: 7}) {
+	if missing != (skipped{invalid: 2, tooMany: 7}) {
 		t.Errorf("got %+v", missing)
 	}
 }

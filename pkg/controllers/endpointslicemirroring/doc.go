@@ -1,4 +1,4 @@
-// Package endpointslicemirroring keeps EndpointSlices of the Endpoints that
-// people and programs write by hand for Services without a selector: who reads
-// slices only, as kube-proxy and the name servers do, finds them there.
+// Package endpointslicemirroring mirrors the Endpoints of Services without a selector, which
+// users write, to EndpointSlices, for clients that read only slices, such as kube-proxy and
+// the cluster DNS server.
 package endpointslicemirroring

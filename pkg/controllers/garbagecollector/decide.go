@@ -5,26 +5,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ownerState is what is known about the owner that a reference names.
+// ownerState is the state of the owner in an owner reference.
 type ownerState int
 
 const (
-	solid   ownerState = iota // it exists; or it cannot be told, which must be treated alike
-	waiting                   // it stays only until its dependents are gone
-	absent                    // it is gone
+	solid   ownerState = iota // exists, or its existence is unknown
+	waiting                   // being deleted in the foreground: it waits for its dependents
+	absent                    // does not exist
 )
 
-// verdict is what to do about an object that is not being deleted.
+// verdict is the action for an object that is not being deleted.
 type verdict struct {
 	Delete metav1.DeletionPropagation // "" to keep it
-	Forget []types.UID                // references to take away
-	// Unblock takes blockOwnerDeletion from all its references first: in a
-	// cycle of owners everybody would wait for everybody.
+	Forget []types.UID                // owners whose references to remove
+	// Unblock clears blockOwnerDeletion of all its references first: in a cycle
+	// of owners, all would wait for each other.
 	Unblock bool
 }
 
-// decide looks at an object's owners, whose states are given in the order of
-// its references. One good owner keeps an object; the others are forgotten.
+// decide returns the action for an object whose owners have these states, in the order of its
+// references. One existing owner keeps the object; references to the others are removed.
 func decide(n *node, states []ownerState, dependents func() []*node) verdict {
 	var v verdict
 	some := map[ownerState]bool{}
@@ -49,7 +49,7 @@ func decide(n *node, states []ownerState, dependents func() []*node) verdict {
 	}
 }
 
-// policy is how the object's own finalizers want its dependents treated.
+// policy returns the deletion policy that the object's finalizers request.
 func (n *node) policy() metav1.DeletionPropagation {
 	switch {
 	case n.orphan:

@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"podium/pkg/controllers/metadata"
+	"podium/pkg/client/metadata"
 	"podium/pkg/scheme"
 )
 
@@ -49,7 +49,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// pods is a kind for the graph; nothing is asked of its server.
+// pods is a kind for the graph; its client is never used.
 func pods() metadata.Kind {
 	return metadata.Of(nil, scheme.New().ByKind(corev1.SchemeGroupVersion.WithKind("Pod")))
 }

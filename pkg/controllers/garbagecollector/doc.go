@@ -1,10 +1,10 @@
-// Package garbagecollector deletes objects whose owners are gone, and carries
-// out the three ways to delete an owner: in the background (the owner first,
-// then what it owned), in the foreground (the owner stays until what it owned
-// is gone) and orphaning (what it owned stays and forgets it).
+// Package garbagecollector deletes objects whose owners no longer exist, and implements the
+// three ways to delete an owner: in the background (the owner first, then its dependents), in
+// the foreground (the owner stays until its dependents are gone) and orphaning (the
+// dependents stay without their owner reference).
 //
-// A graph of all objects and their ownerReferences, kept by the informers, says
-// where to look. That an owner exists is believed from the graph; that it is
-// gone is only believed from the API. Every delete names the uid and the
-// resourceVersion that the decision was made on.
+// A graph of all objects and their owner references, filled by one monitor for each kind in
+// discovery, determines what to check. The collector trusts the graph that an owner exists,
+// but asks the API before it treats an owner as absent. Every delete has the UID and the
+// resourceVersion that the decision was based on as preconditions.
 package garbagecollector

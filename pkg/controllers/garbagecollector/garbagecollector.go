@@ -2,7 +2,6 @@ package garbagecollector
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,131 +11,88 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"podium/pkg/client/informer"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/metadata"
-	"podium/pkg/controllers/ownership"
-	"podium/pkg/scheme"
+	"podium/pkg/controller"
+	"podium/pkg/controller/loop"
+	"podium/pkg/controller/ownership"
 )
 
-// Controller is the garbage collector. Its keys are uids.
-type Controller struct {
-	cfg   kit.Kit
-	kinds []metadata.Kind
-	graph *graph
-	gone  *absentOwners
-	run   []func(context.Context) error // the informers of kinds that nobody else watches
-	loop  *loop.Loop
-}
-
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg kit.Kit) *Controller {
-	c := &Controller{cfg: cfg, graph: newGraph(), gone: &absentOwners{known: map[reference]bool{}}}
-	synced := c.feeds()
-	c.loop = cfg.Loop("garbage_collector", 0, c.reconcile, synced...)
-	return c
-}
-
-// feeds connects the graph to an informer for each kind.
-func (c *Controller) feeds() []loop.Syncer {
-	v := c.cfg.Views
-	shared := map[string]func(k metadata.Kind) loop.Syncer{
-		"pods":            func(k metadata.Kind) loop.Syncer { return feed(c, k, v.Pods) },
-		"services":        func(k metadata.Kind) loop.Syncer { return feed(c, k, v.Services) },
-		"endpoints":       func(k metadata.Kind) loop.Syncer { return feed(c, k, v.Endpoints) },
-		"endpointslices":  func(k metadata.Kind) loop.Syncer { return feed(c, k, v.EndpointSlices) },
-		"replicasets":     func(k metadata.Kind) loop.Syncer { return feed(c, k, v.ReplicaSets) },
-		"deployments":     func(k metadata.Kind) loop.Syncer { return feed(c, k, v.Deployments) },
-		"nodes":           func(k metadata.Kind) loop.Syncer { return feed(c, k, v.Nodes) },
-		"namespaces":      func(k metadata.Kind) loop.Syncer { return feed(c, k, v.Namespaces) },
-		"serviceaccounts": func(k metadata.Kind) loop.Syncer { return feed(c, k, v.ServiceAccounts) },
+// Spec describes the garbage collector.
+func Spec(workers int) controller.Spec {
+	return controller.Spec{
+		Name: "garbage-collector-controller", Account: "generic-garbage-collector", Component: "garbage-collector-controller",
+		Workers: workers, New: build,
 	}
-	var synced []loop.Syncer
-	for _, sk := range c.cfg.Client.Scheme().Kinds() {
-		if sk.Resource == "events" || !sk.Stored() {
-			continue // they come and go by themselves, or never are
-		}
-		k := metadata.Of(c.cfg.Client, sk)
-		c.kinds = append(c.kinds, k)
-		if f := shared[sk.Resource]; f != nil {
-			synced = append(synced, f(k))
-			continue
-		}
-		i := informer.New(k, informer.Options{Log: c.cfg.Log})
-		synced = append(synced, feed(c, k, i))
-		c.run = append(c.run, i.Run)
-	}
-	return synced
 }
 
-func feed[T scheme.Object](c *Controller, k metadata.Kind, i *informer.Informer[T]) loop.Syncer {
-	i.OnChange(func(old, new T) {
-		var none T
-		if any(new) == any(none) {
-			c.wake(c.graph.remove(old.GetUID()))
-		} else {
-			c.wake(c.graph.put(nodeOf(k, new)))
-		}
-	})
-	return i
+// reconciler's keys are UIDs.
+type reconciler struct {
+	controller.Context
+	loop     *loop.Loop
+	graph    *graph
+	absent   *absentOwners
+	monitors *monitors
 }
 
-func (c *Controller) wake(uids []types.UID) {
+func build(c controller.Context) (controller.Runner, error) {
+	r := &reconciler{Context: c, graph: newGraph(), absent: &absentOwners{known: map[reference]bool{}}}
+	r.monitors = newMonitors(c, r.graph, r.wake)
+	r.loop = c.NewLoop("garbage_collector", 0, r.reconcile, r.monitors)
+	return r, nil
+}
+
+func (r *reconciler) wake(uids []types.UID) {
 	for _, uid := range uids {
-		c.loop.Wake(keyOf(uid))
+		r.loop.Wake(keyOf(uid))
 	}
 }
 
 func keyOf(uid types.UID) loop.Key { return loop.Key{Name: string(uid)} }
 
-// Run collects until ctx ends.
-func (c *Controller) Run(ctx context.Context) error {
+// Run runs the monitors and the loop until ctx ends.
+func (r *reconciler) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, run := range c.run {
-		g.Go(func() error { return run(ctx) })
-	}
-	g.Go(func() error { return c.loop.Run(ctx) })
+	g.Go(func() error { return r.monitors.run(ctx) })
+	g.Go(func() error { return r.loop.Run(ctx) })
 	return g.Wait()
 }
 
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	n := c.graph.node(types.UID(key.Name))
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	n := r.graph.node(types.UID(key.Name))
 	switch {
 	case n == nil:
 		return loop.Done, nil
 	case n.deleting && n.orphan:
-		return loop.Done, c.orphan(ctx, n)
+		return loop.Done, r.orphan(ctx, n)
 	case n.waits():
-		return loop.Done, c.awaitDependents(ctx, n)
+		return loop.Done, r.awaitDependents(ctx, n)
 	case n.deleting:
-		return loop.Done, nil // others hold it
+		return loop.Done, nil // other finalizers hold it
 	}
 	states := make([]ownerState, len(n.owners))
 	for i, ref := range n.owners {
 		var err error
-		if states[i], err = c.stateOf(ctx, n, ref); err != nil {
+		if states[i], err = r.stateOf(ctx, n, ref); err != nil {
 			return loop.Done, err
 		}
 	}
-	return loop.Done, c.carryOut(ctx, n, decide(n, states, func() []*node { return c.graph.dependentsOf(n.uid) }))
+	return loop.Done, r.carryOut(ctx, n, decide(n, states, func() []*node { return r.graph.dependentsOf(n.uid) }))
 }
 
-// stateOf says what became of the owner that ref names.
-func (c *Controller) stateOf(ctx context.Context, n *node, ref metav1.OwnerReference) (ownerState, error) {
-	if o := c.graph.node(ref.UID); o != nil && o.is(ref, n.namespace) {
+// stateOf returns the state of the owner that ref refers to.
+func (r *reconciler) stateOf(ctx context.Context, n *node, ref metav1.OwnerReference) (ownerState, error) {
+	if o := r.graph.node(ref.UID); o != nil && o.is(ref, n.namespace) {
 		if o.waits() {
 			return waiting, nil
 		}
 		return solid, nil
 	}
 	coordinates := reference{ref.UID, ref.APIVersion, ref.Kind, n.namespace, ref.Name}
-	if c.gone.has(coordinates) {
+	if r.absent.has(coordinates) {
 		return absent, nil
 	}
-	k, ok := c.kindOf(ref)
+	k, ok := r.monitors.kindOf(ref)
 	if !ok || k.Namespaced && n.namespace == "" {
-		return solid, nil // a kind that is not served, or a reference that can mean nothing
+		return solid, nil // the kind is not served, or the reference is invalid
 	}
 	namespace := ""
 	if k.Namespaced {
@@ -144,11 +100,11 @@ func (c *Controller) stateOf(ctx context.Context, n *node, ref metav1.OwnerRefer
 	}
 	live, err := k.Get(ctx, namespace, ref.Name)
 	if apierrors.IsNotFound(err) || err == nil && live.UID != ref.UID {
-		c.gone.add(coordinates)
+		r.absent.add(coordinates)
 		return absent, nil
 	}
 	if err != nil {
-		return solid, fmt.Errorf("look for owner %s %s: %w", ref.Kind, ref.Name, err)
+		return solid, fmt.Errorf("get owner %s %s: %w", ref.Kind, ref.Name, err)
 	}
 	if nodeOf(k, live).waits() {
 		return waiting, nil
@@ -156,24 +112,15 @@ func (c *Controller) stateOf(ctx context.Context, n *node, ref metav1.OwnerRefer
 	return solid, nil
 }
 
-func (c *Controller) kindOf(ref metav1.OwnerReference) (metadata.Kind, bool) {
-	for _, k := range c.kinds {
-		if k.GroupVersionKind.Kind == ref.Kind && k.Group == groupOf(ref) {
-			return k, true
-		}
-	}
-	return metadata.Kind{}, false
-}
-
-func (c *Controller) carryOut(ctx context.Context, n *node, v verdict) error {
+func (r *reconciler) carryOut(ctx context.Context, n *node, v verdict) error {
 	if len(v.Forget) > 0 {
-		return c.patch(ctx, n, ownership.ReleasePatch(n.uid, v.Forget...))
+		return r.release(ctx, n, v.Forget...)
 	}
 	if v.Delete == "" {
 		return nil
 	}
 	if v.Unblock {
-		if err := c.patch(ctx, n, unblockPatch(n)); err != nil {
+		if err := r.unblock(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -186,77 +133,112 @@ func (c *Controller) carryOut(ctx context.Context, n *node, v verdict) error {
 		return fmt.Errorf("delete %s %s/%s: %w", n.kind.Resource, n.namespace, n.name, err)
 	}
 	if err == nil {
-		c.cfg.Log.Debug("deleted", "resource", n.kind.Resource, "namespace", n.namespace, "name", n.name, "propagation", v.Delete)
+		r.Log.Debug("object deleted", "resource", n.kind.Resource, "namespace", n.namespace, "name", n.name, "propagation", v.Delete)
 	}
-	c.loop.Wait(keyOf(n.uid), func() bool {
-		now := c.graph.node(n.uid)
+	r.loop.Wait(keyOf(n.uid), func() bool {
+		now := r.graph.node(n.uid)
 		return now == nil || now.revision != n.revision
 	})
 	return nil
 }
 
-// awaitDependents lets an owner go once nothing blocks it, and until then has
-// its dependents deleted.
-func (c *Controller) awaitDependents(ctx context.Context, n *node) error {
-	blocked := false
-	for _, d := range c.graph.dependentsOf(n.uid) {
-		blocked = blocked || d.blocks(n.uid)
+// awaitDependents removes the foreground finalizer once no dependent blocks the owner. Until
+// then it enqueues the dependents, which are then deleted.
+func (r *reconciler) awaitDependents(ctx context.Context, n *node) error {
+	if !r.blocked(n) {
+		if err := r.monitors.refresh(ctx); err != nil { // dependents may be of a new kind
+			return fmt.Errorf("discover kinds: %w", err)
+		}
 	}
-	if !blocked {
-		return c.removeFinalizer(ctx, n, metav1.FinalizerDeleteDependents)
+	if !r.blocked(n) {
+		return r.removeFinalizer(ctx, n, metav1.FinalizerDeleteDependents)
 	}
-	for _, d := range c.graph.dependentsOf(n.uid) {
+	for _, d := range r.graph.dependentsOf(n.uid) {
 		if !d.waits() {
-			c.loop.Wake(keyOf(d.uid))
+			r.loop.Wake(keyOf(d.uid))
 		}
 	}
 	return nil
 }
 
-// orphan has the dependents forget their owner and then lets it go. The graph
-// may lack dependents that were made just before, and these would be deleted
-// as soon as the owner is gone: so the API is asked once more.
-func (c *Controller) orphan(ctx context.Context, n *node) error {
-	if err := c.forget(ctx, n, c.graph.dependentsOf(n.uid)); err != nil {
+func (r *reconciler) blocked(n *node) bool {
+	return slices.ContainsFunc(r.graph.dependentsOf(n.uid), func(d *node) bool { return d.blocks(n.uid) })
+}
+
+// orphan removes the dependents' references to n and then n's finalizer. The graph may lack
+// dependents that were created just before, which would be deleted with the owner; so orphan
+// also lists the dependents from the API.
+func (r *reconciler) orphan(ctx context.Context, n *node) error {
+	if err := r.forget(ctx, n, r.graph.dependentsOf(n.uid)); err != nil {
 		return err
 	}
-	for _, k := range c.kinds {
+	if err := r.monitors.refresh(ctx); err != nil {
+		return fmt.Errorf("discover kinds: %w", err)
+	}
+	for _, k := range r.monitors.all() {
 		if n.kind.Namespaced && !k.Namespaced {
 			continue
 		}
 		objects, err := k.In(ctx, n.namespace)
 		if err != nil {
-			return fmt.Errorf("look for dependents: %w", err)
+			return fmt.Errorf("list dependents: %w", err)
 		}
 		var late []*node
 		for _, o := range objects {
 			if slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == n.uid }) {
-				late = append(late, nodeOf(k, o))
+				late = append(late, nodeOf(k.Kind, o))
 			}
 		}
-		if err := c.forget(ctx, n, late); err != nil {
+		if err := r.forget(ctx, n, late); err != nil {
 			return err
 		}
 	}
-	return c.removeFinalizer(ctx, n, metav1.FinalizerOrphanDependents)
+	return r.removeFinalizer(ctx, n, metav1.FinalizerOrphanDependents)
 }
 
-func (c *Controller) forget(ctx context.Context, owner *node, dependents []*node) error {
+func (r *reconciler) forget(ctx context.Context, owner *node, dependents []*node) error {
 	return loop.Parallel(ctx, len(dependents), func(ctx context.Context, i int) error {
-		return c.patch(ctx, dependents[i], ownership.ReleasePatch(dependents[i].uid, owner.uid))
+		return r.release(ctx, dependents[i], owner.uid)
 	})
 }
 
-// patch changes an object; one that is gone, or has a namesake's uid, is no concern.
-func (c *Controller) patch(ctx context.Context, n *node, patch []byte) error {
-	_, err := n.kind.Patch(ctx, n.namespace, n.name, types.StrategicMergePatchType, patch)
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+// release removes references from an object.
+func (r *reconciler) release(ctx context.Context, n *node, owners ...types.UID) error {
+	kept := slices.DeleteFunc(slices.Clone(n.owners), func(o metav1.OwnerReference) bool { return slices.Contains(owners, o.UID) })
+	return r.patch(ctx, n, ownership.ReleasePatch(owners...), kept)
+}
+
+// unblock clears blockOwnerDeletion of all owner references of n.
+func (r *reconciler) unblock(ctx context.Context, n *node) error {
+	refs, owners := make([]map[string]any, len(n.owners)), slices.Clone(n.owners)
+	for i := range owners {
+		refs[i] = map[string]any{"uid": owners[i].UID, "blockOwnerDeletion": false}
+		owners[i].BlockOwnerDeletion = new(false)
+	}
+	return r.patch(ctx, n, map[string]any{"metadata": map[string]any{"ownerReferences": refs}}, owners)
+}
+
+// patch changes the owner references of an object, unless it no longer exists or another
+// object of the same name has replaced it. Custom resources do not support strategic merge
+// patch: the whole list is replaced, if the object has not changed.
+func (r *reconciler) patch(ctx context.Context, n *node, strategic map[string]any, owners []metav1.OwnerReference) error {
+	strategic["metadata"].(map[string]any)["uid"] = n.uid
+	_, err := n.kind.Patch(ctx, n.namespace, n.name, types.StrategicMergePatchType, strategic)
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	if apierrors.IsUnsupportedMediaType(err) {
+		_, err = n.kind.Patch(ctx, n.namespace, n.name, types.MergePatchType, map[string]any{"metadata": map[string]any{
+			"uid": n.uid, "resourceVersion": n.revision, "ownerReferences": owners,
+		}})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("patch %s %s/%s: %w", n.kind.Resource, n.namespace, n.name, err)
 	}
 	return nil
 }
 
-func (c *Controller) removeFinalizer(ctx context.Context, n *node, finalizer string) error {
+func (r *reconciler) removeFinalizer(ctx context.Context, n *node, finalizer string) error {
 	live, err := n.kind.Get(ctx, n.namespace, n.name)
 	if apierrors.IsNotFound(err) || err == nil && live.UID != n.uid {
 		return nil
@@ -268,40 +250,23 @@ func (c *Controller) removeFinalizer(ctx context.Context, n *node, finalizer str
 	if len(left) == len(live.Finalizers) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+	_, err = n.kind.Patch(ctx, n.namespace, n.name, types.MergePatchType, map[string]any{"metadata": map[string]any{
 		"uid": live.UID, "resourceVersion": live.ResourceVersion, "finalizers": left,
 	}})
-	if err != nil {
-		return err
-	}
-	_, err = n.kind.Patch(ctx, n.namespace, n.name, types.MergePatchType, patch)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove finalizer %s: %w", finalizer, err)
 	}
 	return nil
 }
 
-// unblockPatch lets all of n's owners go before n.
-func unblockPatch(n *node) []byte {
-	refs := make([]map[string]any, len(n.owners))
-	for i, o := range n.owners {
-		refs[i] = map[string]any{"uid": o.UID, "blockOwnerDeletion": false}
-	}
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": n.uid, "ownerReferences": refs}})
-	if err != nil {
-		panic(fmt.Sprintf("garbagecollector: %v", err)) // strings and booleans always encode
-	}
-	return data
-}
-
-// reference is an owner as a dependent names it.
+// reference is an owner reference in the namespace of its dependent.
 type reference struct {
 	uid                               types.UID
 	apiVersion, kind, namespace, name string
 }
 
-// absentOwners remembers owners that are gone for good: a thousand dependents
-// of one owner need not ask a thousand times. A uid never comes back.
+// absentOwners caches owners that do not exist, so that many dependents of one owner cause a
+// single request. A UID is never reused.
 type absentOwners struct {
 	mu    sync.Mutex
 	known map[reference]bool

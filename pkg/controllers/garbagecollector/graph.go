@@ -1,6 +1,7 @@
 package garbagecollector
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -8,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"podium/pkg/controllers/metadata"
+	"podium/pkg/client/metadata"
 )
 
-// node is one object of the graph. It is never changed: a changed object is a new node.
+// node is an object in the graph. It is immutable: a changed object is a new node.
 type node struct {
 	kind      metadata.Kind
 	namespace string
@@ -36,16 +37,16 @@ func nodeOf(k metadata.Kind, obj metav1.Object) *node {
 	}
 }
 
-// waits says that the object stays until its dependents are gone.
+// waits reports whether the object stays until its dependents are gone.
 func (n *node) waits() bool { return n.deleting && n.foreground }
 
-// is says that ref, found in an object of this namespace, means n.
+// is reports whether ref, in an object of this namespace, refers to n.
 func (n *node) is(ref metav1.OwnerReference, namespace string) bool {
 	return n.uid == ref.UID && n.name == ref.Name && n.kind.GroupVersionKind.Kind == ref.Kind && n.kind.Group == groupOf(ref) &&
 		(!n.kind.Namespaced || n.namespace == namespace)
 }
 
-// blocks says that the owner must not go before n.
+// blocks reports whether the owner must not be deleted before n.
 func (n *node) blocks(owner types.UID) bool {
 	return slices.ContainsFunc(n.owners, func(o metav1.OwnerReference) bool {
 		return o.UID == owner && o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion
@@ -60,7 +61,8 @@ func groupOf(ref metav1.OwnerReference) string {
 	return gv.Group
 }
 
-// graph is who owns whom. An owner need not be a node for its dependents to be known.
+// graph holds the objects and their owner references, and the dependents of owners that are
+// not in the graph, too. It is safe for concurrent use.
 type graph struct {
 	mu         sync.RWMutex
 	nodes      map[types.UID]*node
@@ -71,8 +73,7 @@ func newGraph() *graph {
 	return &graph{nodes: map[types.UID]*node{}, dependents: map[types.UID]map[types.UID]*node{}}
 }
 
-// put notes that an object appeared or changed and names those that have to be
-// looked at because of it.
+// put adds or replaces an object and returns the objects that must be reconciled.
 func (g *graph) put(n *node) (wake []types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -96,7 +97,7 @@ func (g *graph) put(n *node) (wake []types.UID) {
 	return wake
 }
 
-// remove notes that an object is gone and names those that have to be looked at.
+// remove removes an object and returns the objects that must be reconciled.
 func (g *graph) remove(uid types.UID) (wake []types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,7 +123,7 @@ func (g *graph) unlink(n *node) {
 	}
 }
 
-// interesting says that something may have to be done about n.
+// interesting reports whether n may need an action.
 func (g *graph) interesting(n *node) bool {
 	if n.deleting {
 		return n.foreground || n.orphan
@@ -135,7 +136,7 @@ func (g *graph) interesting(n *node) bool {
 	return false
 }
 
-// waiting are the owners of n that wait for their dependents to be gone.
+// waiting returns the owners of n that wait for the deletion of their dependents.
 func (g *graph) waiting(n *node) (out []types.UID) {
 	for _, ref := range n.owners {
 		if o := g.nodes[ref.UID]; o != nil && o.waits() {
@@ -151,7 +152,33 @@ func (g *graph) node(uid types.UID) *node {
 	return g.nodes[uid]
 }
 
-// dependentsOf lists what names uid as an owner, in a stable order.
+// ofKind lists the objects of a kind.
+func (g *graph) ofKind(gvr schema.GroupVersionResource) (uids []types.UID) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for _, n := range g.nodes {
+		if n.kind.GVR() == gvr {
+			uids = append(uids, n.uid)
+		}
+	}
+	return uids
+}
+
+// ownedBy lists the objects with an owner of a kind that is not in the graph.
+func (g *graph) ownedBy(kind schema.GroupKind) (uids []types.UID) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for _, n := range g.nodes {
+		if slices.ContainsFunc(n.owners, func(o metav1.OwnerReference) bool {
+			return o.Kind == kind.Kind && groupOf(o) == kind.Group && g.nodes[o.UID] == nil
+		}) {
+			uids = append(uids, n.uid)
+		}
+	}
+	return uids
+}
+
+// dependentsOf lists the objects that uid owns, in a stable order.
 func (g *graph) dependentsOf(uid types.UID) []*node {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -159,12 +186,7 @@ func (g *graph) dependentsOf(uid types.UID) []*node {
 	for _, n := range g.dependents[uid] {
 		out = append(out, n)
 	}
-	slices.SortFunc(out, func(a, b *node) int {
-		if a.uid < b.uid {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b *node) int { return cmp.Compare(a.uid, b.uid) })
 	return out
 }
 

@@ -1,4 +1,4 @@
-// Package namespace empties namespaces that are being deleted, pods first, and
-// then lets them go. While something is left, the namespace's conditions say
-// what and why.
+// Package namespace deletes the content of namespaces that are being deleted, pods first, and
+// then finalizes the namespaces. While content is left, the conditions of the namespace report
+// what is left and why.
 package namespace

@@ -16,97 +16,105 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podium/pkg/client"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/metadata"
+	"podium/pkg/client/discovery"
+	"podium/pkg/client/informer"
+	"podium/pkg/client/metadata"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
 )
 
-// again is how soon a namespace that still has content is looked at once more.
-// A change of its pods wakes it sooner.
+// again is the delay of the next check of a namespace that still has content. A deletion of
+// its last pod enqueues it sooner.
 const again = 2 * time.Second
 
-// Controller is the namespace controller.
-type Controller struct {
-	cfg        kit.Kit
-	namespaces client.Resource[*corev1.Namespace]
-	pods       metadata.Kind
-	others     []metadata.Kind
-	loop       *loop.Loop
+// Spec describes the namespace controller.
+func Spec(workers int) controller.Spec {
+	return controller.Spec{Name: "namespace-controller", Workers: workers, New: build}
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg kit.Kit) *Controller {
-	c := &Controller{cfg: cfg, namespaces: client.For[*corev1.Namespace](cfg.Client)}
-	for _, k := range cfg.Client.Scheme().Kinds() {
-		switch {
-		case !k.Stored():
-		case k.Resource == "pods" && k.Group == "":
-			c.pods = metadata.Of(cfg.Client, k)
-		case k.Namespaced:
-			c.others = append(c.others, metadata.Of(cfg.Client, k))
-		}
+type reconciler struct {
+	*loop.Loop
+	client     *client.Client
+	discovery  *discovery.Client
+	namespaces *informer.Informer[*corev1.Namespace]
+	pods       *informer.Informer[*corev1.Pod]
+	writer     controller.Writer[*corev1.Namespace]
+}
+
+func build(c controller.Context) (controller.Runner, error) {
+	r := &reconciler{
+		client: c.Client, discovery: discovery.New(c.Client),
+		namespaces: informers.For[*corev1.Namespace](c.Informers), pods: informers.For[*corev1.Pod](c.Informers),
 	}
-	c.loop = cfg.Loop("namespace", 20*time.Millisecond, c.reconcile, cfg.Views.Namespaces, cfg.Views.Pods)
-	loop.WakeOn(c.loop, cfg.Views.Namespaces, loop.Self)
-	cfg.Views.Pods.OnChange(c.podGone)
-	return c
+	r.Loop = c.NewLoop("namespace", 20*time.Millisecond, r.reconcile, r.namespaces, r.pods)
+	r.writer = controller.NewWriter(c, r.Loop, r.namespaces)
+	loop.WakeOn(r.Loop, r.namespaces, loop.Self)
+	r.pods.OnChange(r.podDeleted)
+	return r, nil
 }
 
-// Run empties namespaces until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
-
-// podGone wakes a namespace when its last pod goes.
-func (c *Controller) podGone(old, new *corev1.Pod) {
+// podDeleted enqueues a namespace when its last pod is gone.
+func (r *reconciler) podDeleted(old, new *corev1.Pod) {
 	if new != nil {
 		return
 	}
-	if ns, ok := c.cfg.Views.Namespaces.Get("", old.Namespace); ok && ns.DeletionTimestamp != nil && c.cfg.Views.Pods.Count(ns.Name) == 0 {
-		c.loop.Wake(loop.KeyOf(ns))
+	if ns, ok := r.namespaces.Get("", old.Namespace); ok && ns.DeletionTimestamp != nil && r.pods.Count(ns.Name) == 0 {
+		r.Wake(loop.KeyOf(ns))
 	}
 }
 
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	ns, ok := c.cfg.Views.Namespaces.Get("", key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	ns, ok := r.namespaces.Get("", key.Name)
 	if !ok || ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return loop.Done, nil
 	}
-	left := c.empty(ctx, ns.Name)
+	left := r.empty(ctx, ns.Name)
 	if ctx.Err() != nil {
 		return loop.Done, ctx.Err()
 	}
-	ns, err := c.writeStatus(ctx, ns, left)
-	if err != nil || ns == nil {
+	ns, err := r.updateStatus(ctx, key, ns, left)
+	switch {
+	case err != nil || ns == nil:
 		return loop.Done, err
-	}
-	if left.none() {
-		return loop.Done, c.finalize(ctx, ns)
-	}
-	if len(left.Errors) > 0 {
+	case left.none():
+		return loop.Done, r.finalize(ctx, ns)
+	case left.Discovery != nil:
+		return loop.Done, fmt.Errorf("discover kinds: %w", left.Discovery)
+	case len(left.Errors) > 0:
 		return loop.Done, fmt.Errorf("delete content: %s", texts(left.Errors))
 	}
 	return loop.After(again), nil
 }
 
-// empty deletes what the namespace holds. Pods go first, so that nothing they
-// use is taken from them while they end.
-func (c *Controller) empty(ctx context.Context, namespace string) remains {
+// empty deletes the objects of every served kind in the namespace. Pods go first, so that the
+// objects they use exist until they end.
+func (r *reconciler) empty(ctx context.Context, namespace string) remains {
 	left := remains{Objects: map[schema.GroupVersionResource]int{}, Finalizers: map[string]int{}}
+	catalog, err := r.discovery.Catalog(ctx)
+	if left.Discovery = err; err == nil {
+		left.Discovery = catalog.Err()
+	}
 	var mu sync.Mutex
-	c.sweep(ctx, c.pods, namespace, &left, &mu)
-	if !left.none() {
-		return left
+	sweep := func(pods bool) {
+		var wg sync.WaitGroup
+		for _, k := range catalog.Resources {
+			isPods := k.Group == "" && k.Resource == "pods"
+			if k.Namespaced && isPods == pods && k.Supports("list", "deletecollection") {
+				wg.Go(func() { r.sweep(ctx, metadata.Of(r.client, k.Kind), namespace, &left, &mu) })
+			}
+		}
+		wg.Wait()
 	}
-	var wg sync.WaitGroup
-	for _, k := range c.others {
-		wg.Go(func() { c.sweep(ctx, k, namespace, &left, &mu) })
+	if sweep(true); len(left.Objects) == 0 && len(left.Errors) == 0 {
+		sweep(false)
 	}
-	wg.Wait()
 	return left
 }
 
-// sweep deletes all objects of one kind and notes those that stay.
-func (c *Controller) sweep(ctx context.Context, k metadata.Kind, namespace string, left *remains, mu *sync.Mutex) {
-	objects, err := c.clear(ctx, k, namespace)
+// sweep deletes all objects of one kind and adds the remaining ones to left.
+func (r *reconciler) sweep(ctx context.Context, k metadata.Kind, namespace string, left *remains, mu *sync.Mutex) {
+	objects, err := r.clear(ctx, k, namespace)
 	mu.Lock()
 	defer mu.Unlock()
 	if err != nil {
@@ -122,12 +130,12 @@ func (c *Controller) sweep(ctx context.Context, k metadata.Kind, namespace strin
 	}
 }
 
-// clear asks for the end of all objects of one kind, those apart that are
-// ending already, and returns what is left.
-func (c *Controller) clear(ctx context.Context, k metadata.Kind, namespace string) ([]*metadata.Object, error) {
+// clear deletes all objects of one kind, unless all are being deleted already, and returns the
+// remaining ones.
+func (r *reconciler) clear(ctx context.Context, k metadata.Kind, namespace string) ([]*metadata.Object, error) {
 	objects, err := k.In(ctx, namespace)
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-		return nil, nil // the server does not serve the kind
+		return nil, nil // no longer served
 	}
 	staying := func(o *metadata.Object) bool { return o.DeletionTimestamp == nil }
 	if err != nil || !slices.ContainsFunc(objects, staying) {
@@ -139,37 +147,31 @@ func (c *Controller) clear(ctx context.Context, k metadata.Kind, namespace strin
 	return k.In(ctx, namespace)
 }
 
-// writeStatus notes what is left. It returns the namespace as it is now, nil if it is gone.
-func (c *Controller) writeStatus(ctx context.Context, ns *corev1.Namespace, left remains) (*corev1.Namespace, error) {
+// updateStatus writes the conditions for what is left. It returns the updated namespace, nil
+// if it no longer exists.
+func (r *reconciler) updateStatus(ctx context.Context, key loop.Key, ns *corev1.Namespace, left remains) (*corev1.Namespace, error) {
 	next := ns.DeepCopy()
 	next.Status.Phase = corev1.NamespaceTerminating
-	if !left.none() || len(ns.Status.Conditions) > 0 { // one that empties at once needs no conditions
-		next.Status.Conditions = conditions(ns.Status.Conditions, left, time.Now())
+	if !left.none() || len(ns.Status.Conditions) > 0 { // a namespace that is empty from the start needs no conditions
+		next.Status.Conditions = withRemains(next.Status.Conditions, left, time.Now())
 	}
 	if equality.Semantic.DeepEqual(next.Status, ns.Status) {
 		return ns, nil
 	}
-	got, err := c.namespaces.UpdateStatus(ctx, next)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("write status: %w", err)
-	}
-	c.loop.Wrote(loop.KeyOf(ns), c.cfg.Views.Namespaces, got.ResourceVersion)
-	return got, nil
+	return r.writer.UpdateStatus(ctx, key, next)
 }
 
-// finalize takes our finalizer away; without any, the namespace is gone.
-func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
+// finalize removes this controller's finalizer. The API server deletes a namespace without
+// finalizers.
+func (r *reconciler) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	next := ns.DeepCopy()
 	next.Spec.Finalizers = slices.DeleteFunc(next.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
 	body, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
-	kind := c.cfg.Client.Scheme().ByKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	_, _, err = c.cfg.Client.Do(ctx, client.Request{
+	kind := r.client.Scheme().ByKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	_, _, err = r.client.Do(ctx, client.Request{
 		Method: http.MethodPut, Path: client.CollectionPath(kind, "") + "/" + ns.Name + "/finalize", Body: body,
 		Header: http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}},
 	})

@@ -1,4 +1,3 @@
-// Package nodeipam gives each node its part of the cluster's pod addresses,
-// once: spec.podCIDR is never changed, and what a node has is read back from
-// the nodes after a restart.
+// Package nodeipam assigns each node a subnet of the cluster's pod address range, once: it
+// never changes spec.podCIDR. After a restart it reads the assigned subnets from the nodes.
 package nodeipam

@@ -2,123 +2,130 @@ package nodeipam
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"podium/pkg/client"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
+	"podium/pkg/client/informer"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
 )
 
-// Range is an address range to hand out, in subnets of a size.
+// Range is an address range that is divided into subnets of one size.
 type Range struct {
 	CIDR     netip.Prefix
 	MaskSize int
 }
 
-// Config is what the controller needs.
-type Config struct {
-	kit.Kit
+// Options configure the controller.
+type Options struct {
+	Disabled bool           // another component assigns the subnets
 	Ranges   []Range        // one, or one per address family
-	Reserved []netip.Prefix // within the ranges, for others: the service addresses
+	Reserved []netip.Prefix // parts of the ranges to leave out: the service addresses
 }
 
-// Controller is the node IPAM controller. Its keys are nodes.
-type Controller struct {
-	cfg   Config
-	nodes client.Resource[*corev1.Node]
-	loop  *loop.Loop
+// Spec describes the node IPAM controller.
+func Spec(o Options) controller.Spec {
+	s := controller.Spec{Name: "node-ipam-controller", Account: "node-controller", Component: "cidrAllocator", Workers: 5}
+	if !o.Disabled {
+		s.New = o.build
+	}
+	return s
+}
+
+// reconciler's keys are nodes.
+type reconciler struct {
+	controller.Context
+	*loop.Loop
+	ranges []Range
+	nodes  *informer.Informer[*corev1.Node]
+	writer controller.Writer[*corev1.Node]
 
 	mu     sync.Mutex
-	filled bool // the pools know what the nodes have
+	filled bool // the pools contain the nodes' subnets
 	pools  []*pool
 	given  map[string][]netip.Prefix // by node
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg Config) (*Controller, error) {
-	c := &Controller{cfg: cfg, nodes: client.For[*corev1.Node](cfg.Client), given: map[string][]netip.Prefix{}}
-	for _, r := range cfg.Ranges {
-		p, err := newPool(r.CIDR, r.MaskSize)
+func (o Options) build(c controller.Context) (controller.Runner, error) {
+	r := &reconciler{Context: c, ranges: o.Ranges, nodes: informers.For[*corev1.Node](c.Informers), given: map[string][]netip.Prefix{}}
+	for _, from := range o.Ranges {
+		p, err := newPool(from.CIDR, from.MaskSize)
 		if err != nil {
 			return nil, err
 		}
-		for _, reserved := range cfg.Reserved {
+		for _, reserved := range o.Reserved {
 			p.mark(reserved)
 		}
-		c.pools = append(c.pools, p)
+		r.pools = append(r.pools, p)
 	}
-	c.loop = cfg.Loop("node_ipam", 0, c.reconcile, cfg.Views.Nodes)
-	loop.WakeOn(c.loop, cfg.Views.Nodes, loop.Self)
-	return c, nil
+	r.Loop = c.NewLoop("node_ipam", 0, r.reconcile, r.nodes)
+	r.writer = controller.NewWriter(c, r.Loop, r.nodes)
+	loop.WakeOn(r.Loop, r.nodes, loop.Self)
+	return r, nil
 }
 
-// Run allocates until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
-
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	n, ok := c.cfg.Views.Nodes.Get("", key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	n, ok := r.nodes.Get("", key.Name)
 	if !ok {
-		c.release(key.Name)
+		r.release(key.Name)
 		return loop.Done, nil
 	}
 	if len(n.Spec.PodCIDRs) > 0 || n.Spec.PodCIDR != "" {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.occupy(n)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.occupy(n)
 		return loop.Done, nil
 	}
-	subnets, err := c.allocate(n.Name)
+	subnets, err := r.allocate(n.Name)
 	if err != nil {
-		c.cfg.Events.Eventf(n, corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: %s", n.Name, "CIDRNotAvailable")
+		r.Events.Eventf(n, corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: %s", n.Name, "CIDRNotAvailable")
 		return loop.Done, err
 	}
-	return loop.Done, c.write(ctx, n, subnets)
+	return loop.Done, r.write(ctx, key, n, subnets)
 }
 
-// allocate reserves a subnet of each range for the node; the same ones if it
-// has some reserved already.
-func (c *Controller) allocate(node string) ([]netip.Prefix, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fill()
-	if have := c.given[node]; have != nil {
+// allocate reserves a subnet of each range for the node. It returns the same subnets if it is
+// called again.
+func (r *reconciler) allocate(node string) ([]netip.Prefix, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fill()
+	if have := r.given[node]; have != nil {
 		return have, nil
 	}
 	var out []netip.Prefix
-	for i, p := range c.pools {
+	for i, p := range r.pools {
 		s, err := p.take()
 		if err != nil {
 			for j, taken := range out {
-				c.pools[j].free(taken)
+				r.pools[j].free(taken)
 			}
-			return nil, fmt.Errorf("range %s: %w", c.cfg.Ranges[i].CIDR, err)
+			return nil, fmt.Errorf("range %s: %w", r.ranges[i].CIDR, err)
 		}
 		out = append(out, s)
 	}
-	c.given[node] = out
+	r.given[node] = out
 	return out, nil
 }
 
-// fill reads what all nodes have, before the first allocation.
-func (c *Controller) fill() {
-	if c.filled {
+// fill marks the subnets of all existing nodes as used, before the first allocation.
+func (r *reconciler) fill() {
+	if r.filled {
 		return
 	}
-	for _, n := range c.cfg.Views.Nodes.List() {
-		c.occupy(n)
+	for _, n := range r.nodes.List() {
+		r.occupy(n)
 	}
-	c.filled = true
+	r.filled = true
 }
 
-// occupy notes what a node has. What it was to have instead, if anything, is free again.
-func (c *Controller) occupy(n *corev1.Node) {
+// occupy marks the subnets of a node as used and frees other subnets reserved for it.
+func (r *reconciler) occupy(n *corev1.Node) {
 	texts := n.Spec.PodCIDRs
 	if len(texts) == 0 && n.Spec.PodCIDR != "" {
 		texts = []string{n.Spec.PodCIDR}
@@ -127,7 +134,7 @@ func (c *Controller) occupy(n *corev1.Node) {
 	for _, text := range texts {
 		s, err := netip.ParsePrefix(text)
 		if err != nil {
-			c.cfg.Log.Warn("node has a pod CIDR that is none", "node", n.Name, "podCIDR", text)
+			r.Log.Warn("invalid pod CIDR", "node", n.Name, "podCIDR", text)
 			continue
 		}
 		has = append(has, s)
@@ -135,50 +142,40 @@ func (c *Controller) occupy(n *corev1.Node) {
 	if len(has) == 0 {
 		return
 	}
-	c.freeAll(c.given[n.Name])
-	c.given[n.Name] = has
+	r.freeAll(r.given[n.Name])
+	r.given[n.Name] = has
 	for _, s := range has {
-		for _, p := range c.pools {
+		for _, p := range r.pools {
 			p.mark(s)
 		}
 	}
 }
 
-func (c *Controller) release(node string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.freeAll(c.given[node])
-	delete(c.given, node)
+func (r *reconciler) release(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.freeAll(r.given[node])
+	delete(r.given, node)
 }
 
-func (c *Controller) freeAll(list []netip.Prefix) {
+func (r *reconciler) freeAll(list []netip.Prefix) {
 	for _, s := range list {
-		for _, p := range c.pools {
+		for _, p := range r.pools {
 			p.free(s)
 		}
 	}
 }
 
-func (c *Controller) write(ctx context.Context, n *corev1.Node, subnets []netip.Prefix) error {
+func (r *reconciler) write(ctx context.Context, key loop.Key, n *corev1.Node, subnets []netip.Prefix) error {
 	texts := make([]string, len(subnets))
 	for i, s := range subnets {
 		texts[i] = s.String()
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": n.UID},
-		"spec":     map[string]any{"podCIDR": texts[0], "podCIDRs": texts},
+	got, err := r.writer.Patch(ctx, key, n, types.StrategicMergePatchType, map[string]any{
+		"spec": map[string]any{"podCIDR": texts[0], "podCIDRs": texts},
 	})
-	if err != nil {
-		return err
+	if got != nil {
+		r.Log.Info("pod CIDRs assigned", "node", n.Name, "podCIDRs", texts)
 	}
-	got, err := c.nodes.Patch(ctx, n.Name, types.StrategicMergePatchType, patch)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("write pod CIDR: %w", err)
-	}
-	c.loop.Wrote(loop.KeyOf(n), c.cfg.Views.Nodes, got.ResourceVersion)
-	c.cfg.Log.Info("node has its pod addresses", "node", n.Name, "podCIDRs", texts)
-	return nil
+	return err
 }

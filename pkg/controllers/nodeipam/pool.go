@@ -10,19 +10,19 @@ import (
 
 var errFull = errors.New("no pod addresses are left for another node")
 
-// pool hands out the subnets of one size of an address range. It is not safe
-// for concurrent use.
+// pool allocates the subnets of one size of an address range. It is not safe for concurrent
+// use.
 type pool struct {
 	cidr netip.Prefix
 	size int // prefix length of a subnet
 	used map[netip.Prefix]bool
-	next int // where to begin to look
+	next int // where the search starts
 	max  int
 
-	foreign []netip.Prefix // in use, but no subnets of this size: the service addresses, say
+	foreign []netip.Prefix // used ranges of other sizes, such as the service addresses
 }
 
-// maxSubnets bounds how many subnets one pool can have.
+// maxSubnets is the maximum number of subnets of a pool.
 const maxSubnets = 1 << 16
 
 func newPool(cidr netip.Prefix, size int) (*pool, error) {
@@ -35,7 +35,7 @@ func newPool(cidr netip.Prefix, size int) (*pool, error) {
 	return &pool{cidr: cidr.Masked(), size: size, used: map[netip.Prefix]bool{}, max: 1 << (size - cidr.Bits())}, nil
 }
 
-// take hands out a subnet that is not in use.
+// take returns an unused subnet and marks it as used. It returns errFull if there is none.
 func (p *pool) take() (netip.Prefix, error) {
 	for range p.max {
 		s := p.subnet(p.next)
@@ -56,12 +56,12 @@ func (p *pool) subnet(i int) netip.Prefix {
 	return netip.PrefixFrom(addr, p.size)
 }
 
-// reserved says that somebody else uses addresses of the subnet.
+// reserved reports whether the subnet overlaps a foreign range.
 func (p *pool) reserved(s netip.Prefix) bool {
 	return slices.ContainsFunc(p.foreign, s.Overlaps)
 }
 
-// mark notes a range as used, wherever it comes from.
+// mark marks a range of any size as used.
 func (p *pool) mark(s netip.Prefix) {
 	s = s.Masked()
 	switch {

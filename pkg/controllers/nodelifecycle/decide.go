@@ -6,9 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/conditions"
 )
 
-// What is said about a node that is silent.
+// Reasons and messages of the conditions of a node that does not report.
 const (
 	reasonSilent = "NodeStatusUnknown"
 	textSilent   = "Kubelet stopped posting node status."
@@ -16,37 +18,25 @@ const (
 	textNever    = "Kubelet never posted node status."
 )
 
-// reported are the conditions that a kubelet reports, and that nobody knows
-// once it is silent.
+// reported are the conditions that a kubelet reports. They become Unknown when it stops
+// reporting.
 var reported = []corev1.NodeConditionType{
 	corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
 }
 
-func condition(n *corev1.Node, t corev1.NodeConditionType) *corev1.NodeCondition {
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == t {
-			return c
-		}
-	}
-	return nil
-}
-
-// readiness is the status of the condition Ready, "" if there is none.
+// readiness returns the status of the condition Ready, "" if there is none.
 func readiness(n *corev1.Node) corev1.ConditionStatus {
-	if c := condition(n, corev1.NodeReady); c != nil {
-		return c.Status
-	}
-	return ""
+	return conditions.Status(n.Status.Conditions, corev1.NodeReady)
 }
 
-// silenced is n with the conditions of a node that is silent; n itself if it
-// has them.
+// silenced returns a copy of n with the conditions of a node that has stopped reporting, or n
+// itself if it has them.
 func silenced(n *corev1.Node, now time.Time) *corev1.Node {
 	next := n.DeepCopy()
 	changed := false
 	at := metav1.Time{Time: now}
 	for _, t := range reported {
-		c := condition(next, t)
+		c := conditions.Find(next.Status.Conditions, t)
 		switch {
 		case c == nil:
 			changed = true
@@ -71,7 +61,7 @@ type fromCondition struct {
 	key       string
 }
 
-// fromConditions says which condition, at which status, makes which NoSchedule taint.
+// fromConditions maps a condition and its status to a NoSchedule taint.
 var fromConditions = []fromCondition{
 	{corev1.NodeReady, corev1.ConditionFalse, corev1.TaintNodeNotReady},
 	{corev1.NodeReady, corev1.ConditionUnknown, corev1.TaintNodeUnreachable},
@@ -81,12 +71,12 @@ var fromConditions = []fromCondition{
 	{corev1.NodeNetworkUnavailable, corev1.ConditionTrue, corev1.TaintNodeNetworkUnavailable},
 }
 
-// wanted are the taints that follow from the node's state. evict says whether
-// the NoExecute ones may be among them.
+// wanted returns the taints that follow from the node's state, NoExecute taints only if evict
+// is true.
 func wanted(n *corev1.Node, evict bool) []corev1.Taint {
 	var out []corev1.Taint
 	for _, f := range fromConditions {
-		if c := condition(n, f.condition); c != nil && c.Status == f.status {
+		if conditions.Status(n.Status.Conditions, f.condition) == f.status {
 			out = append(out, corev1.Taint{Key: f.key, Effect: corev1.TaintEffectNoSchedule})
 		}
 	}
@@ -99,7 +89,7 @@ func wanted(n *corev1.Node, evict bool) []corev1.Taint {
 	return out
 }
 
-// evicting is the NoExecute taint of a node that is not ready.
+// evicting returns the NoExecute taint of a node that is not ready.
 func evicting(n *corev1.Node) []corev1.Taint {
 	switch readiness(n) {
 	case corev1.ConditionFalse:
@@ -110,7 +100,7 @@ func evicting(n *corev1.Node) []corev1.Taint {
 	return nil
 }
 
-// ours says that a taint is this controller's to set and to remove.
+// ours reports whether this controller manages a taint.
 func ours(t corev1.Taint) bool {
 	switch t.Effect {
 	case corev1.TaintEffectNoExecute:
@@ -122,8 +112,8 @@ func ours(t corev1.Taint) bool {
 	return false
 }
 
-// retaint is have with exactly those of our taints that are wanted; those that
-// stand keep their time. changed is false when have is right as it is.
+// retaint returns have with exactly the desired ones of this controller's taints; existing
+// ones keep their time. changed is false if have is already correct.
 func retaint(have, want []corev1.Taint, now time.Time) (out []corev1.Taint, changed bool) {
 	same := func(a corev1.Taint) func(corev1.Taint) bool {
 		return func(b corev1.Taint) bool { return a.Key == b.Key && a.Effect == b.Effect }
@@ -150,12 +140,12 @@ func retaint(have, want []corev1.Taint, now time.Time) (out []corev1.Taint, chan
 // census counts the nodes of a zone.
 type census struct{ ready, unready int }
 
-// rate is how many nodes of a zone may get a NoExecute taint per second. Many
-// nodes that fail at once are more likely our mistake, or the network's, than theirs.
+// rate returns how many nodes of a zone may get a NoExecute taint per second. If many nodes
+// fail at once, the network or the control plane is the likely cause.
 func (c census) rate(o Options) float64 {
 	total := c.ready + c.unready
 	switch {
-	case c.ready == 0: // the whole zone is down; others are not, or nobody would ask
+	case c.ready == 0: // the whole zone is down, but other zones are not
 		return o.EvictionRate
 	case c.unready <= 2 || float64(c.unready)/float64(total) < o.UnhealthyZoneThreshold:
 		return o.EvictionRate
@@ -165,7 +155,7 @@ func (c census) rate(o Options) float64 {
 	return 0
 }
 
-// zoneOf names the node's failure domain.
+// zoneOf returns the node's failure domain.
 func zoneOf(n *corev1.Node) string {
 	return n.Labels[corev1.LabelTopologyRegion] + "/" + n.Labels[corev1.LabelTopologyZone]
 }

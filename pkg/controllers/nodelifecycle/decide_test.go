@@ -123,8 +123,8 @@ func TestSilenceIsOurOwnClock(t *testing.T) {
 	if d := h.observe(node("Ready=Unknown"), lease(wrong.Add(time.Second)), now.Add(40*time.Second)); d != 9*time.Second {
 		t.Errorf("silent for %s, want 9s: our own note is no heartbeat", d)
 	}
-	h.judge(true, now.Add(time.Minute))
-	if !h.judge(false, now.Add(2*time.Minute)) {
+	h.setDisrupted(true, now.Add(time.Minute))
+	if !h.setDisrupted(false, now.Add(2*time.Minute)) {
 		t.Error("the cluster is back")
 	}
 	if d := h.observe(node("Ready=Unknown"), lease(wrong.Add(time.Second)), now.Add(2*time.Minute)); d != 0 {

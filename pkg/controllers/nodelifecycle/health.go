@@ -6,19 +6,21 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/conditions"
 )
 
-// health remembers, per node, when a new heartbeat was last seen.
+// health records, per node, when a new heartbeat was last seen. It is safe for concurrent use.
 type health struct {
 	mu        sync.Mutex
 	beats     map[string]*beat
-	disrupted bool // no node at all was ready when somebody last looked
+	disrupted bool // no node was ready at the last check
 	evicted   map[string]time.Time
 }
 
 type beat struct {
-	renewed  string // the lease's time, as the node wrote it
-	reported string // the Ready condition's
+	renewed  string // renewTime of the lease, as the node wrote it
+	reported string // status and heartbeat time of the Ready condition
 	seen     time.Time
 }
 
@@ -26,7 +28,7 @@ func newHealth() *health {
 	return &health{beats: map[string]*beat{}, evicted: map[string]time.Time{}}
 }
 
-// observe returns how long the node has been silent.
+// observe records the node's heartbeats and returns the time since the last new one.
 func (h *health) observe(n *corev1.Node, lease *coordinationv1.Lease, now time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -39,8 +41,8 @@ func (h *health) observe(n *corev1.Node, lease *coordinationv1.Lease, now time.T
 	if lease != nil && lease.Spec.RenewTime != nil {
 		renewed = lease.Spec.RenewTime.UTC().Format(time.RFC3339Nano)
 	}
-	// What we wrote ourselves when the node fell silent is no heartbeat.
-	if c := condition(n, corev1.NodeReady); c != nil && c.Status != corev1.ConditionUnknown {
+	// Unknown is this controller's own status, not a heartbeat.
+	if c := conditions.Find(n.Status.Conditions, corev1.NodeReady); c != nil && c.Status != corev1.ConditionUnknown {
 		reported = string(c.Status) + c.LastHeartbeatTime.UTC().Format(time.RFC3339Nano)
 	}
 	if renewed != "" && renewed != b.renewed || reported != "" && reported != b.reported {
@@ -50,7 +52,7 @@ func (h *health) observe(n *corev1.Node, lease *coordinationv1.Lease, now time.T
 	return now.Sub(b.seen)
 }
 
-// silence is how long a node has been silent, as far as was observed.
+// silence returns the time since the node's last new heartbeat; 0 for an unknown node.
 func (h *health) silence(node string, now time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,22 +68,24 @@ func (h *health) forget(node string) {
 	delete(h.beats, node)
 }
 
-// judge says whether the whole cluster is out. When it comes back, all nodes
-// get the time to be heard again: that they were silent was not their fault.
-func (h *health) judge(out bool, now time.Time) (back bool) {
+// setDisrupted records whether no node of the cluster is ready. When the cluster recovers,
+// recovered is true and all nodes start a new grace period, because the outage was not caused
+// by the nodes.
+func (h *health) setDisrupted(disrupted bool, now time.Time) (recovered bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	back = h.disrupted && !out
-	if back {
+	recovered = h.disrupted && !disrupted
+	if recovered {
 		for _, b := range h.beats {
 			b.seen = now
 		}
 	}
-	h.disrupted = out
-	return back
+	h.disrupted = disrupted
+	return recovered
 }
 
-// mayEvict takes a turn in the zone's rate; wait is how long until the next one.
+// mayEvict reports whether the zone's eviction rate allows a taint now, and counts it;
+// otherwise wait is the time until it does.
 func (h *health) mayEvict(zone string, perSecond float64, now time.Time) (ok bool, wait time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

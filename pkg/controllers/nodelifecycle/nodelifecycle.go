@@ -2,33 +2,32 @@ package nodelifecycle
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"podium/pkg/client"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/pods"
+	"podium/pkg/client/informer"
+	"podium/pkg/conditions"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
+	"podium/pkg/controller/pods"
 )
 
-// Options are the patience of the controller.
+// Options configure the controller.
 type Options struct {
-	GracePeriod               time.Duration // silence after which a node is unreachable; default 40 s
-	StartupGracePeriod        time.Duration // the same for one that was never heard; default 1 min
+	GracePeriod               time.Duration // time without a heartbeat after which a node is unreachable; default 40 s
+	StartupGracePeriod        time.Duration // the same for a node without any heartbeat; default 1 min
 	EvictionRate              float64       // nodes of a zone per second that get a NoExecute taint; default 0.1
-	SecondaryEvictionRate     float64       // the same when most of a zone is unhealthy; default 0.01
-	UnhealthyZoneThreshold    float64       // the part of a zone that is "most"; default 0.55
-	LargeClusterSizeThreshold int           // smaller zones get no taints then; default 50
+	SecondaryEvictionRate     float64       // the same if most of a zone is unhealthy; default 0.01
+	UnhealthyZoneThreshold    float64       // the fraction of a zone that is "most"; default 0.55
+	LargeClusterSizeThreshold int           // smaller zones then get no taints; default 50
 }
 
-// Defaults are upstream's (but for the grace period, which was theirs until 1.31).
+// Defaults returns upstream's options, with the grace period of upstream before 1.32.
 func Defaults() Options {
 	return Options{
 		GracePeriod: 40 * time.Second, StartupGracePeriod: time.Minute,
@@ -36,65 +35,67 @@ func Defaults() Options {
 	}
 }
 
-// recheck is how often a node that is not ready is looked at.
+// recheck is how often a node that is not ready is checked.
 const recheck = 5 * time.Second
 
-// minFresh is how long a node that is well may be silent: its kubelet renews
-// its lease every 10 s.
+// minFresh is how long a healthy node may send no heartbeat: its kubelet renews its lease every
+// 10 s.
 const minFresh = 15 * time.Second
 
-// Config is what the controller needs.
-type Config struct {
-	kit.Kit
-	Options Options
+// Spec describes the node lifecycle controller.
+func Spec(o Options) controller.Spec {
+	return controller.Spec{Name: "node-lifecycle-controller", Account: "node-controller", Workers: 8, New: o.build}
 }
 
-// Controller is the node lifecycle controller.
-type Controller struct {
-	cfg    Config
-	nodes  client.Resource[*corev1.Node]
-	pods   client.Resource[*corev1.Pod]
+type reconciler struct {
+	controller.Context
+	Options
+	*loop.Loop
+	nodes  *informer.Informer[*corev1.Node]
+	leases *informer.Informer[*coordinationv1.Lease]
+	podsOn func(node string) []*corev1.Pod
+	writer controller.Writer[*corev1.Node]
+	pods   controller.Writer[*corev1.Pod]
 	health *health
-	loop   *loop.Loop
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg Config) *Controller {
-	c := &Controller{cfg: cfg, nodes: client.For[*corev1.Node](cfg.Client), pods: client.For[*corev1.Pod](cfg.Client), health: newHealth()}
-	v := cfg.Views
-	c.loop = cfg.Loop("node_lifecycle_controller", 0, c.reconcile, v.Nodes, v.NodeLeases, v.Pods)
-	loop.WakeOn(c.loop, v.Nodes, loop.Self)
-	loop.WakeOn(c.loop, v.NodeLeases, loop.Named(func(l *coordinationv1.Lease) string { return l.Name }))
-	return c
+func (o Options) build(c controller.Context) (controller.Runner, error) {
+	pods := informers.For[*corev1.Pod](c.Informers)
+	r := &reconciler{
+		Context: c, Options: o, health: newHealth(),
+		nodes: informers.For[*corev1.Node](c.Informers), leases: informers.NodeLeases(c.Informers), podsOn: informers.PodsByNode(c.Informers),
+	}
+	r.Loop = c.NewLoop("node_lifecycle_controller", 0, r.reconcile, r.nodes, r.leases, pods)
+	r.writer, r.pods = controller.NewWriter(c, r.Loop, r.nodes), controller.NewWriter(c, r.Loop, pods)
+	loop.WakeOn(r.Loop, r.nodes, loop.Self)
+	loop.WakeOn(r.Loop, r.leases, loop.Named(func(l *coordinationv1.Lease) string { return l.Name }))
+	return r, nil
 }
 
-// Run watches the nodes until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
-
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	n, ok := c.cfg.Views.Nodes.Get("", key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	n, ok := r.nodes.Get("", key.Name)
 	if !ok {
-		c.health.forget(key.Name)
+		r.health.forget(key.Name)
 		return loop.Done, nil
 	}
-	lease, _ := c.cfg.Views.NodeLeases.Get(corev1.NamespaceNodeLease, n.Name)
-	grace := c.cfg.Options.GracePeriod
+	lease, _ := r.leases.Get(corev1.NamespaceNodeLease, n.Name)
+	grace := r.Options.GracePeriod
 	if readiness(n) == "" {
-		grace = c.cfg.Options.StartupGracePeriod
+		grace = r.Options.StartupGracePeriod
 	}
-	left := grace - c.health.observe(n, lease, time.Now())
+	left := grace - r.health.observe(n, lease, time.Now())
 	if left <= 0 {
 		var err error
-		if n, err = c.silence(ctx, n); err != nil || n == nil {
+		if n, err = r.markUnknown(ctx, key, n); err != nil || n == nil {
 			return loop.Done, err
 		}
 	}
 	if readiness(n) == corev1.ConditionUnknown {
-		if err := c.markPods(ctx, n); err != nil {
+		if err := r.markPods(ctx, key, n); err != nil {
 			return loop.Done, err
 		}
 	}
-	wait, err := c.taint(ctx, n, left <= 0)
+	wait, err := r.taint(ctx, key, n, left <= 0)
 	switch {
 	case err != nil:
 		return loop.Done, err
@@ -106,65 +107,42 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	return loop.After(left + time.Millisecond), nil
 }
 
-// silence notes in the node's conditions that it is not heard any more.
-func (c *Controller) silence(ctx context.Context, n *corev1.Node) (*corev1.Node, error) {
+// markUnknown sets the conditions of a node that has stopped reporting. It returns the updated
+// node, nil if it no longer exists.
+func (r *reconciler) markUnknown(ctx context.Context, key loop.Key, n *corev1.Node) (*corev1.Node, error) {
 	next := silenced(n, time.Now())
 	if next == n {
 		return n, nil
 	}
-	got, err := c.nodes.UpdateStatus(ctx, next)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+	got, err := r.writer.UpdateStatus(ctx, key, next)
+	if got != nil && conditions.Status(n.Status.Conditions, corev1.NodeReady) != corev1.ConditionUnknown {
+		r.Log.Warn("node stopped reporting", "node", n.Name)
+		r.Events.Eventf(n, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: %s", n.Name, "NodeNotReady")
 	}
-	if err != nil {
-		return nil, fmt.Errorf("write status: %w", err)
-	}
-	c.loop.Wrote(loop.KeyOf(n), c.cfg.Views.Nodes, got.ResourceVersion)
-	if readiness(n) != corev1.ConditionUnknown {
-		c.cfg.Log.Warn("node is silent", "node", n.Name)
-		c.cfg.Events.Eventf(n, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: %s", n.Name, "NodeNotReady")
-	}
-	return got, nil
+	return got, err
 }
 
-// markPods takes the pods of an unreachable node out of their services. When
-// the node is back its kubelet says what they are.
-func (c *Controller) markPods(ctx context.Context, n *corev1.Node) error {
-	all := c.cfg.Views.PodsOn(n.Name)
+// markPods sets the pods of an unreachable node to not ready, which removes them from their
+// services. When the node recovers, its kubelet reports their state.
+func (r *reconciler) markPods(ctx context.Context, key loop.Key, n *corev1.Node) error {
+	all := slices.DeleteFunc(r.podsOn(n.Name), func(p *corev1.Pod) bool { return !pods.Ready(p) })
 	return loop.Parallel(ctx, len(all), func(ctx context.Context, i int) error {
-		p := all[i]
-		if !pods.Ready(p) {
-			return nil
+		got, err := r.pods.Patch(ctx, key, all[i], types.StrategicMergePatchType, map[string]any{
+			"status": map[string]any{"conditions": []map[string]any{{
+				"type": corev1.PodReady, "status": corev1.ConditionFalse, "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+			}}},
+		}, "status")
+		if got != nil {
+			r.Events.Event(all[i], corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
 		}
-		patch, err := notReadyPatch(p, time.Now())
-		if err != nil {
-			return err
-		}
-		_, err = c.pods.In(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, "status")
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			return nil // gone, or replaced by a namesake
-		}
-		if err != nil {
-			return fmt.Errorf("mark pod %s/%s: %w", p.Namespace, p.Name, err)
-		}
-		c.cfg.Events.Event(p, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
-		return nil
+		return err
 	})
 }
 
-func notReadyPatch(p *corev1.Pod, now time.Time) ([]byte, error) {
-	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": p.UID},
-		"status": map[string]any{"conditions": []map[string]any{{
-			"type": corev1.PodReady, "status": corev1.ConditionFalse, "lastTransitionTime": now.UTC().Format(time.RFC3339),
-		}}},
-	})
-}
-
-// taint sets and removes our taints. wait is when a NoExecute taint that the
-// rate does not allow yet may come.
-func (c *Controller) taint(ctx context.Context, n *corev1.Node, silent bool) (wait time.Duration, err error) {
-	evict, wait := c.mayEvict(n, silent)
+// taint adds and removes the controller's taints. wait is the time until the eviction rate may
+// allow a NoExecute taint that is still missing.
+func (r *reconciler) taint(ctx context.Context, key loop.Key, n *corev1.Node, silent bool) (wait time.Duration, err error) {
+	evict, wait := r.mayEvict(n, silent)
 	taints, changed := retaint(n.Spec.Taints, wanted(n, evict), time.Now())
 	if !changed {
 		return wait, nil
@@ -172,55 +150,47 @@ func (c *Controller) taint(ctx context.Context, n *corev1.Node, silent bool) (wa
 	if taints == nil {
 		taints = []corev1.Taint{}
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
+	got, err := r.writer.Patch(ctx, key, n, types.MergePatchType, map[string]any{
+		"metadata": map[string]any{"resourceVersion": n.ResourceVersion},
 		"spec":     map[string]any{"taints": taints},
 	})
-	if err != nil {
+	if got == nil {
 		return 0, err
 	}
-	got, err := c.nodes.Patch(ctx, n.Name, types.MergePatchType, patch)
-	if apierrors.IsNotFound(err) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("write taints: %w", err)
-	}
-	c.loop.Wrote(loop.KeyOf(n), c.cfg.Views.Nodes, got.ResourceVersion)
 	return wait, nil
 }
 
-// mayEvict says whether a node that is not ready may have a NoExecute taint:
-// not while no node at all is ready, and a new one only at its zone's rate and
-// only if the node itself says that it is not ready or has been silent for long.
-func (c *Controller) mayEvict(n *corev1.Node, silent bool) (ok bool, wait time.Duration) {
+// mayEvict reports whether a node that is not ready may have a NoExecute taint. It may not
+// while no node of the cluster is ready. A new taint is limited by the zone's rate and
+// requires that the node reports itself as not ready or has been silent for long.
+func (r *reconciler) mayEvict(n *corev1.Node, silent bool) (ok bool, wait time.Duration) {
 	now := time.Now()
 	if len(evicting(n)) == 0 {
 		if readiness(n) == corev1.ConditionTrue {
-			c.health.judge(false, now)
+			r.health.setDisrupted(false, now)
 		}
 		return false, 0
 	}
-	zone, anyReady := c.census(n, now)
-	back := c.health.judge(!anyReady, now)
+	zone, anyReady := r.census(n, now)
+	recovered := r.health.setDisrupted(!anyReady, now)
 	switch {
 	case !anyReady:
 		return false, recheck
 	case slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return ours(t) && t.Effect == corev1.TaintEffectNoExecute }):
 		return true, 0
-	case back || !silent && readiness(n) == corev1.ConditionUnknown:
+	case recovered || !silent && readiness(n) == corev1.ConditionUnknown:
 		return false, recheck
 	}
-	return c.health.mayEvict(zoneOf(n), zone.rate(c.cfg.Options), now)
+	return r.health.mayEvict(zoneOf(n), zone.rate(r.Options), now)
 }
 
-// census counts the nodes of n's zone, n as not ready, and looks for a ready
-// one anywhere. Ready is who was heard of late: in an outage of everything some
-// node is the first whose grace is over, and the others are about to follow.
-func (c *Controller) census(n *corev1.Node, now time.Time) (zone census, anyReady bool) {
-	fresh := max(c.cfg.Options.GracePeriod/2, minFresh)
-	for _, other := range c.cfg.Views.Nodes.List() {
-		ready := other.Name != n.Name && readiness(other) == corev1.ConditionTrue && c.health.silence(other.Name, now) < fresh
+// census counts the nodes of n's zone, with n as not ready, and looks for a ready node in any
+// zone. A node counts as ready only if it reported recently: in an outage of all nodes, n is
+// merely the first whose grace period ends.
+func (r *reconciler) census(n *corev1.Node, now time.Time) (zone census, anyReady bool) {
+	fresh := max(r.Options.GracePeriod/2, minFresh)
+	for _, other := range r.nodes.List() {
+		ready := other.Name != n.Name && readiness(other) == corev1.ConditionTrue && r.health.silence(other.Name, now) < fresh
 		anyReady = anyReady || ready
 		switch {
 		case zoneOf(other) != zoneOf(n):

@@ -3,7 +3,6 @@ package podgc
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,69 +14,73 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/pods"
+	"podium/pkg/client/informer"
+	"podium/pkg/conditions"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
+	"podium/pkg/controller/pods"
 )
 
 const (
-	period = 20 * time.Second // between two looks
+	period = 20 * time.Second // between two passes
 
-	// quarantine is how long a node must be missing before its pods are
-	// deleted: it may be about to register again.
+	// quarantine is how long a node must be missing before its pods are deleted: it may be
+	// about to register again.
 	quarantine = 40 * time.Second
 )
 
-// Config is what the controller needs.
-type Config struct {
-	kit.Kit
-	Keep int // how many ended pods are kept; 0 for all
-}
-
-// Controller is the pod garbage collector. It has one key: the cluster.
-type Controller struct {
-	cfg     Config
-	nodes   client.Resource[*corev1.Node]
-	pods    client.Resource[*corev1.Pod]
-	loop    *loop.Loop
-	missing map[string]time.Time // nodes that pods name and that do not exist, since when
-}
-
-// New builds the controller.
-func New(cfg Config) *Controller {
-	c := &Controller{
-		cfg: cfg, nodes: client.For[*corev1.Node](cfg.Client), pods: client.For[*corev1.Pod](cfg.Client),
-		missing: map[string]time.Time{},
+// Spec describes the pod garbage collector. keep is the number of terminated pods to keep; 0
+// keeps all.
+func Spec(keep int) controller.Spec {
+	return controller.Spec{
+		Name: "pod-garbage-collector-controller", Account: "pod-garbage-collector", Workers: 1,
+		New: func(c controller.Context) (controller.Runner, error) { return build(c, keep), nil },
 	}
-	c.loop = cfg.Loop("pod_garbage_collector", 0, c.reconcile, cfg.Views.Pods, cfg.Views.Nodes)
-	return c
 }
 
-// Run collects until ctx ends.
-func (c *Controller) Run(ctx context.Context) error {
-	c.loop.Wake(loop.Key{Name: "cluster"})
-	return c.loop.Run(ctx)
+// reconciler has a single key: the cluster.
+type reconciler struct {
+	controller.Context
+	*loop.Loop
+	keep    int
+	client  client.Resource[*corev1.Node]
+	nodes   *informer.Informer[*corev1.Node]
+	pods    *informer.Informer[*corev1.Pod]
+	writer  controller.Writer[*corev1.Pod]
+	missing map[string]time.Time // nodes that pods are bound to and that do not exist, since when
 }
 
-func (c *Controller) reconcile(ctx context.Context, _ loop.Key) (loop.Result, error) {
-	p := decide(c.cfg.Views.Pods.List(), c.cfg.Views.Nodes.List(), c.cfg.Keep)
-	due, err := c.absent(ctx, p.Missing, time.Now())
+func build(c controller.Context, keep int) *reconciler {
+	r := &reconciler{
+		Context: c, keep: keep, client: client.For[*corev1.Node](c.Client), missing: map[string]time.Time{},
+		nodes: informers.For[*corev1.Node](c.Informers), pods: informers.For[*corev1.Pod](c.Informers),
+	}
+	r.Loop = c.NewLoop("pod_garbage_collector", 0, r.reconcile, r.pods, r.nodes)
+	r.writer = controller.NewWriter(c, r.Loop, r.pods)
+	r.Wake(loop.Key{Name: "cluster"})
+	return r
+}
+
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	p := decide(r.pods.List(), r.nodes.List(), r.keep)
+	due, err := r.absent(ctx, p.Missing, time.Now())
 	for _, node := range due {
 		p.Delete = append(p.Delete, p.On[node]...)
 	}
-	err = errors.Join(err, loop.Parallel(ctx, len(p.Delete), func(ctx context.Context, i int) error { return c.delete(ctx, p.Delete[i]) }))
+	err = errors.Join(err, loop.Parallel(ctx, len(p.Delete), func(ctx context.Context, i int) error { return r.delete(ctx, key, p.Delete[i]) }))
 	if err != nil {
 		return loop.Done, err
 	}
 	return loop.After(period), nil
 }
 
-// absent says which of the missing nodes have been so for the quarantine; the
-// API has the last word.
-func (c *Controller) absent(ctx context.Context, missing []string, now time.Time) (due []string, err error) {
+// absent returns the nodes that have been missing for the quarantine and that do not exist in
+// the API either.
+func (r *reconciler) absent(ctx context.Context, missing []string, now time.Time) (due []string, err error) {
 	since := map[string]time.Time{}
 	for _, node := range missing {
-		if at, known := c.missing[node]; known {
+		if at, known := r.missing[node]; known {
 			since[node] = at
 		} else {
 			since[node] = now
@@ -85,7 +88,7 @@ func (c *Controller) absent(ctx context.Context, missing []string, now time.Time
 		if now.Sub(since[node]) < quarantine {
 			continue
 		}
-		_, getErr := c.nodes.Get(ctx, node)
+		_, getErr := r.client.Get(ctx, node)
 		switch {
 		case apierrors.IsNotFound(getErr):
 			due = append(due, node)
@@ -95,14 +98,14 @@ func (c *Controller) absent(ctx context.Context, missing []string, now time.Time
 			delete(since, node)
 		}
 	}
-	c.missing = since
+	r.missing = since
 	return due, err
 }
 
-// victim is a pod to delete and, if it did not end by itself, why.
+// victim is a pod to delete, with the reason if it has not terminated.
 type victim struct {
 	pod    *corev1.Pod
-	reason string // message of the condition DisruptionTarget, "" for none
+	reason string // message of the condition DisruptionTarget; "": no condition
 }
 
 type plan struct {
@@ -111,7 +114,7 @@ type plan struct {
 	On      map[string][]victim // the pods of each
 }
 
-// decide sorts out all pods.
+// decide returns the pods to delete, and the missing nodes to check.
 func decide(all []*corev1.Pod, nodes []*corev1.Node, keepEnded int) plan {
 	p := plan{On: map[string][]victim{}}
 	byName := map[string]*corev1.Node{}
@@ -151,7 +154,7 @@ func decide(all []*corev1.Pod, nodes []*corev1.Node, keepEnded int) plan {
 	return p
 }
 
-// firstToGo orders ended pods: evicted ones first, then the oldest.
+// firstToGo orders terminated pods: evicted ones first, then the oldest.
 func firstToGo(a, b *corev1.Pod) int {
 	rank := func(p *corev1.Pod) int {
 		if p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Evicted" {
@@ -164,47 +167,31 @@ func firstToGo(a, b *corev1.Pod) int {
 }
 
 func outOfService(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return false
-		}
-	}
-	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	return !conditions.IsTrue(n.Status.Conditions, corev1.NodeReady) &&
+		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
-// delete removes a pod at once: no kubelet is left that would end it. One that
-// had not ended is marked as failed first, so that its owner counts it right.
-func (c *Controller) delete(ctx context.Context, v victim) error {
+// delete deletes a pod without a grace period: no kubelet would end it. It first marks a pod
+// that has not terminated as failed, so that its owner counts it correctly.
+func (r *reconciler) delete(ctx context.Context, key loop.Key, v victim) error {
 	p := v.pod
 	if !pods.Terminal(p) {
-		patch, err := failedPatch(v, time.Now())
-		if err != nil {
+		got, err := r.writer.Patch(ctx, key, p, types.StrategicMergePatchType, failedPatch(v, time.Now()), "status")
+		if got == nil {
 			return err
 		}
-		_, err = c.pods.In(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, "status")
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("mark pod %s/%s as failed: %w", p.Namespace, p.Name, err)
-		}
 	}
-	opts := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))}
-	err := c.pods.In(p.Namespace).Delete(ctx, p.Name, opts)
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("delete pod %s/%s: %w", p.Namespace, p.Name, err)
+	deleted, err := r.writer.Delete(ctx, key, p, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	if deleted {
+		r.Log.Info("pod deleted", "namespace", p.Namespace, "pod", p.Name, "node", p.Spec.NodeName, "phase", p.Status.Phase)
 	}
-	c.cfg.Log.Info("deleted pod", "namespace", p.Namespace, "pod", p.Name, "node", p.Spec.NodeName, "phase", p.Status.Phase)
-	return nil
+	return err
 }
 
-func failedPatch(v victim, now time.Time) ([]byte, error) {
+func failedPatch(v victim, now time.Time) map[string]any {
 	status := map[string]any{"phase": corev1.PodFailed}
 	if v.reason != "" {
-		status["conditions"] = []map[string]any{{
-			"type": corev1.DisruptionTarget, "status": corev1.ConditionTrue, "reason": "DeletionByPodGC", "message": v.reason,
-			"lastTransitionTime": now.UTC().Format(time.RFC3339),
-		}}
+		status["conditions"] = pods.DisruptionTarget("DeletionByPodGC", v.reason, now)
 	}
-	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": v.pod.UID}, "status": status})
+	return map[string]any{"status": status}
 }

@@ -1,29 +1,32 @@
 package replicaset
 
 import (
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"podium/pkg/controllers/ownership"
-	"podium/pkg/controllers/pods"
+	"podium/pkg/conditions"
+	"podium/pkg/controller/ownership"
+	"podium/pkg/controller/pods"
 )
 
-// burst bounds how many pods one reconcile creates or deletes; the next goes on.
+// burst is the maximum number of pods that one reconcile creates or deletes.
 const burst = 500
 
-// plan is what one reconcile does.
+// plan is the actions of one reconcile.
 type plan struct {
 	Adopt, Release []*corev1.Pod
 	Create         int
 	Delete         []*corev1.Pod
 }
 
-// decide compares what rs asks for with its pods. siblings counts, per node,
-// the active pods of all replica sets of the same owner; it is only called
-// when pods have to go.
+// decide compares the desired number of pods with the actual pods. siblings returns, per node,
+// the number of active pods of all replica sets of the same owner; decide calls it only to
+// choose the pods to delete.
 func decide(rs *appsv1.ReplicaSet, selector labels.Selector, owned, orphans []*corev1.Pod, siblings func() map[string]int, now time.Time) plan {
 	claims := ownership.Claim(rs, selector, owned, orphans)
 	p := plan{Release: claims.Release}
@@ -42,14 +45,13 @@ func decide(rs *appsv1.ReplicaSet, selector labels.Selector, owned, orphans []*c
 	case surplus < 0:
 		p.Create = min(-surplus, burst)
 	case surplus > 0:
-		p.Delete = leastUseful(active, min(surplus, burst), siblings(), now)
+		p.Delete = pods.LeastUseful(active, min(surplus, burst), siblings(), now)
 	}
 	return p
 }
 
-// status counts the pods. failure is what went wrong with creating (or
-// deleting) them, nil if nothing did. recount says when a pod becomes
-// available without any further change.
+// status counts the pods. failure is the reason why creating or deleting pods failed, or nil.
+// recount is the time until a pod becomes available without any further change; 0: never.
 func status(rs *appsv1.ReplicaSet, owned []*corev1.Pod, failure *failure, now time.Time) (s appsv1.ReplicaSetStatus, recount time.Duration) {
 	s = *rs.Status.DeepCopy()
 	s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas = 0, 0, 0, 0
@@ -80,37 +82,30 @@ func status(rs *appsv1.ReplicaSet, owned []*corev1.Pod, failure *failure, now ti
 		}
 	}
 	s.TerminatingReplicas = &terminating
-	s.Conditions = conditions(rs.Status.Conditions, failure, now)
+	s.Conditions = withFailure(rs.Status.Conditions, failure, now)
 	return s, recount
 }
 
-// failure is why a replica set has the wrong number of pods.
+// failure is the reason why a replica set has the wrong number of pods.
 type failure struct {
 	Reason  string
 	Message string
 }
 
-// conditions are have, with ReplicaFailure as failure says. One that stands is
-// not touched: its message would change with every attempt.
-func conditions(have []appsv1.ReplicaSetCondition, f *failure, now time.Time) []appsv1.ReplicaSetCondition {
-	var out []appsv1.ReplicaSetCondition
-	stands := false
-	for _, c := range have {
-		if c.Type == appsv1.ReplicaSetReplicaFailure {
-			if f == nil {
-				continue
-			}
-			stands = true
-		}
-		out = append(out, c)
+// withFailure returns have with the condition ReplicaFailure for f. An existing condition is
+// kept, since its message would change with every attempt.
+func withFailure(have []appsv1.ReplicaSetCondition, f *failure, now time.Time) []appsv1.ReplicaSetCondition {
+	have = slices.Clone(have)
+	switch {
+	case f == nil:
+		return conditions.Remove(have, appsv1.ReplicaSetReplicaFailure)
+	case conditions.Find(have, appsv1.ReplicaSetReplicaFailure) != nil:
+		return have
 	}
-	if f != nil && !stands {
-		out = append(out, appsv1.ReplicaSetCondition{
-			Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue,
-			LastTransitionTime: metav1Time(now), Reason: f.Reason, Message: f.Message,
-		})
-	}
-	return out
+	return append(have, appsv1.ReplicaSetCondition{
+		Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue,
+		LastTransitionTime: metav1.Time{Time: now}, Reason: f.Reason, Message: f.Message,
+	})
 }
 
 func keep(list []*corev1.Pod, f func(*corev1.Pod) bool) []*corev1.Pod {

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/controller/pods"
 )
 
 var (
@@ -18,7 +20,7 @@ var (
 	webLabels = map[string]string{"app": "web"}
 )
 
-// pod is ready on node n since an hour, unless changed.
+// pod returns a pod that has been ready on node n for an hour, with changes.
 func pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: webLabels, CreationTimestamp: metav1.Time{Time: now.Add(-time.Hour)}},
@@ -116,7 +118,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestRank has each rule decide against all that come after it.
+// TestRank checks each rule against all rules after it.
 func TestRank(t *testing.T) {
 	tests := map[string]struct {
 		reason      string
@@ -136,7 +138,7 @@ func TestRank(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := leastUseful([]*corev1.Pod{tc.then, tc.first}, 1, map[string]int{"n": 1, "crowded": 2}, now)
+			got := pods.LeastUseful([]*corev1.Pod{tc.then, tc.first}, 1, map[string]int{"n": 1, "crowded": 2}, now)
 			if got[0] != tc.first {
 				t.Error(tc.reason)
 			}

@@ -1,4 +1,5 @@
-// Package replicaset keeps as many pods as each ReplicaSet asks for: it adopts
-// those that match and lets go of those that no longer do, creates what is
-// missing, deletes what is too much, the least useful first, and counts.
+// Package replicaset maintains the desired number of pods of each ReplicaSet: it adopts
+// matching pods, releases those that no longer match, creates missing ones, deletes surplus
+// ones, least useful first, and counts them in the status. Kind lets it reconcile other kinds
+// in the same way.
 package replicaset

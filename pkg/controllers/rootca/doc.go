@@ -1,3 +1,3 @@
-// Package rootca publishes the cluster's CA in every namespace, as the
-// ConfigMap kube-root-ca.crt that pods verify the API by.
+// Package rootca publishes the cluster's CA in every namespace, in the ConfigMap
+// kube-root-ca.crt. Pods verify the API server with it.
 package rootca

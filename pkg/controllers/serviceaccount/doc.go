@@ -1,2 +1,2 @@
-// Package serviceaccount gives every namespace its service account "default".
+// Package serviceaccount creates the service account "default" in every namespace.
 package serviceaccount

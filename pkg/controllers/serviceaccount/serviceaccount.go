@@ -8,48 +8,53 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podium/pkg/client"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
+	"podium/pkg/client/informer"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
 )
 
 const name = "default"
 
-// Controller is the service account controller. Its keys are namespaces.
-type Controller struct {
-	cfg  kit.Kit
-	loop *loop.Loop
+// Spec describes the service account controller.
+func Spec(workers int) controller.Spec {
+	return controller.Spec{Name: "serviceaccount-controller", Account: "service-account-controller", Component: "serviceaccount-controller", Workers: workers, New: build}
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg kit.Kit) *Controller {
-	c := &Controller{cfg: cfg}
-	c.loop = cfg.Loop("serviceaccount", 0, c.reconcile, cfg.Views.Namespaces, cfg.Views.ServiceAccounts)
-	loop.WakeOn(c.loop, cfg.Views.Namespaces, loop.Self)
-	loop.WakeOn(c.loop, cfg.Views.ServiceAccounts, func(sa *corev1.ServiceAccount) []loop.Key {
+// reconciler's keys are namespaces.
+type reconciler struct {
+	*loop.Loop
+	namespaces *informer.Informer[*corev1.Namespace]
+	accounts   *informer.Informer[*corev1.ServiceAccount]
+	writer     controller.Writer[*corev1.ServiceAccount]
+}
+
+func build(c controller.Context) (controller.Runner, error) {
+	r := &reconciler{
+		namespaces: informers.For[*corev1.Namespace](c.Informers), accounts: informers.For[*corev1.ServiceAccount](c.Informers),
+	}
+	r.Loop = c.NewLoop("serviceaccount", 0, r.reconcile, r.namespaces, r.accounts)
+	r.writer = controller.NewWriter(c, r.Loop, r.accounts)
+	loop.WakeOn(r.Loop, r.namespaces, loop.Self)
+	loop.WakeOn(r.Loop, r.accounts, func(sa *corev1.ServiceAccount) []loop.Key {
 		if sa.Name != name {
 			return nil
 		}
 		return []loop.Key{{Name: sa.Namespace}}
 	})
-	return c
+	return r, nil
 }
 
-// Run keeps the accounts until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
-
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	ns, ok := c.cfg.Views.Namespaces.Get("", key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	ns, ok := r.namespaces.Get("", key.Name)
 	if !ok || ns.DeletionTimestamp != nil || ns.Status.Phase == corev1.NamespaceTerminating {
 		return loop.Done, nil
 	}
-	if _, ok := c.cfg.Views.ServiceAccounts.Get(ns.Name, name); ok {
+	if _, ok := r.accounts.Get(ns.Name, name); ok {
 		return loop.Done, nil
 	}
-	_, err := client.For[*corev1.ServiceAccount](c.cfg.Client).Create(ctx, &corev1.ServiceAccount{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: name},
-	})
-	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	_, err := r.writer.Create(ctx, key, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: name}})
+	if err != nil && !apierrors.IsAlreadyExists(err) && !controller.NamespaceTerminating(err) {
 		return loop.Done, fmt.Errorf("create service account: %w", err)
 	}
 	return loop.Done, nil

@@ -7,38 +7,38 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// forever is how long a pod stays that tolerates everything.
+// forever is the result of stay for a pod that tolerates all taints.
 const forever = time.Duration(math.MaxInt64)
 
-// stay says how long the pod may stay, counted from now, on a node with these
-// NoExecute taints; 0 or less: it has to go. since is when a taint came to be.
+// stay returns how long from now the pod may stay on a node with these NoExecute taints; 0 or
+// less means that it is to be evicted now. since returns when a taint was added.
 func stay(taints []corev1.Taint, tolerations []corev1.Toleration, since func(corev1.Taint) time.Time, now time.Time) time.Duration {
 	left := forever
 	for _, t := range taints {
-		patience, tolerated := tolerates(t, tolerations)
+		limit, tolerated := tolerates(t, tolerations)
 		switch {
 		case !tolerated:
 			return 0
-		case patience != forever:
-			left = min(left, since(t).Add(patience).Sub(now))
+		case limit != forever:
+			left = min(left, since(t).Add(limit).Sub(now))
 		}
 	}
 	return left
 }
 
-// tolerates finds the least patient toleration of a taint.
-func tolerates(t corev1.Taint, tolerations []corev1.Toleration) (patience time.Duration, ok bool) {
-	patience = forever
+// tolerates returns the shortest toleration of a taint; ok is false if there is none.
+func tolerates(t corev1.Taint, tolerations []corev1.Toleration) (limit time.Duration, ok bool) {
+	limit = forever
 	for _, tol := range tolerations {
 		if !matches(tol, t) {
 			continue
 		}
 		ok = true
 		if tol.TolerationSeconds != nil {
-			patience = min(patience, time.Duration(max(0, *tol.TolerationSeconds))*time.Second)
+			limit = min(limit, time.Duration(max(0, *tol.TolerationSeconds))*time.Second)
 		}
 	}
-	return patience, ok
+	return limit, ok
 }
 
 func matches(tol corev1.Toleration, t corev1.Taint) bool {

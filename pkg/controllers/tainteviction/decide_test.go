@@ -21,7 +21,7 @@ func TestStay(t *testing.T) {
 		reason      string
 		taints      []corev1.Taint
 		tolerations []corev1.Toleration
-		want        time.Duration // the taints are 10 s old
+		want        time.Duration // with taints added 10 s ago
 	}{
 		"None":         {"no patience at all", []corev1.Taint{taint("a", "")}, nil, 0},
 		"Forever":      {"no limit is no limit", []corev1.Taint{taint("a", "")}, []corev1.Toleration{a}, forever},

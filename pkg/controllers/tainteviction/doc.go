@@ -1,4 +1,3 @@
-// Package tainteviction deletes pods from nodes with NoExecute taints: those
-// that do not tolerate them at once, those that tolerate them for a while after
-// that while, counted from when the taint was added.
+// Package tainteviction evicts pods from nodes with NoExecute taints: pods without a matching
+// toleration at once, pods with tolerationSeconds that long after the taint was added.
 package tainteviction

@@ -2,65 +2,71 @@ package tainteviction
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"podium/pkg/client"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
-	"podium/pkg/controllers/pods"
+	"podium/pkg/client/informer"
+	"podium/pkg/conditions"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
+	"podium/pkg/controller/pods"
 )
 
-// Controller is the taint eviction controller. Its keys are nodes.
-type Controller struct {
-	cfg  kit.Kit
-	pods client.Resource[*corev1.Pod]
-	loop *loop.Loop
-
-	mu    sync.Mutex
-	first map[string]map[corev1.Taint]time.Time // per node: taints that do not say since when, when first seen
+// Spec describes the taint eviction controller.
+func Spec() controller.Spec {
+	return controller.Spec{Name: "taint-eviction-controller", Account: "node-controller", Component: "taint-eviction-controller", Workers: 8, New: build}
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg kit.Kit) *Controller {
-	c := &Controller{cfg: cfg, pods: client.For[*corev1.Pod](cfg.Client), first: map[string]map[corev1.Taint]time.Time{}}
-	v := cfg.Views
-	c.loop = cfg.Loop("taint_eviction", 0, c.reconcile, v.Nodes, v.Pods)
-	loop.WakeOn(c.loop, v.Nodes, loop.Self)
-	v.Pods.OnChange(func(_, p *corev1.Pod) {
+// reconciler's keys are nodes.
+type reconciler struct {
+	controller.Context
+	*loop.Loop
+	nodes  *informer.Informer[*corev1.Node]
+	podsOn func(node string) []*corev1.Pod
+	writer controller.Writer[*corev1.Pod]
+
+	mu    sync.Mutex
+	first map[string]map[corev1.Taint]time.Time // per node: when a taint without a time was first seen
+}
+
+func build(c controller.Context) (controller.Runner, error) {
+	all := informers.For[*corev1.Pod](c.Informers)
+	r := &reconciler{
+		Context: c, nodes: informers.For[*corev1.Node](c.Informers), podsOn: informers.PodsByNode(c.Informers),
+		first: map[string]map[corev1.Taint]time.Time{},
+	}
+	r.Loop = c.NewLoop("taint_eviction", 0, r.reconcile, r.nodes, all)
+	r.writer = controller.NewWriter(c, r.Loop, all)
+	loop.WakeOn(r.Loop, r.nodes, loop.Self)
+	all.OnChange(func(_, p *corev1.Pod) {
 		if p == nil || p.Spec.NodeName == "" || !pods.Active(p) {
 			return
 		}
-		if n, ok := v.Nodes.Get("", p.Spec.NodeName); ok && len(noExecute(n)) > 0 {
-			c.loop.Wake(loop.KeyOf(n))
+		if n, ok := r.nodes.Get("", p.Spec.NodeName); ok && len(noExecute(n)) > 0 {
+			r.Wake(loop.KeyOf(n))
 		}
 	})
-	return c
+	return r, nil
 }
 
-// Run evicts until ctx ends.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
-
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	n, ok := c.cfg.Views.Nodes.Get("", key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	n, ok := r.nodes.Get("", key.Name)
 	if !ok {
 		n = &corev1.Node{}
 	}
 	taints := noExecute(n)
-	since := c.since(key.Name, taints, time.Now())
+	since := r.since(key.Name, taints, time.Now())
 	if len(taints) == 0 {
 		return loop.Done, nil
 	}
 	var evict []*corev1.Pod
 	next := forever
-	for _, p := range c.cfg.Views.PodsOn(n.Name) {
+	for _, p := range r.podsOn(n.Name) {
 		if !pods.Active(p) {
 			continue
 		}
@@ -70,21 +76,21 @@ func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 			evict = append(evict, p)
 		}
 	}
-	err := loop.Parallel(ctx, len(evict), func(ctx context.Context, i int) error { return c.evict(ctx, key, evict[i]) })
+	err := loop.Parallel(ctx, len(evict), func(ctx context.Context, i int) error { return r.evict(ctx, key, evict[i]) })
 	if err != nil || next == forever {
 		return loop.Done, err
 	}
 	return loop.After(next), nil
 }
 
-// since remembers when each taint was first seen, for those that do not say,
-// and forgets taints that are gone.
-func (c *Controller) since(node string, taints []corev1.Taint, now time.Time) func(corev1.Taint) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// since returns a function that returns when a taint was added. It records when it first saw
+// taints without a time, and drops taints that no longer exist.
+func (r *reconciler) since(node string, taints []corev1.Taint, now time.Time) func(corev1.Taint) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	seen := map[corev1.Taint]time.Time{}
 	for _, t := range taints {
-		switch at, known := c.first[node][t]; {
+		switch at, known := r.first[node][t]; {
 		case t.TimeAdded != nil:
 		case known:
 			seen[t] = at
@@ -92,9 +98,9 @@ func (c *Controller) since(node string, taints []corev1.Taint, now time.Time) fu
 			seen[t] = now
 		}
 	}
-	delete(c.first, node)
+	delete(r.first, node)
 	if len(seen) > 0 {
-		c.first[node] = seen
+		r.first[node] = seen
 	}
 	return func(t corev1.Taint) time.Time {
 		if t.TimeAdded != nil {
@@ -104,32 +110,17 @@ func (c *Controller) since(node string, taints []corev1.Taint, now time.Time) fu
 	}
 }
 
-// evict says in the pod's status why it goes, and deletes it.
-func (c *Controller) evict(ctx context.Context, key loop.Key, p *corev1.Pod) error {
-	c.cfg.Events.Eventf(p, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", p.Namespace, p.Name)
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": p.UID},
-		"status": map[string]any{"conditions": []map[string]any{{
-			"type": corev1.DisruptionTarget, "status": corev1.ConditionTrue, "reason": "DeletionByTaintManager",
-			"message":            "Taint manager: deleting due to NoExecute taint",
-			"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
-		}}},
-	})
-	if err != nil {
-		return err
+// evict sets the condition DisruptionTarget on the pod and deletes it.
+func (r *reconciler) evict(ctx context.Context, key loop.Key, p *corev1.Pod) error {
+	r.Events.Eventf(p, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", p.Namespace, p.Name)
+	if !conditions.IsTrue(p.Status.Conditions, corev1.DisruptionTarget) {
+		_, err := r.writer.Patch(ctx, key, p, types.StrategicMergePatchType, map[string]any{"status": map[string]any{
+			"conditions": pods.DisruptionTarget("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", time.Now()),
+		}}, "status")
+		if err != nil {
+			return err
+		}
 	}
-	if d := pods.Condition(p, corev1.DisruptionTarget); d == nil || d.Status != corev1.ConditionTrue {
-		_, err = c.pods.In(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, "status")
-	}
-	if err == nil {
-		err = c.pods.In(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
-	}
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("evict pod %s/%s: %w", p.Namespace, p.Name, err)
-	}
-	c.loop.Wait(key, func() bool {
-		now, ok := c.cfg.Views.Pods.Get(p.Namespace, p.Name)
-		return !ok || now.UID != p.UID || now.DeletionTimestamp != nil
-	})
-	return nil
+	_, err := r.writer.Delete(ctx, key, p, metav1.DeleteOptions{})
+	return err
 }

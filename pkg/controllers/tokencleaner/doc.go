@@ -1,2 +1,2 @@
-// Package tokencleaner deletes bootstrap tokens whose time is over.
+// Package tokencleaner deletes expired bootstrap tokens.
 package tokencleaner

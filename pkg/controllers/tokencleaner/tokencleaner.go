@@ -2,61 +2,48 @@ package tokencleaner
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podium/pkg/client"
 	"podium/pkg/client/bootstraptoken"
 	"podium/pkg/client/informer"
-	"podium/pkg/controllers/kit"
-	"podium/pkg/controllers/loop"
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
 )
 
-// Controller is the token cleaner. Its keys are secrets.
-type Controller struct {
-	secrets client.Resource[*corev1.Secret]
-	tokens  *informer.Informer[*corev1.Secret]
-	loop    *loop.Loop
+// Spec describes the token cleaner.
+func Spec() controller.Spec {
+	return controller.Spec{Name: "token-cleaner-controller", Account: "token-cleaner", Workers: 1, New: build}
 }
 
-// New builds the controller and says what wakes it; the views must not run yet.
-func New(cfg kit.Kit) *Controller {
-	c := &Controller{secrets: client.For[*corev1.Secret](cfg.Client).In(bootstraptoken.Namespace)}
-	c.tokens = informer.New(c.secrets, informer.Options{FieldSelector: "type=" + string(bootstraptoken.SecretType), Log: cfg.Log})
-	c.loop = cfg.Loop("token_cleaner", 0, c.reconcile, c.tokens)
-	loop.WakeOn(c.loop, c.tokens, loop.Self)
-	return c
+type reconciler struct {
+	*loop.Loop
+	tokens *informer.Informer[*corev1.Secret]
+	writer controller.Writer[*corev1.Secret]
 }
 
-// Run cleans until ctx ends.
-func (c *Controller) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.tokens.Run(ctx) })
-	g.Go(func() error { return c.loop.Run(ctx) })
-	return g.Wait()
+func build(c controller.Context) (controller.Runner, error) {
+	r := &reconciler{tokens: informers.Select[*corev1.Secret](c.Own, informers.Selection{
+		Namespace: bootstraptoken.Namespace, FieldSelector: "type=" + string(bootstraptoken.SecretType)})}
+	r.Loop = c.NewLoop("token_cleaner", 0, r.reconcile, r.tokens)
+	r.writer = controller.NewWriter(c, r.Loop, r.tokens)
+	loop.WakeOn(r.Loop, r.tokens, loop.Self)
+	return r, nil
 }
 
-func (c *Controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
-	secret, ok := c.tokens.Get(key.Namespace, key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
+	secret, ok := r.tokens.Get(key.Namespace, key.Name)
 	if !ok {
 		return loop.Done, nil
 	}
-	left, ends := bootstraptoken.Left(secret, time.Now())
-	switch {
-	case !ends:
+	switch left, expires := bootstraptoken.Left(secret, time.Now()); {
+	case !expires:
 		return loop.Done, nil
 	case left > 0:
 		return loop.After(left), nil
 	}
-	uid, revision := secret.UID, secret.ResourceVersion
-	err := c.secrets.Delete(ctx, secret.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &revision}})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return loop.Done, fmt.Errorf("delete expired bootstrap token %s: %w", secret.Name, err)
-	}
-	return loop.Done, nil
+	_, err := r.writer.Delete(ctx, key, secret, controller.Unchanged(secret))
+	return loop.Done, err
 }

@@ -1,6 +1,6 @@
-// Package memory keeps a daemon within the memory that its machine gives it: it
-// sets the Go runtime's soft limit below the hard limit of the daemon's cgroup,
-// so that the garbage collector works harder before the kernel kills the daemon.
+// Package memory keeps a daemon within its memory limit: it sets the Go runtime's soft
+// limit below the hard limit of the daemon's cgroup, so that the garbage collector works
+// harder before the kernel kills the daemon.
 package memory
 
 import (
@@ -18,16 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How much of a limit the Go heap and the runtime may take. The rest is for
-// what the runtime does not count: memory-mapped files, tmpfs, kernel memory.
+// Share of a hard limit that becomes the soft limit. The rest is for memory that the
+// runtime does not count: memory-mapped files, tmpfs, kernel memory.
 const (
 	ofCgroup  = 0.9
 	ofMachine = 0.5 // without a cgroup limit: other programs run there, too
 )
 
-// SetLimit sets the Go runtime's soft memory limit by the limit of the cgroup,
-// or else by the machine's memory, and logs it. GOMEMLIMIT, where it is set,
-// wins. A machine that tells neither leaves the runtime without a limit.
+// SetLimit sets the Go runtime's soft memory limit from the limit of the cgroup, or else
+// from the machine's memory, and logs it. GOMEMLIMIT takes precedence. If neither can be
+// read, there is no limit.
 func SetLimit(log *slog.Logger) {
 	if value := os.Getenv("GOMEMLIMIT"); value != "" { // the runtime has read it
 		log.Info("soft memory limit", "bytes", debug.SetMemoryLimit(-1), "source", "GOMEMLIMIT")
@@ -40,15 +40,15 @@ func SetLimit(log *slog.Logger) {
 	}
 	cgroup, err := Cgroup(os.DirFS("/"))
 	if err != nil {
-		log.Warn("memory limit of the cgroup not read", "error", err)
+		log.Warn("read memory limit of the cgroup failed", "error", err)
 	}
 	limit, source := decide(cgroup, machine)
 	debug.SetMemoryLimit(limit)
 	log.Info("soft memory limit", "bytes", limit, "source", source)
 }
 
-// decide is the soft limit for these hard limits, in bytes. cgroup is 0 if the
-// cgroup has none.
+// decide returns the soft limit for hard limits in bytes. cgroup is 0 if the cgroup has
+// no limit.
 func decide(cgroup, machine uint64) (limit int64, source string) {
 	if cgroup == 0 || cgroup > machine {
 		return share(machine, ofMachine), "machine"
@@ -60,8 +60,8 @@ func share(bytes uint64, part float64) int64 {
 	return int64(min(float64(bytes)*part, math.MaxInt64/2))
 }
 
-// Machine is the memory of the machine in bytes. It asks the kernel by a system
-// call: units hide /proc/meminfo from their daemons.
+// Machine returns the memory of the machine in bytes. It uses a system call because
+// systemd units hide /proc/meminfo from their daemons.
 func Machine() (uint64, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -70,8 +70,8 @@ func Machine() (uint64, error) {
 	return uint64(info.Totalram) * uint64(max(info.Unit, 1)), nil
 }
 
-// Cgroup is the least memory limit in bytes of this process's cgroup and those
-// above it, in either version of cgroups; 0 if there is none.
+// Cgroup returns the lowest memory limit in bytes of this process's cgroup and its
+// ancestors, for cgroup v1 and v2; 0 if there is none.
 func Cgroup(root fs.FS) (uint64, error) {
 	cgroups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -95,11 +95,11 @@ func Cgroup(root fs.FS) (uint64, error) {
 	return least, nil
 }
 
-// hierarchy is where a limit of this process may stand: in file, in dir and in
-// the folders above it up to top. Paths have no leading slash.
+// hierarchy is where a limit of this process may be set: in file, in dir and its parents
+// up to top. Paths have no leading slash.
 type hierarchy struct{ top, dir, file string }
 
-// hierarchies finds those that control memory.
+// hierarchies returns the mounted hierarchies of the memory controller.
 func hierarchies(cgroups, mounts string) (out []hierarchy) {
 	scan := bufio.NewScanner(strings.NewReader(mounts))
 	for scan.Scan() {
@@ -121,13 +121,13 @@ func hierarchies(cgroups, mounts string) (out []hierarchy) {
 			continue
 		}
 		top := strings.Trim(words[4], "/")
-		below := strings.TrimPrefix(own, strings.TrimSuffix(words[3], "/")) // what is mounted may be a part of the tree
+		below := strings.TrimPrefix(own, strings.TrimSuffix(words[3], "/")) // the mount may show a subtree only
 		out = append(out, hierarchy{top, path.Join(top, path.Join("/", below)), file})
 	}
 	return out
 }
 
-// ownCgroup is the process's cgroup; the controller of version 2 is "".
+// ownCgroup returns the process's cgroup; the controller of cgroup v2 is "".
 func ownCgroup(cgroups, controller string) (string, bool) {
 	for line := range strings.Lines(cgroups) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -147,14 +147,14 @@ func contains(list, word string) bool {
 	return false
 }
 
-// readLimit is 0 if there is no such file or no limit in it ("max").
+// readLimit returns 0 if the file does not exist or contains no limit ("max").
 func readLimit(root fs.FS, file string) uint64 {
 	data, err := fs.ReadFile(root, file)
 	if err != nil {
 		return 0
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
-	if err != nil || n >= math.MaxInt64>>12<<12 { // no limit, as version 1 says it
+	if err != nil || n >= math.MaxInt64>>12<<12 { // cgroup v1's value for no limit
 		return 0
 	}
 	return n

@@ -1,10 +1,10 @@
-// Package certificate keeps one of the kubelet's certificates good: it asks
-// for it through the API (package csr), keeps it in a file with its key, and
-// asks for the next one in time.
+// Package certificate keeps one of the kubelet's certificates valid: it
+// requests the certificate through the API (package csr), stores it in a file
+// with its key, and renews it before it expires.
 //
-// It may be killed at any instruction. The key that a certificate is being
-// asked for is in a file before the request is in the API, and the request's
-// name follows from the key: whoever comes next takes up the same request. A
-// certificate is written whole beside the present one; the link to the present
-// one is turned in one step.
+// The process may be killed at any instruction. The private key is in a file
+// before the request is created in the API, and the name of the request is
+// derived from the key, so that the next process continues with the same
+// request. A new certificate is written to a file of its own; then the link to
+// the present certificate is replaced atomically.
 package certificate

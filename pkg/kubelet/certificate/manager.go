@@ -13,28 +13,30 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client"
 	"podium/pkg/client/csr"
 )
 
-// Config says which certificate is kept, and how it is asked for.
+// Config configures a Manager.
 type Config struct {
 	Store   Store
-	Initial *tls.Certificate // the one at hand while the store has none; nil: none
-	// Ask is what is wanted now; nil: not known yet. When it changes, call Poke.
+	Initial *tls.Certificate // used if the store has no valid certificate; may be nil
+	// Ask returns the certificate to request; nil: not known yet. Call Poke
+	// when its result changes. Ask must be safe for concurrent use.
 	Ask func() *csr.Ask
-	// Client speaks for who may ask for it.
+	// Client returns a client with a credential that may request the certificate.
 	Client func() *client.Client
-	// Changed is called after each new certificate; nil: nobody asks.
+	// Changed is called after a new certificate was stored; may be nil.
 	Changed func()
-	// Registry shows the metrics of Which: "client" or "server"; nil: none.
+	// Registry registers the metrics of Which, "client" or "server"; nil: no metrics.
 	Registry prometheus.Registerer
 	Which    string
 	Log      *slog.Logger
 }
 
-// When the next certificate is asked for: at a moment in this part of the
-// present one's life that is different on each node.
+// A certificate is renewed at a random moment in this part of its lifetime, so
+// that the nodes do not renew at the same time.
 const (
 	earliest = 0.7
 	latest   = 0.9
@@ -43,31 +45,33 @@ const (
 const (
 	firstRetry = 2 * time.Second
 	lastRetry  = 2 * time.Minute
-	// patience is how long one request may wait for people to approve it;
-	// then it is taken up again.
-	patience = 15 * time.Minute
+	// issueTimeout is how long one attempt waits for approval and signature; the next
+	// attempt continues with the same request.
+	issueTimeout = 15 * time.Minute
 )
 
-// Manager keeps one certificate good.
+// Manager requests and renews one certificate. Its methods may be called from
+// several goroutines, but Obtain must not be called while Run runs.
 type Manager struct {
 	cfg    Config
 	wake   chan struct{}
 	errors prometheus.Counter
 
 	mu   sync.Mutex
-	cert *tls.Certificate // nil: none yet
+	cert *tls.Certificate // nil: there is no certificate yet
 	leaf *x509.Certificate
-	next time.Time // when to ask for another
+	next time.Time // when to renew
 }
 
-// New takes up the certificate in the store, if there is one that is good.
+// New returns a Manager that uses the stored certificate, or else cfg.Initial,
+// unless it has expired. A stored certificate that cannot be read is logged.
 func New(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, wake: make(chan struct{}, 1)}
 	m.errors = register(cfg.Registry, cfg.Which, func() float64 { return m.Left().Seconds() })
 	stored, err := cfg.Store.Load()
 	if err != nil {
-		// A damaged file is no reason not to start: another can be asked for.
-		cfg.Log.Warn("the stored certificate cannot be read", "error", err)
+		// A damaged file does not prevent the start: a new certificate can be requested.
+		cfg.Log.Warn("read stored certificate failed", "error", err)
 	}
 	for _, cert := range []*tls.Certificate{stored, cfg.Initial} {
 		if leaf := leafOf(cert); leaf != nil && time.Now().Before(leaf.NotAfter) {
@@ -89,7 +93,7 @@ func leafOf(cert *tls.Certificate) *x509.Certificate {
 	return leaf
 }
 
-// take makes a certificate the present one.
+// take makes cert the present certificate and chooses when to renew it.
 func (m *Manager) take(cert *tls.Certificate, leaf *x509.Certificate) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,8 +102,8 @@ func (m *Manager) take(cert *tls.Certificate, leaf *x509.Certificate) {
 	m.cert, m.leaf, m.next = cert, leaf, leaf.NotBefore.Add(time.Duration(share*float64(life)))
 }
 
-// Current is the present certificate; nil while there is none, or when its
-// time is over.
+// Current returns the present certificate, or nil if there is none or if it has
+// expired.
 func (m *Manager) Current() *tls.Certificate {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +113,7 @@ func (m *Manager) Current() *tls.Certificate {
 	return m.cert
 }
 
-// Left is how long the present certificate is good; 0 without one.
+// Left returns the remaining lifetime of the present certificate; 0 without one.
 func (m *Manager) Left() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +123,7 @@ func (m *Manager) Left() time.Duration {
 	return max(0, time.Until(m.leaf.NotAfter))
 }
 
-// Poke has what is wanted looked at again.
+// Poke makes Run call Config.Ask again. It does not block.
 func (m *Manager) Poke() {
 	select {
 	case m.wake <- struct{}{}:
@@ -127,77 +131,66 @@ func (m *Manager) Poke() {
 	}
 }
 
-// Run asks for the first certificate and for each next one in time, until ctx
-// ends.
+// Run requests the first certificate and renews it until ctx ends. It retries
+// with back-off and always returns nil.
 func (m *Manager) Run(ctx context.Context) error {
-	retry := firstRetry
+	retry := backoff.Backoff{Initial: firstRetry, Max: lastRetry, Jitter: 0.1}
 	for ctx.Err() == nil {
 		wait, due := m.due()
 		if due {
 			err := m.Obtain(ctx)
 			switch {
 			case err == nil:
-				retry = firstRetry
+				retry.Reset()
 				continue
 			case ctx.Err() != nil:
 				return nil
 			}
 			m.errors.Inc()
-			m.cfg.Log.Warn("no new certificate", "name", m.cfg.Store.Name, "left", m.Left().Round(time.Second), "retry", retry, "error", err)
-			wait = retry + time.Duration(rand.Int64N(int64(retry/10)))
-			retry = min(2*retry, lastRetry)
+			wait = retry.Next()
+			m.cfg.Log.Warn("request certificate failed", "name", m.cfg.Store.Name, "left", m.Left().Round(time.Second), "retry", wait, "error", err)
 		}
-		m.sleep(ctx, wait, due)
+		wake := m.wake
+		if due {
+			wake = nil // Poke does not shorten the back-off
+		}
+		_ = backoff.SleepOrWake(ctx, wait, wake) // an ended ctx ends the loop
 	}
 	return nil
 }
 
-// due says whether another certificate is wanted now, or when to look again.
+// due reports whether to request a certificate now, or else after which time to
+// check again.
 func (m *Manager) due() (wait time.Duration, due bool) {
 	ask := m.cfg.Ask()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case ask == nil:
-		return time.Hour, false // what is not known yet comes with a poke
-	case m.leaf == nil || !csr.Fits(m.leaf, &ask.Template) || m.cfg.Store.renewalAsked():
+		return time.Hour, false // Poke ends the wait
+	case m.leaf == nil || !csr.Fits(m.leaf, &ask.Template) || m.cfg.Store.renewalRequested():
 		return 0, true
 	}
 	wait = time.Until(m.next)
 	return wait, wait <= 0
 }
 
-// sleep waits; a poke ends it unless an attempt has just failed.
-func (m *Manager) sleep(ctx context.Context, d time.Duration, failed bool) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	wake := m.wake
-	if failed {
-		wake = nil
-	}
-	select {
-	case <-t.C:
-	case <-wake:
-	case <-ctx.Done():
-	}
-}
-
-// Obtain asks for a certificate once, waits for it, and makes it the present
-// one.
+// Obtain requests a certificate, waits until it is issued, stores it and makes
+// it the present one. It blocks for at most patience or until ctx ends.
 func (m *Manager) Obtain(ctx context.Context) error {
 	ask := m.cfg.Ask()
 	if ask == nil {
-		return errors.New("it is not known yet what to ask for")
+		return errors.New("the names for the certificate are not known yet")
 	}
 	key, err := m.cfg.Store.Key()
 	if err != nil {
 		return fmt.Errorf("key: %w", err)
 	}
-	wait, cancel := context.WithTimeout(ctx, patience)
+	wait, cancel := context.WithTimeout(ctx, issueTimeout)
 	defer cancel()
 	text, err := csr.Obtain(wait, m.cfg.Client(), *ask, key)
 	if errors.Is(err, csr.ErrRefused) {
-		err = errors.Join(err, m.cfg.Store.DropKey()) // the next request is another one
+		err = errors.Join(err, m.cfg.Store.DropKey()) // the next attempt creates another request
 	}
 	if err != nil {
 		return err
@@ -207,7 +200,7 @@ func (m *Manager) Obtain(ctx context.Context) error {
 		return fmt.Errorf("store the certificate: %w", err)
 	}
 	if err != nil {
-		m.cfg.Log.Warn("old certificates are left behind", "name", m.cfg.Store.Name, "error", err)
+		m.cfg.Log.Warn("remove old certificates failed", "name", m.cfg.Store.Name, "error", err)
 	}
 	leaf := leafOf(cert)
 	m.take(cert, leaf)

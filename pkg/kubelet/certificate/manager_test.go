@@ -32,7 +32,7 @@ import (
 	"podium/pkg/kubelet/certificate"
 )
 
-// world is an API with a signer, and a folder of certificates.
+// world is an API with a signer, and a directory of certificates.
 type world struct {
 	t       *testing.T
 	api     *clienttest.Server
@@ -42,7 +42,7 @@ type world struct {
 	key     crypto.Signer
 	life    time.Duration
 	names   atomic.Pointer[[]string] // DNS names to ask for
-	verdict atomic.Value             // what the approver says of new requests
+	verdict atomic.Value             // the approver's decision on new requests
 }
 
 func newWorld(t *testing.T) *world {
@@ -79,7 +79,7 @@ func (w *world) requests() []*certificatesv1.CertificateSigningRequest {
 	return list.Items
 }
 
-// decide is the approver and the signer: it goes through what waits, once.
+// decide is the approver and the signer: it handles all pending requests once.
 func (w *world) decide() {
 	for _, r := range w.requests() {
 		verdict := w.verdict.Load().(certificatesv1.RequestConditionType)
@@ -109,7 +109,7 @@ func (w *world) sign(subject pkix.Name, names []string, public crypto.PublicKey)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// signing runs the signer in the background.
+// signing runs the signer until ctx ends.
 func (w *world) signing(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.decide()
@@ -131,7 +131,7 @@ func serial(cert *tls.Certificate) string {
 	return leaf.SerialNumber.String()
 }
 
-// run lets f happen while a manager runs.
+// run calls f while a manager runs.
 func (w *world) run(m *certificate.Manager, f func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
@@ -168,7 +168,7 @@ func TestTheNextCertificateComesInTime(t *testing.T) {
 			if second == first || m.Current() == nil {
 				t.Error("not renewed at 90 % of its life")
 			}
-			for range 10 { // life after life
+			for range 10 { // one restart after another
 				time.Sleep(w.life)
 				if m.Current() == nil {
 					t.Fatal("a time without a certificate")
@@ -231,7 +231,7 @@ func TestDenied(t *testing.T) {
 	})
 }
 
-// Whoever is killed and whenever, the next one goes on with the same request.
+// A process that is killed at any point continues with the same request.
 func TestKilledAnywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -241,13 +241,13 @@ func TestKilledAnywhere(t *testing.T) {
 			m := w.manager(nil)
 			return m, m.Obtain(ctx)
 		}
-		// Killed before the request arrives: the key is there.
+		// Killed before the request reaches the API: the key is stored.
 		w.api.Before = func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }
 		if _, err := obtain(time.Second); err == nil {
 			t.Fatal("a certificate without a server")
 		}
 		w.api.Before = nil
-		// Killed while it waits, twice.
+		// Killed twice while the request is pending.
 		for range 2 {
 			if _, err := obtain(time.Minute); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
@@ -257,7 +257,7 @@ func TestKilledAnywhere(t *testing.T) {
 			t.Fatalf("%d requests of one kubelet", n)
 		}
 		w.decide()
-		// Killed after the new file was written and before the link was turned.
+		// Killed after the new file was written and before the link was replaced.
 		if err := os.Symlink("kubelet-client-2000-01-01-00-00-00.pem", filepath.Join(w.store.Dir, "kubelet-client-updated.pem")); err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ func TestKilledAnywhere(t *testing.T) {
 		if n := len(w.requests()); n != 1 {
 			t.Errorf("%d requests of one kubelet", n)
 		}
-		// Killed before the key was forgotten: no second certificate of one key.
+		// Killed before the key's file was removed: no second certificate for one key.
 		key, err := x509.MarshalPKCS8PrivateKey(m.Current().PrivateKey)
 		if err != nil {
 			t.Fatal(err)
@@ -279,7 +279,7 @@ func TestKilledAnywhere(t *testing.T) {
 		if next, err := w.store.Key(); err != nil || next.Public().(*ecdsa.PublicKey).Equal(m.Current().PrivateKey.(crypto.Signer).Public()) {
 			t.Errorf("the key of the present certificate is used again: %v", err)
 		}
-		// A damaged file is not the end.
+		// A damaged file does not prevent the start.
 		if err := os.WriteFile(w.store.Path(), []byte("half a cert"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -288,12 +288,12 @@ func TestKilledAnywhere(t *testing.T) {
 		}
 		w.run(w.manager(nil), func() { time.Sleep(10 * time.Second) })
 		if w.manager(nil).Current() == nil {
-			t.Error("no new certificate")
+			t.Error("request certificate failed")
 		}
 	})
 }
 
-func TestSomebodyElsesRequest(t *testing.T) {
+func TestCertificateRequestOfAnotherKeyIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -301,7 +301,7 @@ func TestSomebodyElsesRequest(t *testing.T) {
 		if err := w.manager(nil).Obtain(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
-		// Somebody puts another key into the request of that name.
+		// Another client creates a request of that name with another key.
 		r := w.requests()[0]
 		other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
@@ -316,7 +316,7 @@ func TestSomebodyElsesRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = w.manager(nil).Obtain(t.Context())
-		if !errors.Is(err, csr.ErrRefused) || !strings.Contains(err.Error(), "somebody else's") {
+		if !errors.Is(err, csr.ErrRefused) || !strings.Contains(err.Error(), "belongs to another requester") {
 			t.Error(err)
 		}
 		w.run(w.manager(nil), func() { time.Sleep(5 * time.Second) })
@@ -326,7 +326,7 @@ func TestSomebodyElsesRequest(t *testing.T) {
 	})
 }
 
-// Whatever stands in the file, it is a pair or an error.
+// For any input, ParsePair returns a pair or an error.
 func FuzzParsePair(f *testing.F) {
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -17,20 +17,22 @@ import (
 	"time"
 )
 
-// Store is where a certificate lives: in Dir, NAME-DATE.pem with the
-// certificate and its key, and NAME-current.pem, a link to the newest.
+// Store is the certificate Name in directory Dir: NAME-DATE.pem holds a
+// certificate and its key, and NAME-current.pem is a link to the newest. Only
+// one process may write to it at a time.
 type Store struct{ Dir, Name string }
 
-// keep is how many files there are at most: the present and the one before.
+// keep is how many certificate files remain: the present and the one before.
 const keep = 2
 
-// Path is the file with the present certificate and its key.
+// Path returns the path of the present certificate and its key.
 func (s Store) Path() string { return filepath.Join(s.Dir, s.Name+"-current.pem") }
 
-// keyPath is where the key waits for its certificate.
+// keyPath returns the path of a private key whose certificate is not issued yet.
 func (s Store) keyPath() string { return filepath.Join(s.Dir, s.Name+".key.tmp") }
 
-// Load reads the present certificate; nil if there is none.
+// Load reads the present certificate. It returns nil and no error if there is
+// none.
 func (s Store) Load() (*tls.Certificate, error) {
 	text, err := os.ReadFile(s.Path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -46,7 +48,7 @@ func (s Store) Load() (*tls.Certificate, error) {
 	return cert, nil
 }
 
-// ParsePair reads a certificate and its key from one text.
+// ParsePair parses a PEM text that holds a certificate and its private key.
 func ParsePair(text []byte) (*tls.Certificate, error) {
 	cert, err := tls.X509KeyPair(text, text)
 	if err != nil {
@@ -55,7 +57,8 @@ func ParsePair(text []byte) (*tls.Certificate, error) {
 	return &cert, nil
 }
 
-// Key is the key that waits for its certificate, a new one if none does.
+// Key returns the stored key whose certificate is not issued yet. If there is
+// none, Key generates and stores one.
 func (s Store) Key() (crypto.Signer, error) {
 	if text, err := os.ReadFile(s.keyPath()); err == nil {
 		if key, err := parseKey(text); err == nil && !s.has(key) {
@@ -76,8 +79,8 @@ func (s Store) Key() (crypto.Signer, error) {
 	return key, writeWhole(s.keyPath(), text)
 }
 
-// has says that the present certificate is this key's: whoever stored it was
-// killed before it forgot that the key waits.
+// has reports whether the present certificate is for key. Then the process that
+// stored the certificate was killed before it removed the key's own file.
 func (s Store) has(key crypto.Signer) bool {
 	present, err := s.Load()
 	if err != nil || present == nil {
@@ -88,7 +91,7 @@ func (s Store) has(key crypto.Signer) bool {
 	return ok && signs && own.Equal(signer.Public())
 }
 
-// DropKey forgets the key that waits.
+// DropKey removes the key whose certificate is not issued yet, if there is one.
 func (s Store) DropKey() error {
 	return removeIfThere(s.keyPath())
 }
@@ -117,13 +120,13 @@ func parseKey(text []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// RenewFile is the file that has the kubelet ask for a new certificate although
-// the present one is good; it is removed when that is stored. Who replaces the
-// CA makes it. It is looked at when the kubelet starts, and when it would ask
-// anyway.
+// RenewFile returns the path of a file that makes the kubelet request a new
+// certificate although the present one is valid. An administrator creates the
+// file after replacing the CA; Save removes it. The kubelet checks for it when
+// it starts and whenever it checks if a renewal is due.
 func (s Store) RenewFile() string { return filepath.Join(s.Dir, s.Name+".renew") }
 
-func (s Store) renewalAsked() bool {
+func (s Store) renewalRequested() bool {
 	_, err := os.Stat(s.RenewFile())
 	return err == nil
 }
@@ -136,7 +139,8 @@ func keyText(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// Save makes a certificate the present one.
+// Save stores a certificate with its key and makes it the present one. If only
+// the clean-up failed, Save returns the certificate together with the error.
 func (s Store) Save(certificate []byte, key crypto.Signer, now time.Time) (*tls.Certificate, error) {
 	text, err := keyText(key)
 	if err != nil {
@@ -157,7 +161,7 @@ func (s Store) Save(certificate []byte, key crypto.Signer, now time.Time) (*tls.
 	return cert, errors.Join(s.DropKey(), removeIfThere(s.RenewFile()), s.prune(file))
 }
 
-// link turns the present one to file in one step.
+// link makes the link to the present certificate point to file, atomically.
 func (s Store) link(file string) error {
 	next := filepath.Join(s.Dir, s.Name+"-updated.pem")
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -172,7 +176,8 @@ func (s Store) link(file string) error {
 	return syncDir(s.Dir)
 }
 
-// prune removes old certificates and their keys.
+// prune removes all but the newest keep certificate files; it never removes
+// present.
 func (s Store) prune(present string) error {
 	files, err := filepath.Glob(filepath.Join(s.Dir, s.Name+"-[0-9]*.pem"))
 	if err != nil {
@@ -188,7 +193,7 @@ func (s Store) prune(present string) error {
 	return errors.Join(errs...)
 }
 
-// writeWhole replaces a file: after a crash it is the old one or the new one.
+// writeWhole replaces a file: after a crash it has the old or the new content.
 func writeWhole(file string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*") // mode 0600
 	if err != nil {

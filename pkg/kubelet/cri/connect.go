@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Conn is a connection to a runtime. It reconnects by itself when the runtime
-// restarts; calls fail while it is away.
+// Conn is a connection to a container runtime. It reconnects after the runtime
+// restarts; until then calls fail. It is safe for concurrent use.
 type Conn struct {
 	Runtime Runtime
 	Images  Images
@@ -24,20 +24,21 @@ type Conn struct {
 	conn *grpc.ClientConn
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// Options of a connection; the zero value will do.
+// Options are the options of a connection. The zero value has usable defaults.
 type Options struct {
-	RequestTimeout time.Duration // of calls that do not wait for anything; 0: two minutes
-	Observe        Observer      // told of every call; nil: nobody
+	RequestTimeout time.Duration // of calls that do not wait for a container or a pull; 0: two minutes
+	Observe        Observer      // called after every call; may be nil
 }
 
-// An Observer is told how a call went. operation is upstream's name for it.
+// An Observer receives the outcome of a call. operation is upstream's name of
+// the call. An Observer must be safe for concurrent use.
 type Observer func(operation string, took time.Duration, err error)
 
-// Connect opens the runtime's socket and makes sure that it speaks CRI v1. It
-// waits until the runtime answers or ctx ends.
+// Connect opens the runtime's socket and checks that the runtime serves CRI v1.
+// It blocks until the runtime answers or ctx ends.
 func Connect(ctx context.Context, endpoint string, o Options) (*Conn, error) {
 	path, err := socketPath(endpoint)
 	if err != nil {
@@ -69,10 +70,10 @@ func Connect(ctx context.Context, endpoint string, o Options) (*Conn, error) {
 	return c, nil
 }
 
-const askAgain = 100 * time.Millisecond
+const retryPeriod = 100 * time.Millisecond
 
-// version asks until the runtime answers. One that has just started listens
-// before it can say anything ("server is not initialized yet").
+// version retries until the runtime answers or ctx ends. A runtime that has just
+// started listens before it can answer ("server is not initialized yet").
 func version(ctx context.Context, r Runtime) (*runtimeapi.VersionResponse, error) {
 	for {
 		v, err := r.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"}, grpc.WaitForReady(true))
@@ -80,7 +81,7 @@ func version(ctx context.Context, r Runtime) (*runtimeapi.VersionResponse, error
 			return v, err
 		}
 		select {
-		case <-time.After(askAgain):
+		case <-time.After(retryPeriod):
 		case <-ctx.Done():
 			return nil, err
 		}
@@ -94,7 +95,7 @@ func versionError(endpoint string, err error) error {
 	return fmt.Errorf("the container runtime at %s does not answer (is it running, is --container-runtime-endpoint right?): %w", endpoint, err)
 }
 
-// socketPath reads unix:///path and plain paths.
+// socketPath accepts unix:///path and plain absolute paths.
 func socketPath(endpoint string) (string, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
@@ -103,7 +104,7 @@ func socketPath(endpoint string) (string, error) {
 	return path, nil
 }
 
-// intercept bounds every call and tells the observer of it.
+// intercept sets a timeout for every call and reports the call to the observer.
 func intercept(o Options) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if limit := callTimeout(req, o.RequestTimeout); limit > 0 {
@@ -120,9 +121,9 @@ func intercept(o Options) grpc.UnaryClientInterceptor {
 	}
 }
 
-// callTimeout is how long a call may take. Sandboxes wait for the network, a
-// stop waits for its grace period, an exec for its own timeout, and a pull is
-// the caller's to bound.
+// callTimeout returns the timeout of a call; 0: only the caller's context bounds
+// it. RunPodSandbox waits for the network, StopContainer for its grace period
+// and ExecSync for its own timeout.
 func callTimeout(req any, ordinary time.Duration) time.Duration {
 	switch r := req.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
@@ -140,7 +141,7 @@ func callTimeout(req any, ordinary time.Duration) time.Duration {
 	return ordinary
 }
 
-// operations are upstream's values of the operation_type label.
+// operations maps CRI methods to upstream's values of the operation_type label.
 var operations = map[string]string{
 	"Version": "version", "Status": "status", "RuntimeConfig": "runtime_config",
 	"RunPodSandbox": "run_podsandbox", "StopPodSandbox": "stop_podsandbox", "RemovePodSandbox": "remove_podsandbox",

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-func TestARuntimeWithoutCRISaysSo(t *testing.T) {
+func TestConnectReportsMissingCRI(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	ln, err := net.Listen("unix", socket)
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime makes sandboxes and containers.
+// Runtime is the CRI client for sandboxes and containers.
 type Runtime = runtimeapi.RuntimeServiceClient
 
-// Images pulls, lists and removes images.
+// Images is the CRI client for images.
 type Images = runtimeapi.ImageServiceClient
 
-// The labels of sandboxes and containers. Upstream's names: tools on the node
-// (crictl, log shippers) know them.
+// The labels of sandboxes and containers. They are upstream's, because tools on
+// the node (crictl, log shippers) rely on them.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -21,7 +21,8 @@ const (
 	LabelContainerName = "io.kubernetes.container.name"
 )
 
-// The annotations that carry what a restarted kubelet must know of a container.
+// The annotations of a container from which a restarted kubelet recovers its
+// state, and names of the CRI that other packages use.
 const (
 	AnnotationHash              = "io.kubernetes.container.hash"
 	AnnotationRestartCount      = "io.kubernetes.container.restartCount"
@@ -29,7 +30,8 @@ const (
 	AnnotationMessagePolicy     = "io.kubernetes.container.terminationMessagePolicy"
 	AnnotationGracePeriod       = "io.kubernetes.pod.terminationGracePeriod"
 	AnnotationPreStop           = "io.kubernetes.container.preStopHandler"
-	AnnotationRestartDelay      = "podium.dev/restart-delay" // the back-off to wait when this container has exited
+	AnnotationRestartDelay      = "podium.dev/restart-delay" // the back-off before the next restart
+	AnnotationResources         = "podium.dev/resources"     // CPU and memory when the container was created
 	ReasonCompleted             = "Completed"
 	ReasonError                 = "Error"
 	ConditionRuntimeReady       = runtimeapi.RuntimeReady
@@ -37,13 +39,13 @@ const (
 	maxMessageSize          int = 16 << 20
 )
 
-// NotFound says that the runtime does not know the sandbox or container.
+// NotFound reports whether the runtime does not have the sandbox or container.
 func NotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
-// Unimplemented says that the runtime does not have the call.
+// Unimplemented reports whether the runtime does not implement the call.
 func Unimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }
 
-// Uncertain says that the runtime may still do what it was asked for.
+// Uncertain reports whether the runtime may still carry out the failed call.
 func Uncertain(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
@@ -52,7 +54,7 @@ func Uncertain(err error) bool {
 	return false
 }
 
-// Message is the error's text without gRPC's wrapping, as upstream shows it in
+// Message returns the error's text without gRPC's prefix, as upstream shows it in
 // statuses and events.
 func Message(err error) string {
 	if s, ok := status.FromError(err); ok {

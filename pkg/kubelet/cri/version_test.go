@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// waking answers after so many refusals.
+// waking fails a number of times before it answers.
 type waking struct {
 	Runtime
 	refusals int

@@ -1,4 +1,3 @@
-// Package downward reads what a pod may know about itself: the fields and
-// resources that fieldRef and resourceFieldRef name, in environment variables
-// and in downwardAPI volumes.
+// Package downward implements the downward API: it evaluates fieldRef and
+// resourceFieldRef for environment variables and downwardAPI volumes.
 package downward

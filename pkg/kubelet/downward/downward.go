@@ -10,12 +10,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"podium/pkg/kubelet/podspec"
 )
 
-// Field is the text of a field of the pod: metadata.name, .namespace, .uid,
-// .labels, .annotations (whole, or one by ['key']), and the fields of spec and
-// status that do not change while a container runs. IPs come from the pod's
-// status; who knows them earlier passes a pod that has them.
+// Field returns the value of a field of the pod: metadata.name, .namespace, .uid,
+// .labels, .annotations (all, or one by ['key']), and the fields of spec and
+// status that do not change while a container runs. IPs are those of the pod's
+// status; a caller that knows them earlier passes a pod with these IPs set.
 func Field(pod *corev1.Pod, path string) (string, error) {
 	if base, key, ok := subscript(path); ok {
 		switch base {
@@ -71,7 +73,8 @@ func subscript(path string) (base, key string, ok bool) {
 	return base, key, ok
 }
 
-// formatMap writes a line key="value" a pair, sorted, the value quoted as Go does.
+// formatMap returns one line key="value" per pair, sorted by key, with the value
+// quoted as by strconv.Quote.
 func formatMap(m map[string]string) string {
 	lines := make([]string, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -80,12 +83,13 @@ func formatMap(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Resource is the text of a container's request or limit, in units of the
-// divisor, rounded up. A limit that is not set is the pod's, else what the node
-// can give (node may be nil). container is used unless the reference names another.
+// Resource returns a request or limit of a container in units of the divisor,
+// rounded up. For a limit that is not set it returns the pod's limit, else the
+// node's allocatable resources, or 0 if node is nil. It uses container unless ref
+// names another container of the pod.
 func Resource(pod *corev1.Pod, container *corev1.Container, ref *corev1.ResourceFieldSelector, node *corev1.Node) (string, error) {
 	if ref.ContainerName != "" {
-		container = findContainer(pod, ref.ContainerName)
+		container = podspec.Container(pod, ref.ContainerName)
 	}
 	if container == nil {
 		return "", fmt.Errorf("container %s not found", ref.ContainerName)
@@ -106,17 +110,6 @@ func Resource(pod *corev1.Pod, container *corev1.Container, ref *corev1.Resource
 	return divide(q, ref.Divisor, name == string(corev1.ResourceCPU)), nil
 }
 
-func findContainer(pod *corev1.Pod, name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
-}
-
 func known(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
@@ -125,6 +118,8 @@ func known(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
+// limit returns the container's limit; if it has none, the pod's limit, else the
+// node's allocatable. Huge pages have no such default.
 func limit(pod *corev1.Pod, container *corev1.Container, name corev1.ResourceName, node *corev1.Node) resource.Quantity {
 	if q, ok := container.Resources.Limits[name]; ok && !q.IsZero() {
 		return q
@@ -143,6 +138,7 @@ func limit(pod *corev1.Pod, container *corev1.Container, name corev1.ResourceNam
 	return resource.Quantity{}
 }
 
+// divide returns q in units of the divisor, rounded up; a zero divisor means 1.
 func divide(q, divisor resource.Quantity, milli bool) string {
 	if divisor.IsZero() {
 		divisor = resource.MustParse("1")

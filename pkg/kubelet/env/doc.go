@@ -1,4 +1,4 @@
-// Package env makes a container's environment: its variables from values,
-// fields, resources, ConfigMaps and Secrets, the variables of Services, and
-// the $(VAR) references in them, in commands and in arguments.
+// Package env builds the environment of a container: variables from values,
+// fields, resources, ConfigMaps and Secrets, and those of Services. It also
+// expands $(VAR) references in values, commands and arguments.
 package env

@@ -15,32 +15,33 @@ import (
 	"podium/pkg/kubelet/downward"
 )
 
-// Sources is where referenced ConfigMaps and Secrets are read. Errors are *apierrors.StatusError.
+// Sources reads referenced ConfigMaps and Secrets. Errors are *apierrors.StatusError.
 type Sources interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 }
 
-// Request says whose environment to make.
+// Request describes the container whose environment Make builds.
 type Request struct {
 	Pod       *corev1.Pod
 	Container *corev1.Container
-	PodIPs    []string          // nil: those of the pod's status; so for HostIPs
+	PodIPs    []string          // nil: those of the pod's status; the same holds for HostIPs
 	HostIPs   []string          //
-	Node      *corev1.Node      // what limits fall back to; may be nil
-	Services  []*corev1.Service // only the pod's namespace's and default/kubernetes are used
+	Node      *corev1.Node      // its allocatable is the default of limits; may be nil
+	Services  []*corev1.Service // Make uses only those of the pod's namespace and default/kubernetes
 }
 
-// ConfigError says that the container cannot be made because something it
-// refers to is missing or wrong: its waiting reason is CreateContainerConfigError.
+// ConfigError reports that a container cannot be created because something it
+// refers to is missing or invalid. The container's waiting reason is then
+// CreateContainerConfigError.
 type ConfigError struct{ Err error }
 
 func (e *ConfigError) Error() string { return e.Err.Error() }
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// Make is the container's environment, sorted by name: envFrom in its order,
-// over them env in its order, and the Services' variables where none of these
-// has the name. Every error is a *ConfigError.
+// Make returns the environment of a container, sorted by name. Variables of env
+// override those of envFrom, later ones override earlier ones, and both override
+// those of Services. Every error is a *ConfigError.
 func Make(ctx context.Context, req Request, sources Sources) ([]*runtimeapi.KeyValue, error) {
 	m := &maker{
 		Request:    req,
@@ -87,20 +88,20 @@ func podWithIPs(req Request) *corev1.Pod {
 	return pod
 }
 
-// maker holds what one Make has read so far.
+// maker is the state of one call of Make.
 type maker struct {
 	Request
 	sources  Sources
 	pod      *corev1.Pod       // with the IPs of the request
-	services map[string]string // weakest
+	services map[string]string // lowest precedence
 	vars     map[string]string
 
 	configMaps map[string]*corev1.ConfigMap // read already
 	secrets    map[string]*corev1.Secret
 }
 
-// addAll adds every key of an envFrom's ConfigMap or Secret. A key that makes
-// no variable name is left out.
+// addAll adds every key of an envFrom's ConfigMap or Secret. It skips keys that
+// are not valid variable names.
 func (m *maker) addAll(ctx context.Context, from *corev1.EnvFromSource) error {
 	set := func(key, value string) {
 		if name := from.Prefix + key; len(validation.IsRelaxedEnvVarName(name)) == 0 {
@@ -143,7 +144,7 @@ func (m *maker) add(ctx context.Context, v *corev1.EnvVar) error {
 	return nil
 }
 
-// lookup finds what a $(VAR) in a value may refer to: what came before it, and Services.
+// lookup returns the value of a $(VAR) reference: earlier variables, then Services.
 func (m *maker) lookup(name string) (string, bool) {
 	if v, ok := m.vars[name]; ok {
 		return v, true
@@ -152,7 +153,7 @@ func (m *maker) lookup(name string) (string, bool) {
 	return v, ok
 }
 
-// valueFrom reads a reference; present is false when it is optional and absent.
+// valueFrom evaluates a reference; present is false if it is optional and absent.
 func (m *maker) valueFrom(ctx context.Context, from *corev1.EnvVarSource) (value string, present bool, err error) {
 	switch {
 	case from.FieldRef != nil:
@@ -182,7 +183,7 @@ func (m *maker) valueFrom(ctx context.Context, from *corev1.EnvVarSource) (value
 		}
 		return "", false, m.missingKey("Secret", ref.Name, ref.Key, ref.Optional)
 	}
-	return "", false, errors.New("the kubelet does not know this kind of valueFrom")
+	return "", false, errors.New("unsupported valueFrom source")
 }
 
 func (m *maker) missingKey(kind, name, key string, optional *bool) error {
@@ -200,8 +201,9 @@ func (m *maker) secret(ctx context.Context, name string, optional *bool) (*corev
 	return read(ctx, m.secrets, m.sources.Secret, "secret", m.Pod.Namespace, name, optional)
 }
 
-// read gets an object once; nil without error means optional and absent.
-// The kubelet's words for an absent one name its kind in the singular.
+// read gets an object and remembers it in seen. It returns nil without an error
+// if the object is optional and absent. As in upstream's kubelet, the NotFound
+// error names the kind in the singular.
 func read[T any](ctx context.Context, seen map[string]*T, get func(ctx context.Context, namespace, name string) (*T, error),
 	kind, namespace, name string, optional *bool) (*T, error) {
 	if obj, ok := seen[name]; ok {

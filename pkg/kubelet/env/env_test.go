@@ -16,7 +16,7 @@ import (
 	"podium/pkg/kubelet/env"
 )
 
-// objects answers for the apiserver.
+// objects are the ConfigMaps and Secrets of the API.
 type objects struct {
 	configMaps map[string]map[string]string
 	secrets    map[string]map[string]string

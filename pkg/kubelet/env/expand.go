@@ -7,8 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Expand replaces $(VAR) references in a command's or argument list's texts;
-// unknown ones stay as they are, and $$ is a plain $.
+// Expand replaces $(VAR) references in a command or in arguments. References to
+// unknown variables stay as they are; $$ becomes $.
 func Expand(texts []string, vars []*runtimeapi.KeyValue) []string {
 	values := byName(vars)
 	out := make([]string, len(texts))
@@ -21,7 +21,7 @@ func Expand(texts []string, vars []*runtimeapi.KeyValue) []string {
 	return out
 }
 
-// ExpandSubPath is Expand for a subPathExpr: an unknown variable is an error.
+// ExpandSubPath is Expand for a subPathExpr; an unknown variable is a *ConfigError.
 func ExpandSubPath(expr string, vars []*runtimeapi.KeyValue) (string, error) {
 	values := byName(vars)
 	var unknown string
@@ -46,8 +46,8 @@ func byName(vars []*runtimeapi.KeyValue) map[string]string {
 	return m
 }
 
-// expand walks the text from $ to $: "$$" is an escaped one, "$(name)" a
-// reference, and anything else stands for itself.
+// expand replaces "$$" by "$" and "$(name)" by the value of name. References that
+// lookup does not find and any other "$" stay as they are.
 func expand(text string, lookup func(name string) (string, bool)) string {
 	var out strings.Builder
 	for {

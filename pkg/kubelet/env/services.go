@@ -13,8 +13,8 @@ import (
 // apiService is the Service in namespace default whose variables every container gets.
 const apiService = "kubernetes"
 
-// serviceVars are the variables of the Services the pod may see: those of its
-// namespace unless spec.enableServiceLinks is false, and always the apiserver's.
+// serviceVars returns the variables of the Services that the pod sees: those of its
+// namespace unless spec.enableServiceLinks is false, and always default/kubernetes.
 func serviceVars(pod *corev1.Pod, services []*corev1.Service) map[string]string {
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	vars := map[string]string{}
@@ -31,6 +31,8 @@ func serviceVars(pod *corev1.Pod, services []*corev1.Service) map[string]string 
 	return vars
 }
 
+// addService adds the variables of a Service. It skips Services without a cluster IP
+// or ports.
 func addService(vars map[string]string, s *corev1.Service) {
 	ip := s.Spec.ClusterIP
 	if ip == "" || ip == corev1.ClusterIPNone || len(s.Spec.Ports) == 0 {
@@ -48,7 +50,7 @@ func addService(vars map[string]string, s *corev1.Service) {
 		if protocol == "" {
 			protocol = string(corev1.ProtocolTCP)
 		}
-		// What Docker's --link set once; programs still read it.
+		// Upstream sets the variables of Docker's --link too, and programs read them.
 		url := strings.ToLower(protocol) + "://" + net.JoinHostPort(ip, port)
 		if i == 0 {
 			vars[prefix+"_PORT"] = url

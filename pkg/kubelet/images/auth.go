@@ -18,32 +18,32 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The names of Docker Hub: in images, and in the keys that docker login writes.
+// The names of Docker Hub: in image names, and in the keys that docker login writes.
 const (
 	hub    = "docker.io"
 	hubAPI = "index.docker.io"
 )
 
-// keyring holds the credentials of pull secrets by the registries and paths
-// that they are for, as upstream's credentialprovider does.
+// keyring holds the credentials of pull secrets by registry and path, as
+// upstream's credentialprovider does.
 type keyring struct {
 	entries map[string]*entry // by key without scheme
 }
 
 type entry struct {
-	labels     []string // of the host, each may be a pattern of path.Match
+	labels     []string // of the host; each may be a pattern of path.Match
 	port, path string
 	found      []credential // in the order of the secrets
 }
 
-// credential is one way to log in at a registry, and the secret it comes from.
+// credential is a credential for a registry and the secret that it comes from.
 type credential struct {
 	auth   *runtimeapi.AuthConfig
 	secret SecretRecord
 }
 
-// dockerConfig is the file that docker login writes; the older form is its
-// auths alone.
+// dockerConfig is the file that docker login writes. The older form of the file
+// consists of the content of auths only.
 type dockerConfig struct {
 	Auths map[string]dockerAuth `json:"auths"`
 }
@@ -58,9 +58,9 @@ type dockerAuth struct {
 
 func newKeyring() *keyring { return &keyring{entries: map[string]*entry{}} }
 
-// add takes the credentials of a pull secret. Secrets of other types and
-// entries whose key is not an address are ignored. Its errors quote nothing of
-// the secret's content.
+// add adds the credentials of a pull secret. It ignores secrets of other types
+// and entries whose key is not an address. Its errors do not quote the content of
+// the secret.
 func (r *keyring) add(s *corev1.Secret) error {
 	auths, err := parseSecret(s)
 	if err != nil {
@@ -88,6 +88,8 @@ func (r *keyring) add(s *corev1.Secret) error {
 	return nil
 }
 
+// parseSecret returns the entries of a pull secret by server; none for a secret of
+// another type or without data.
 func parseSecret(s *corev1.Secret) (map[string]dockerAuth, error) {
 	var cfg dockerConfig
 	var key string
@@ -109,9 +111,9 @@ func parseSecret(s *corev1.Secret) (map[string]dockerAuth, error) {
 
 var errAuthField = errors.New("parse auth field: not base64 of username:password")
 
-// config is what the runtime gets. It has no server address: the keyring has
-// matched the registry already, and containerd drops credentials whose address
-// is not a URL with exactly the registry's host.
+// config returns the credential for the runtime. It has no server address: the
+// keyring has already matched the registry, and containerd drops a credential
+// whose address is not a URL with exactly the registry's host.
 func (a dockerAuth) config() (*runtimeapi.AuthConfig, error) {
 	out := &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken}
 	if a.Auth != "" {
@@ -137,8 +139,8 @@ func hashOf(a *runtimeapi.AuthConfig) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// parseServer reads a key of auths: host, host:port, either with a path, with
-// or without a scheme. The API versions of registries are no paths.
+// parseServer parses a key of auths: a host with an optional port, path and
+// scheme. It ignores a leading registry API version in the path.
 func parseServer(server string) (key string, e *entry, ok bool) {
 	if !strings.HasPrefix(server, "https://") && !strings.HasPrefix(server, "http://") {
 		server = "https://" + server
@@ -165,9 +167,9 @@ func splitHost(host string) (labels []string, port string) {
 	return strings.Split(host, "."), port
 }
 
-// find lists the credentials to try for an image: those of the most specific
-// key first, those of one key in the order of the pod's secrets. The key that
-// docker login writes for Docker Hub is the last resort of its images.
+// find returns the credentials for an image in the order to try them: the most
+// specific key first and, for one key, in the order of the pod's secrets. The key
+// that docker login writes for Docker Hub is used for its images if no other is.
 func (r *keyring) find(image string) []credential {
 	host, repo := splitImage(image)
 	labels, port := splitHost(host)
@@ -183,8 +185,8 @@ func (r *keyring) find(image string) []credential {
 	return out
 }
 
-// matches says that the host, label by label, and the port are the entry's, and
-// that its path is a prefix of the image's.
+// matches reports whether the host, label by label, and the port match the entry
+// and the entry's path is a prefix of repo.
 func (e *entry) matches(labels []string, port, repo string) bool {
 	if port != e.port || len(labels) != len(e.labels) || !strings.HasPrefix(repo, e.path) {
 		return false
@@ -197,8 +199,8 @@ func (e *entry) matches(labels []string, port, repo string) bool {
 	return true
 }
 
-// splitImage gives the registry's host and the repository of an image's name,
-// short names of Docker Hub in full.
+// splitImage returns the registry's host and the repository of an image's name.
+// It expands the short names of Docker Hub.
 func splitImage(image string) (host, repo string) {
 	name, _, _ := strings.Cut(image, "@")
 	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
@@ -217,19 +219,19 @@ func splitImage(image string) (host, repo string) {
 	return host, repo
 }
 
-// repository is an image's full name without tag and digest.
+// repository returns an image's full name without tag and digest.
 func repository(image string) string {
 	host, repo := splitImage(image)
 	return host + "/" + repo
 }
 
-// canonical is an image's full name with its tag and digest.
+// canonical returns an image's full name with its tag and digest.
 func canonical(image string) string {
 	image = withTag(image)
 	return repository(image) + suffix(image)
 }
 
-// suffix is the tag and digest of an image's name, with : and @.
+// suffix returns the tag and digest of an image's name, with ":" and "@".
 func suffix(image string) string {
 	name, _, _ := strings.Cut(image, "@")
 	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {

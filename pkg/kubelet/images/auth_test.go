@@ -37,7 +37,7 @@ func TestKeyringMatchesImages(t *testing.T) {
 		"docker.io/user/app@sha256:abc":                       {"hub"},
 		"index.docker.io/user/app":                            {"hub"},
 		"registry.example.org/team/app:2":                     {"team", "any", "second"},
-		"registry.example.org/teamwork/app":                   {"team", "any", "second"}, // paths are prefixes, as upstream has them
+		"registry.example.org/teamwork/app":                   {"team", "any", "second"}, // paths are prefixes, as upstream
 		"registry.example.org/other":                          {"any", "second"},
 		"registry.example.org:443/team/app":                   nil, // ports are compared as they are written
 		"a.example.com/app":                                   {"exact", "star"},
@@ -63,8 +63,8 @@ func TestKeyringMatchesImages(t *testing.T) {
 	}
 }
 
-// The runtime gets what containerd's CRI plugin (1.6 to 2.x) accepts: it drops
-// credentials whose ServerAddress is not a URL with the registry's host.
+// The runtime gets credentials that containerd's CRI plugin (1.6 to 2.x) accepts: it
+// drops those whose ServerAddress is not a URL with the registry's host.
 func TestCredentialsReachTheRuntime(t *testing.T) {
 	encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	for name, tc := range map[string]struct {

@@ -11,53 +11,54 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/podspec"
 )
 
-// CollectorConfig is what a Collector works with.
+// CollectorConfig configures a Collector.
 type CollectorConfig struct {
 	Images  cri.Images
 	Runtime cri.Runtime
-	Pods    func() []*corev1.Pod                      // images they name are in use
+	Pods    func() []*corev1.Pod                      // the images that they name are in use
 	Usage   func() (used, capacity uint64, err error) // of the images' file system
-	High    int                                       // percent in use at which it begins
-	Low     int                                       // percent at which it is enough
-	MinAge  time.Duration                             // younger images stay
-	Keep    string                                    // a name that never goes
-	Records *Records                                  // those of images that are gone go too
+	High    int                                       // percentage of use at which the collection begins
+	Low     int                                       // percentage of use at which the collection ends
+	MinAge  time.Duration                             // younger images are not removed
+	Keep    string                                    // the name of an image that is never removed
+	Records *Records                                  // Collect also removes the records of images that do not exist
 	Log     *slog.Logger
 }
 
-// Collector removes images that nothing uses, the longest unused first. It
-// counts their age from when it first saw them.
+// Collector removes unused images, the longest unused first. An image's age
+// counts from when the Collector first saw it. It is not safe for concurrent use.
 type Collector struct {
 	cfg  CollectorConfig
 	seen map[string]time.Time // first seen, by id
 	used map[string]time.Time // last seen in use, by id
 }
 
-// NewCollector makes a Collector.
+// NewCollector returns a Collector.
 func NewCollector(cfg CollectorConfig) *Collector {
 	return &Collector{cfg: cfg, seen: map[string]time.Time{}, used: map[string]time.Time{}}
 }
 
-// Collect looks once, and removes what must go.
+// Collect runs one collection. It logs errors.
 func (c *Collector) Collect(ctx context.Context) {
 	began := time.Now()
 	candidates, ids, err := c.candidates(ctx, began)
 	if err != nil {
-		c.cfg.Log.Warn("images not listed", "error", err)
+		c.cfg.Log.Warn("list images failed", "error", err)
 		return
 	}
 	removed := c.remove(ctx, candidates)
 	c.cfg.Records.Prune(slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(removed, id) }), began)
 }
 
-// remove removes images until the file system has room enough, and lists the
-// ids of those that are gone.
+// remove removes images until the use of the file system is down to Low, and
+// returns the ids of the removed images. Below High it does nothing.
 func (c *Collector) remove(ctx context.Context, candidates []*runtimeapi.Image) (removed []string) {
 	used, capacity, err := c.cfg.Usage()
 	if err != nil || capacity == 0 {
-		c.cfg.Log.Warn("image file system not measured", "error", err)
+		c.cfg.Log.Warn("get image file system usage failed", "error", err)
 		return nil
 	}
 	if used*100 < capacity*uint64(c.cfg.High) {
@@ -69,7 +70,7 @@ func (c *Collector) remove(ctx context.Context, candidates []*runtimeapi.Image) 
 			break
 		}
 		if _, err := c.cfg.Images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image.Id}}); err != nil {
-			c.cfg.Log.Warn("image not removed", "image", image.Id, "error", err)
+			c.cfg.Log.Warn("remove image failed", "image", image.Id, "error", err)
 			continue
 		}
 		c.cfg.Log.Info("image removed: the disk is filling up", "image", image.Id, "bytes", image.Size)
@@ -81,8 +82,8 @@ func (c *Collector) remove(ctx context.Context, candidates []*runtimeapi.Image) 
 	return removed
 }
 
-// candidates are the images that may go, the longest unused first, and the ids
-// of all images.
+// candidates returns the images that may be removed, the longest unused first,
+// and the ids of all images.
 func (c *Collector) candidates(ctx context.Context, now time.Time) (out []*runtimeapi.Image, ids []string, err error) {
 	list, err := c.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
@@ -119,8 +120,8 @@ func (c *Collector) last(i *runtimeapi.Image) time.Time {
 	return c.seen[i.Id]
 }
 
-// inUse names the images of containers, running or not, and of pods that wait
-// to start theirs.
+// inUse returns the names and ids of the images of all containers, running or
+// not, and the names of the images of all pods.
 func (c *Collector) inUse(ctx context.Context) (map[string]bool, error) {
 	list, err := c.cfg.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
@@ -132,11 +133,9 @@ func (c *Collector) inUse(ctx context.Context) (map[string]bool, error) {
 		out[ct.ImageRef] = true
 	}
 	for _, pod := range c.cfg.Pods() {
-		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-			for i := range containers {
-				out[withTag(containers[i].Image)] = true
-				out[canonical(containers[i].Image)] = true
-			}
+		for c := range podspec.Containers(pod) {
+			out[withTag(c.Image)] = true
+			out[canonical(c.Image)] = true
 		}
 	}
 	return out, nil

@@ -37,13 +37,13 @@ func TestImageNames(t *testing.T) {
 	}
 }
 
-// told collects events.
-type told struct {
+// reported is a Recorder that collects events.
+type reported struct {
 	mu     sync.Mutex
 	events []string
 }
 
-func (e *told) EventOn(_ scheme.Object, path, _, reason, message string) {
+func (e *reported) EventOn(_ scheme.Object, path, _, reason, message string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.events = append(e.events, path+" "+reason+" "+message)
@@ -59,7 +59,7 @@ func TestPullSecretsAreTriedInOrder(t *testing.T) {
 			}
 			return nil
 		}})
-		e, woken := &told{}, make(chan types.UID, 1)
+		e, woken := &reported{}, make(chan types.UID, 1)
 		p := New(Config{
 			Images: runtime.ImageService(), Events: e, Log: slog.New(slog.DiscardHandler), Wake: func(uid types.UID) { woken <- uid },
 			Records: NewRecords(t.TempDir(), slog.New(slog.DiscardHandler)),

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// VerificationPolicy says for which images on the node a pod must show
+// VerificationPolicy selects the images on the node that a pod may use only with
 // credentials: KubeletConfiguration's imagePullCredentialsVerificationPolicy.
 type VerificationPolicy string
 
-// The policies, by upstream's names.
+// The policies, with upstream's names.
 const (
 	NeverVerify                  VerificationPolicy = "NeverVerify"
-	NeverVerifyPreloadedImages   VerificationPolicy = "NeverVerifyPreloadedImages" // those that the kubelet did not pull
+	NeverVerifyPreloadedImages   VerificationPolicy = "NeverVerifyPreloadedImages" // pods may use images that the kubelet did not pull
 	NeverVerifyAllowlistedImages VerificationPolicy = "NeverVerifyAllowlistedImages"
 	AlwaysVerify                 VerificationPolicy = "AlwaysVerify"
 )
@@ -23,12 +23,13 @@ const (
 // NeverVerifyPreloadedImages.
 type Verification struct {
 	Policy VerificationPolicy
-	// Allowlist has full image names without tag and digest, or their beginnings
-	// with /* at the end. Only NeverVerifyAllowlistedImages has one.
+	// Allowlist has full image names without tag and digest, or prefixes that
+	// end with /*. It must be empty with other policies than
+	// NeverVerifyAllowlistedImages.
 	Allowlist []string
 }
 
-// Validate reports everything that is wrong at once.
+// Validate returns all errors, joined.
 func (v *Verification) Validate() error {
 	var errs []error
 	switch v.Policy {
@@ -67,7 +68,7 @@ func validatePattern(pattern string) error {
 	return nil
 }
 
-// required says that a pod must show that it may pull an image that is there.
+// required reports whether a pod needs credentials for an image on the node.
 func (v *Verification) required(image string, pulledByKubelet bool) bool {
 	switch v.Policy {
 	case NeverVerify:

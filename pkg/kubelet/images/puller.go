@@ -14,11 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/podspec"
 	"podium/pkg/scheme"
 )
 
-// The waiting reasons of containers whose image is not there; clients match them.
+// The waiting reasons of containers whose image is not available; clients match them.
 const (
 	ReasonErrImagePull      = "ErrImagePull"
 	ReasonImagePullBackOff  = "ImagePullBackOff"
@@ -27,36 +29,37 @@ const (
 	ReasonInvalidImageName  = "InvalidImageName"
 )
 
-// The back-off after a failed pull doubles from the first to the last.
+// The back-off after a failed pull doubles from firstDelay to maxDelay.
 const (
 	firstDelay = 10 * time.Second
 	maxDelay   = 5 * time.Minute
 
-	showFailure = 2 * time.Second // the failure is shown before the back-off is
+	showFailure = 2 * time.Second // how long the status shows the failure before the back-off
 )
 
-// Recorder is told what happens to images.
+// Recorder records events about images.
 type Recorder interface {
 	EventOn(obj scheme.Object, fieldPath, eventType, reason, message string)
 }
 
-// Config is what a Puller works with.
+// Config configures a Puller.
 type Config struct {
 	Images cri.Images
 	// Secret reads a pull secret.
 	Secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	// Records are of earlier pulls. Verify says for which images on the node a
-	// pod must have credentials that are in them.
+	// Records are the records of earlier pulls. Verify selects the images on
+	// the node for which a pod needs credentials that Records has.
 	Records *Records
 	Verify  Verification
-	// Wake is called when there is news for a pod.
+	// Wake is called when a pull for the pod has ended, on any goroutine.
 	Wake     func(types.UID)
 	Events   Recorder
 	Log      *slog.Logger
 	Parallel int // pulls at one time; 0: 1
 }
 
-// Puller gets images. Nothing in it waits for a pull.
+// Puller provides images to pods. It pulls in the background. It is safe for
+// concurrent use.
 type Puller struct {
 	cfg   Config
 	slots chan struct{}
@@ -66,52 +69,54 @@ type Puller struct {
 	pulls sync.WaitGroup
 }
 
-// state is how a pod stands with an image.
+// state is the state of an image for one pod.
 type state struct {
-	pulling bool
-	mayUse  string            // the image id that the pod has shown credentials for
-	done    map[string]string // finished pulls: image id by the caller's key
-	err     error             // of the last pull, nil if it succeeded
-	delay   time.Duration
-	until   time.Time
-	failed  time.Time
-	told    bool // the back-off event is out
+	pulling  bool
+	mayUse   string            // the image id for which the pod has shown credentials
+	done     map[string]string // finished pulls: image id by the start argument of Ensure
+	err      error             // of the last pull; nil if it succeeded
+	retry    backoff.Backoff
+	until    time.Time
+	failed   time.Time
+	reported bool // the back-off event has been sent
 }
 
-// Waiting says why the image is not there yet. Reason "" means that a pull is under way.
+// Waiting is the error of an image that is not available yet. Reason "" means that
+// a pull is under way.
 type Waiting struct {
 	Reason, Message string
-	Until           time.Time // when to ask again; zero: Wake tells
+	Until           time.Time // when to call Ensure again; zero: after Wake
 }
 
 func (w *Waiting) Error() string { return strings.TrimPrefix(w.Reason+": "+w.Message, ": ") }
 
-// New makes a Puller.
+// New returns a Puller.
 func New(cfg Config) *Puller {
 	return &Puller{cfg: cfg, slots: make(chan struct{}, max(cfg.Parallel, 1)), pods: map[types.UID]map[string]*state{}}
 }
 
-// Recover finds out what became of the pulls of an earlier kubelet. It must be
-// called before Ensure, when the runtime answers.
+// Recover resolves the pulls of which an earlier kubelet did not learn the
+// outcome. Call it once before Ensure, when the runtime answers.
 func (p *Puller) Recover(ctx context.Context) { p.cfg.Records.recover(ctx, p.present) }
 
-// Wait returns when no pull is under way; their contexts must have ended.
+// Wait blocks until no pull is under way. The contexts of all pulls must have
+// ended.
 func (p *Puller) Wait() { p.pulls.Wait() }
 
-// Forget drops what is known for a pod that is gone.
+// Forget drops the state of a pod that no longer exists.
 func (p *Puller) Forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pods, uid)
 }
 
-// Ensure gives the id of the container's image, or a *Waiting. A pull it starts
-// ends with ctx. start tells one start of the container from the next: with the
-// policy Always each pulls once.
+// Ensure returns the id of the container's image, or a *Waiting as the error. It
+// does not wait for pulls. A pull that it starts ends with ctx. start identifies
+// one start of the container: with the policy Always, each start pulls once.
 func (p *Puller) Ensure(ctx context.Context, pod *corev1.Pod, c *corev1.Container, start string) (string, error) {
 	if !validName(c.Image) {
 		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format", c.Image, c.Image)
-		p.tell(pod, c, corev1.EventTypeWarning, "InspectFailed", message)
+		p.event(pod, c, corev1.EventTypeWarning, "InspectFailed", message)
 		return "", &Waiting{Reason: ReasonInvalidImageName, Message: message}
 	}
 	image := withTag(c.Image)
@@ -135,31 +140,31 @@ func (p *Puller) Ensure(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	return "", &Waiting{}
 }
 
-// cached gives the id of an image that is there and that the pod may use. It
-// gives neither id nor Waiting if the image must be pulled.
+// cached returns the id of an image that is on the node and that the pod may use.
+// It returns neither an id nor a *Waiting if the image must be pulled.
 func (p *Puller) cached(ctx context.Context, pod *corev1.Pod, c *corev1.Container, image string) (string, *Waiting) {
 	id, err := p.present(ctx, image)
 	if err != nil {
 		message := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
-		p.tell(pod, c, corev1.EventTypeWarning, "InspectFailed", message)
+		p.event(pod, c, corev1.EventTypeWarning, "InspectFailed", message)
 		return "", &Waiting{Reason: ReasonImageInspectError, Message: message, Until: time.Now().Add(firstDelay)}
 	}
 	if id != "" && p.mayUse(ctx, pod, image, id) {
-		p.tell(pod, c, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
+		p.event(pod, c, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 		return id, nil
 	}
 	if c.ImagePullPolicy == corev1.PullNever {
 		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
-		p.tell(pod, c, corev1.EventTypeWarning, ReasonErrImageNeverPull, message)
+		p.event(pod, c, corev1.EventTypeWarning, ReasonErrImageNeverPull, message)
 		return "", &Waiting{Reason: ReasonErrImageNeverPull, Message: message, Until: time.Now().Add(firstDelay)}
 	}
 	return "", nil
 }
 
-// mayUse says that a pod may use an image that is there without pulling it: the
-// policy asks for no credentials, or the image has been pulled with none, or with
-// those of one of the pod's secrets. What a pod has shown once holds for its
-// later containers, so that they start without the apiserver too.
+// mayUse reports whether a pod may use an image on the node without pulling it:
+// the policy requires no credentials, or the image was pulled without any or with
+// those of one of the pod's secrets. The result holds for the pod's later
+// containers too, so that they start without the API server.
 func (p *Puller) mayUse(ctx context.Context, pod *corev1.Pod, image, id string) bool {
 	pulled, creds := p.cfg.Records.lookup(image, id)
 	if !p.cfg.Verify.required(image, pulled) || creds.NodePodsAccessible {
@@ -187,7 +192,7 @@ func (p *Puller) mayUse(ctx context.Context, pod *corev1.Pod, image, id string) 
 	return true
 }
 
-// use keeps an image for a start of a container.
+// use keeps the id of an image for one start of a container.
 func (p *Puller) use(uid types.UID, image, start, id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,8 +206,8 @@ func orNil(w *Waiting) error {
 	return w
 }
 
-// Used says that the image was taken for this start, successfully or not: the
-// next question is asked of the runtime again.
+// Used reports that the image was used for this start, successfully or not. The
+// next Ensure asks the runtime again.
 func (p *Puller) Used(uid types.UID, c *corev1.Container, start string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,6 +216,8 @@ func (p *Puller) Used(uid types.UID, c *corev1.Container, start string) {
 	}
 }
 
+// stateLocked returns the state of an image for a pod and creates it on the first
+// call. p.mu is held.
 func (p *Puller) stateLocked(uid types.UID, image string) *state {
 	byImage := p.pods[uid]
 	if byImage == nil {
@@ -219,13 +226,14 @@ func (p *Puller) stateLocked(uid types.UID, image string) *state {
 	}
 	s := byImage[image]
 	if s == nil {
-		s = &state{done: map[string]string{}}
+		s = &state{done: map[string]string{}, retry: backoff.Backoff{Initial: firstDelay, Max: maxDelay}}
 		byImage[image] = s
 	}
 	return s
 }
 
-// known answers from what earlier pulls left behind.
+// known returns the result of an earlier pull for this start, or a *Waiting while
+// the image is being pulled.
 func (p *Puller) known(uid types.UID, image, start string) (string, *Waiting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -241,7 +249,7 @@ func (p *Puller) known(uid types.UID, image, start string) (string, *Waiting) {
 	return "", nil
 }
 
-// backingOff answers while the last failure is too fresh for another try.
+// backingOff returns a *Waiting during the back-off after a failed pull, else nil.
 func (p *Puller) backingOff(pod *corev1.Pod, c *corev1.Container, image string) *Waiting {
 	p.mu.Lock()
 	s := p.pods[pod.UID][image]
@@ -254,20 +262,21 @@ func (p *Puller) backingOff(pod *corev1.Pod, c *corev1.Container, image string) 
 		Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, ReasonErrImagePull, s.err),
 		Until:   s.until,
 	}
-	tell := false
+	event := false
 	if shown := s.failed.Add(showFailure); time.Now().Before(shown) {
 		w.Reason, w.Message, w.Until = ReasonErrImagePull, s.err.Error(), shown
-	} else if !s.told {
-		s.told, tell = true, true
+	} else if !s.reported {
+		s.reported, event = true, true
 	}
 	p.mu.Unlock()
-	if tell {
-		p.tell(pod, c, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
-		p.tell(pod, c, corev1.EventTypeWarning, "Failed", "Error: "+ReasonImagePullBackOff)
+	if event {
+		p.event(pod, c, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
+		p.event(pod, c, corev1.EventTypeWarning, "Failed", "Error: "+ReasonImagePullBackOff)
 	}
 	return w
 }
 
+// present returns the id of an image on the node; "" if it is absent.
 func (p *Puller) present(ctx context.Context, image string) (string, error) {
 	res, err := p.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
 	if err != nil {
@@ -276,7 +285,7 @@ func (p *Puller) present(ctx context.Context, image string) (string, error) {
 	return res.Image.GetId(), nil
 }
 
-// begin pulls in the background.
+// begin starts a pull in the background.
 func (p *Puller) begin(ctx context.Context, pod *corev1.Pod, c *corev1.Container, image, start string) {
 	p.mu.Lock()
 	s := p.stateLocked(pod.UID, image)
@@ -285,21 +294,20 @@ func (p *Puller) begin(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	p.pulls.Go(func() {
 		id, err := p.pull(ctx, pod, c, image)
 		p.mu.Lock()
-		s.pulling, s.err, s.told = false, err, false
+		s.pulling, s.err, s.reported = false, err, false
 		if err == nil {
-			s.delay = 0
+			s.retry.Reset()
 			s.done[start], s.mayUse = id, id
 		} else {
-			s.delay = min(max(2*s.delay, firstDelay), maxDelay)
 			s.failed = time.Now()
-			s.until = s.failed.Add(s.delay)
+			s.until = s.failed.Add(s.retry.Next())
 		}
 		p.mu.Unlock()
 		p.cfg.Wake(pod.UID)
 	})
 }
 
-// pull waits for its turn, and pulls.
+// pull waits for a free slot and pulls the image.
 func (p *Puller) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container, image string) (string, error) {
 	asked := time.Now()
 	select {
@@ -308,25 +316,25 @@ func (p *Puller) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	p.tell(pod, c, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
+	p.event(pod, c, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	creds := p.credentials(ctx, pod, image)
 	began := time.Now()
 	got, err := p.recorded(ctx, c, image, creds)
 	if err == nil {
 		now := time.Now()
-		p.tell(pod, c, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+		p.event(pod, c, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 			c.Image, now.Sub(began).Truncate(time.Millisecond), now.Sub(asked).Truncate(time.Millisecond), got.Size))
 		return got.Id, nil
 	}
 	if ctx.Err() == nil {
-		p.tell(pod, c, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", c.Image, err))
-		p.tell(pod, c, corev1.EventTypeWarning, "Failed", "Error: "+ReasonErrImagePull)
+		p.event(pod, c, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", c.Image, err))
+		p.event(pod, c, corev1.EventTypeWarning, "Failed", "Error: "+ReasonErrImagePull)
 	}
 	return "", err
 }
 
-// recorded keeps record of a pull, so that the image is known as pulled from
-// the moment it is there, whenever the kubelet ends.
+// recorded pulls the image and records the pull. It writes the intent first, so
+// that the image counts as pulled by the kubelet even if the kubelet is killed.
 func (p *Puller) recorded(ctx context.Context, c *corev1.Container, image string, creds []credential) (*runtimeapi.Image, error) {
 	if err := p.cfg.Records.begin(image); err != nil {
 		return nil, fmt.Errorf("record image pull intent for container image %q: %w", c.Image, err)
@@ -345,8 +353,8 @@ func (p *Puller) recorded(ctx context.Context, c *corev1.Container, image string
 	return got, nil
 }
 
-// try pulls with each credential that fits until one succeeds, or without any
-// if there are none. It says which secret succeeded.
+// try pulls with each credential until a pull succeeds, or without credentials if
+// creds is empty. used is the secret that succeeded; nil: none.
 func (p *Puller) try(ctx context.Context, c *corev1.Container, image string, creds []credential) (ref string, used *SecretRecord, err error) {
 	if len(creds) == 0 {
 		creds = []credential{{}}
@@ -364,8 +372,8 @@ func (p *Puller) try(ctx context.Context, c *corev1.Container, image string, cre
 	return "", nil, err
 }
 
-// credentials reads the pod's pull secrets for those that fit an image. A secret
-// that cannot be used is reported and ignored: the image may not need it.
+// credentials returns the credentials for an image from the pod's pull secrets.
+// It reports a secret that it cannot use and ignores it: the image may not need it.
 func (p *Puller) credentials(ctx context.Context, pod *corev1.Pod, image string) []credential {
 	ring := newKeyring()
 	var unusable []string
@@ -378,7 +386,7 @@ func (p *Puller) credentials(ctx context.Context, pod *corev1.Pod, image string)
 			err = ring.add(s)
 		}
 		if err != nil {
-			p.cfg.Log.Warn("image pull secret not usable", "pod", pod.Namespace+"/"+pod.Name, "secret", ref.Name, "error", err)
+			p.cfg.Log.Warn("invalid image pull secret", "pod", pod.Namespace+"/"+pod.Name, "secret", ref.Name, "error", err)
 			unusable = append(unusable, ref.Name)
 		}
 	}
@@ -389,21 +397,24 @@ func (p *Puller) credentials(ctx context.Context, pod *corev1.Pod, image string)
 	return ring.find(image)
 }
 
-func (p *Puller) tell(pod *corev1.Pod, c *corev1.Container, eventType, reason, message string) {
+func (p *Puller) event(pod *corev1.Pod, c *corev1.Container, eventType, reason, message string) {
 	p.cfg.Events.EventOn(pod, FieldPath(pod, c.Name), eventType, reason, message)
 }
 
-// FieldPath names a container in an event's involvedObject.
+// FieldPath returns the field path of a container for an event's involvedObject.
 func FieldPath(pod *corev1.Pod, name string) string {
 	for i := range pod.Spec.InitContainers {
 		if pod.Spec.InitContainers[i].Name == name {
 			return "spec.initContainers{" + name + "}"
 		}
 	}
+	if podspec.Ephemeral(pod, name) != nil {
+		return "spec.ephemeralContainers{" + name + "}"
+	}
 	return "spec.containers{" + name + "}"
 }
 
-// The grammar of image names, after the distribution project's specification.
+// The grammar of image names, from the specification of the distribution project.
 const (
 	alnum     = `[a-z0-9]+`
 	component = alnum + `(?:(?:\.|_|__|-+)` + alnum + `)*`
@@ -412,7 +423,7 @@ const (
 	reference = `^(?:` + domain + `/)?` + component + `(?:/` + component + `)*(?::\w[\w.-]{0,127})?(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$`
 )
 
-// validName says that an image has a name a runtime could understand, or is an id.
+// validName reports whether a runtime could parse image as a name or an id.
 func validName(image string) bool {
 	return imageName().MatchString(image)
 }

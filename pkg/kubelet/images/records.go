@@ -18,15 +18,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Records remembers in files which images the kubelet has pulled and with which
-// credentials, in upstream's format and places:
+// Records stores in files which images the kubelet has pulled and with which
+// credentials, in upstream's format and directories:
 //
 //	pulling/sha256-…  ImagePullIntent: written before a pull, gone when its outcome is known
 //	pulled/sha256-…   ImagePulledRecord: one for each image id
 //
-// A file is complete or not there, whenever the kubelet or the machine ends. An
-// image without either file was not pulled by the kubelet. Records is safe for
-// concurrent use.
+// A file is complete or does not exist, even after a crash. The kubelet did not
+// pull an image that has neither file. Records is safe for concurrent use.
 type Records struct {
 	dir string
 	log *slog.Logger
@@ -35,7 +34,7 @@ type Records struct {
 	pulling map[string]int // pulls under way, by canonical name
 }
 
-// apiVersion is that of the files.
+// apiVersion is the API version of the files.
 const apiVersion = "kubelet.config.k8s.io/v1beta1"
 
 // maxSecrets bounds the secrets that are added to a record without a pull.
@@ -50,18 +49,18 @@ type pulledRecord struct {
 	metav1.TypeMeta `json:",inline"`
 	LastUpdatedTime metav1.Time `json:"lastUpdatedTime"`
 	ImageRef        string      `json:"imageRef"`
-	// CredentialMapping is by the image's full name without tag and digest.
+	// CredentialMapping is keyed by the image's full name without tag and digest.
 	CredentialMapping map[string]pullCredentials `json:"credentialMapping,omitempty"`
 }
 
-// pullCredentials say what a name of the image has been pulled with.
+// pullCredentials are the credentials with which a name of the image was pulled.
 type pullCredentials struct {
 	Secrets []SecretRecord `json:"kubernetesSecrets,omitempty"`
-	// NodePodsAccessible: without any; each pod may use the image.
+	// NodePodsAccessible: pulled without credentials; every pod may use it.
 	NodePodsAccessible bool `json:"nodePodsAccessible,omitempty"`
 }
 
-// SecretRecord names a pull secret, and the credentials it had by their hash.
+// SecretRecord identifies a pull secret and, by a hash, its credentials.
 type SecretRecord struct {
 	UID            string `json:"uid"`
 	Namespace      string `json:"namespace"`
@@ -73,19 +72,19 @@ func (s *SecretRecord) sameSecret(other *SecretRecord) bool {
 	return s.UID == other.UID && s.Namespace == other.Namespace && s.Name == other.Name
 }
 
-// NewRecords makes Records in a directory, which need not exist.
+// NewRecords returns the Records in dir. The directory need not exist.
 func NewRecords(dir string, log *slog.Logger) *Records {
 	return &Records{dir: dir, log: log, pulling: map[string]int{}}
 }
 
-// recover makes records of the pulls whose outcome an earlier kubelet did not
-// learn, if their images are there. Such a record has no credentials: the next
-// pod must show its own. find gives an image's id, "" if it is not there.
+// recover creates records for the pulls of which an earlier kubelet did not learn
+// the outcome, if their images exist. The records have no credentials, so that
+// the next pod needs its own. find returns an image's id, "" if it is absent.
 func (r *Records) recover(ctx context.Context, find func(ctx context.Context, image string) (string, error)) {
 	for _, file := range r.files("pulling") {
 		var intent pullIntent
 		if err := readJSON(file, &intent); err != nil {
-			r.log.Warn("image pull intent not read", "file", file, "error", err)
+			r.log.Warn("read image pull intent failed", "file", file, "error", err)
 			continue
 		}
 		id, err := find(ctx, intent.Image)
@@ -99,12 +98,12 @@ func (r *Records) recover(ctx context.Context, find func(ctx context.Context, im
 			err = os.Remove(file)
 		}
 		if err != nil {
-			r.log.Warn("image pull intent not resolved", "image", intent.Image, "error", err)
+			r.log.Warn("resolve image pull intent failed", "image", intent.Image, "error", err)
 		}
 	}
 }
 
-// begin records that a pull begins. It must be followed by pulled or failed.
+// begin records the start of a pull. The caller must call pulled or failed next.
 func (r *Records) begin(image string) error {
 	name := canonical(image)
 	r.mu.Lock()
@@ -116,9 +115,8 @@ func (r *Records) begin(image string) error {
 	return err
 }
 
-// pulled records a pull that succeeded with a secret's credentials, or, if
-// secret is nil, without any. If the record cannot be written, the intent stays
-// in its place.
+// pulled records a successful pull with a secret's credentials; a nil secret means
+// without credentials. If the record cannot be written, the intent remains.
 func (r *Records) pulled(image, id string, secret *SecretRecord) {
 	creds := &pullCredentials{NodePodsAccessible: true}
 	if secret != nil {
@@ -126,13 +124,13 @@ func (r *Records) pulled(image, id string, secret *SecretRecord) {
 	}
 	err := r.merge(image, id, creds)
 	if err != nil {
-		r.log.Error("image pull not recorded", "image", image, "error", err)
+		r.log.Error("record image pull failed", "image", image, "error", err)
 	}
 	r.end(image, err == nil)
 }
 
-// failed records a pull that failed. Unless it is certain that the runtime has
-// given up, the intent stays: the image may yet come.
+// failed records a failed pull. certain means that the runtime has given up; if
+// not, the intent remains, since the image may still arrive.
 func (r *Records) failed(image string, certain bool) { r.end(image, certain) }
 
 func (r *Records) end(image string, known bool) {
@@ -148,13 +146,13 @@ func (r *Records) end(image string, known bool) {
 		return
 	}
 	if err := os.Remove(r.file("pulling", name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.log.Warn("image pull intent not removed", "image", image, "error", err)
+		r.log.Warn("remove image pull intent failed", "image", image, "error", err)
 	}
 }
 
-// lookup says whether the kubelet has pulled an image, or is doing so, and which
-// credentials its name has been pulled with. A record that cannot be read knows
-// of no credentials.
+// lookup returns whether the kubelet has pulled an image or is pulling it, and the
+// credentials with which its name was pulled. For a record that it cannot read it
+// returns no credentials.
 func (r *Records) lookup(image, id string) (pulledByKubelet bool, creds pullCredentials) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,16 +161,16 @@ func (r *Records) lookup(image, id string) (pulledByKubelet bool, creds pullCred
 	case err == nil:
 		return true, record.CredentialMapping[repository(image)]
 	case !errors.Is(err, fs.ErrNotExist):
-		r.log.Warn("image pull record not read", "image", image, "error", err)
+		r.log.Warn("read image pull record failed", "image", image, "error", err)
 		return true, pullCredentials{}
 	}
 	_, err = os.Lstat(r.file("pulling", canonical(image)))
 	return !errors.Is(err, fs.ErrNotExist), pullCredentials{}
 }
 
-// known says that one of a pod's secrets is among those that an image was pulled
-// with, by its coordinates or by its credentials, and records it if only one of
-// both is.
+// known reports whether an image was pulled with one of a pod's secrets: the same
+// secret or the same credentials. If only one of the two matches, known adds the
+// secret to the record.
 func (r *Records) known(image, id string, creds pullCredentials, secrets []SecretRecord) bool {
 	for i := range secrets {
 		s := &secrets[i]
@@ -182,7 +180,7 @@ func (r *Records) known(image, id string, creds pullCredentials, secrets []Secre
 		}
 		if !slices.Contains(creds.Secrets, *s) && len(creds.Secrets) < maxSecrets {
 			if err := r.merge(image, id, &pullCredentials{Secrets: []SecretRecord{*s}}); err != nil {
-				r.log.Warn("image pull record not updated", "image", image, "error", err)
+				r.log.Warn("update image pull record failed", "image", image, "error", err)
 			}
 		}
 		return true
@@ -190,7 +188,8 @@ func (r *Records) known(image, id string, creds pullCredentials, secrets []Secre
 	return false
 }
 
-// merge adds credentials, if not nil, to what is recorded of an image.
+// merge adds creds to the record of an image. If creds is nil, it only creates a
+// missing record.
 func (r *Records) merge(image, id string, creds *pullCredentials) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,7 +209,7 @@ func (r *Records) merge(image, id string, creds *pullCredentials) error {
 	return writeJSON(r.file("pulled", id), record)
 }
 
-// with adds credentials. A secret's new credentials replace its old ones.
+// with returns p with more added. New credentials of a secret replace old ones.
 func (p pullCredentials) with(more *pullCredentials) pullCredentials {
 	if p.NodePodsAccessible || more.NodePodsAccessible {
 		return pullCredentials{NodePodsAccessible: true}
@@ -221,8 +220,8 @@ func (p pullCredentials) with(more *pullCredentials) pullCredentials {
 	return pullCredentials{Secrets: append(out, more.Secrets...)}
 }
 
-// Prune removes the records of images that are not among those with the given
-// ids, unless they were updated since.
+// Prune removes the records of images that are not in ids, unless the record was
+// updated at or after since. It logs errors.
 func (r *Records) Prune(ids []string, since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,7 +235,7 @@ func (r *Records) Prune(ids []string, since time.Time) {
 			err = os.Remove(file)
 		}
 		if err != nil {
-			r.log.Warn("image pull record not removed", "file", file, "error", err)
+			r.log.Warn("remove image pull record failed", "file", file, "error", err)
 		}
 	}
 }
@@ -255,7 +254,7 @@ func (r *Records) file(kind, key string) string {
 }
 
 func (r *Records) files(kind string) []string {
-	all, _ := filepath.Glob(filepath.Join(r.dir, kind, "sha256-*")) // the pattern is good
+	all, _ := filepath.Glob(filepath.Join(r.dir, kind, "sha256-*")) // the pattern is valid
 	return slices.DeleteFunc(all, func(name string) bool { return strings.HasSuffix(name, temporary) })
 }
 
@@ -269,8 +268,8 @@ func readJSON(file string, into any) error {
 
 const temporary = ".tmp"
 
-// writeJSON replaces a file at once, and for good: a power failure keeps either
-// the old or the new one.
+// writeJSON replaces a file atomically and durably: after a power failure it has
+// the old or the new content.
 func writeJSON(file string, content any) error {
 	data, err := json.Marshal(content)
 	if err != nil {

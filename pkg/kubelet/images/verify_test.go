@@ -28,7 +28,7 @@ import (
 
 const private = "registry.example.org/team/app:1"
 
-// node is a puller on a runtime whose registry wants a password for private
+// node is a puller on a runtime whose registry requires a password for private
 // images, and the secrets of the API by namespace/name.
 type node struct {
 	t       *testing.T
@@ -42,7 +42,7 @@ type node struct {
 
 	puller *Puller
 	woken  chan types.UID
-	events *told
+	events *reported
 }
 
 // onNode runs a test in virtual time on a node whose registry's password is pw.
@@ -64,9 +64,9 @@ func onNode(t *testing.T, verify Verification, test func(n *node)) {
 	})
 }
 
-// start is a kubelet's start: what is in memory is gone.
+// start simulates a start of the kubelet without anything in memory.
 func (n *node) start() {
-	n.woken, n.events = make(chan types.UID, 1), &told{}
+	n.woken, n.events = make(chan types.UID, 1), &reported{}
 	n.puller = New(Config{
 		Images: n.runtime.ImageService(), Events: n.events, Log: slog.New(slog.DiscardHandler), Wake: func(uid types.UID) { n.woken <- uid },
 		Records: NewRecords(n.dir, slog.New(slog.DiscardHandler)), Verify: n.verify,
@@ -90,7 +90,7 @@ func (n *node) secret(namespace, name, uid, password string) {
 	n.secrets[namespace+"/"+name] = s
 }
 
-// outcome is how a container got its image, or why it did not.
+// outcome describes how a container got its image, or why it did not.
 func (n *node) outcome(namespace, uid, image string, policy corev1.PullPolicy, secrets ...string) string {
 	n.t.Helper()
 	c := &corev1.Container{Name: "c", Image: image, ImagePullPolicy: policy}
@@ -124,7 +124,7 @@ func (n *node) expect(what, want, got string) {
 	}
 }
 
-// An image that one tenant pulled is not another's, whatever the pull policy.
+// A pod cannot use an image that another tenant pulled, whatever the pull policy.
 func TestCachedImagesNeedCredentials(t *testing.T) {
 	onNode(t, Verification{}, func(n *node) {
 		n.secret("a", "s", "sa", "pw")
@@ -154,8 +154,8 @@ func (n *node) id(image string) string {
 	return res.Image.GetId()
 }
 
-// A secret with new credentials is still the one that has pulled the image; one
-// of the same name that was made anew is not.
+// A secret with new credentials still counts as the one that pulled the image; a
+// recreated secret with the same name does not.
 func TestRotatedSecrets(t *testing.T) {
 	onNode(t, Verification{}, func(n *node) {
 		n.secret("a", "s", "sa", "pw")
@@ -220,7 +220,7 @@ func TestVerificationIsValidated(t *testing.T) {
 	}
 }
 
-// Records outlive the kubelet, and pulls whose end it did not see count as its own.
+// Records survive restarts, and an unfinished pull counts as the kubelet's own.
 func TestRecordsSurviveRestarts(t *testing.T) {
 	onNode(t, Verification{}, func(n *node) {
 		n.secret("a", "s", "sa", "pw")
@@ -250,8 +250,8 @@ func TestRecordsSurviveRestarts(t *testing.T) {
 	})
 }
 
-// The image of a pull that failed for certain stays preloaded; if the runtime
-// may go on, it does not.
+// After a pull that definitely failed, a preloaded image remains preloaded; if the
+// runtime may still be pulling, it does not.
 func TestFailedPulls(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error
@@ -270,7 +270,7 @@ func TestFailedPulls(t *testing.T) {
 	}
 }
 
-// A damaged record knows of no credentials, but its image is not preloaded.
+// A damaged record has no credentials, but its image does not count as preloaded.
 func TestDamagedRecords(t *testing.T) {
 	onNode(t, Verification{}, func(n *node) {
 		n.secret("a", "s", "sa", "pw")
@@ -300,7 +300,7 @@ func TestDamagedRecords(t *testing.T) {
 	})
 }
 
-// A pod that has had its image starts its containers again without the apiserver.
+// A pod that has had its image restarts its containers without the API server.
 func TestShownCredentialsHoldForThePod(t *testing.T) {
 	onNode(t, Verification{}, func(n *node) {
 		n.secret("a", "s", "sa", "pw")

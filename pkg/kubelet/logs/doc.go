@@ -1,3 +1,3 @@
-// Package logs reads containers' log files, in the format that CRI runtimes
-// write: a line each, with its time, its stream, and whether more of it follows.
+// Package logs reads the log files of containers in the format of CRI runtimes:
+// one record per line, with its time, its stream and whether the line continues.
 package logs

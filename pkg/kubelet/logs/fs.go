@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FS shows the files and directories below root, and nothing else: no link leads
-// out of it, and no pipe is waited for.
+// FS returns a file system of the regular files and directories below root. Links
+// cannot lead out of root, and opening a pipe fails instead of blocking.
 func FS(root *os.Root) fs.FS { return tree{root} }
 
 type tree struct{ root *os.Root }

@@ -10,11 +10,11 @@ import (
 type line struct {
 	time    time.Time
 	stream  string
-	partial bool   // the next record of this stream goes on where this one ends
+	partial bool   // the next record of this stream continues the line
 	text    []byte // with its newline, unless partial
 }
 
-// parse reads a record, which ends with the newline if it is whole:
+// parse parses a record. A complete record ends with a newline:
 //
 //	2016-10-06T00:17:09.669794202Z stdout P first half, \n
 //	2016-10-06T00:17:10.113242941Z stdout F second half\n

@@ -13,18 +13,20 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"podium/pkg/backoff"
 )
 
-// Options say what of a log to read. Zero values stand for everything.
+// Options select what of a log to read. The zero value selects everything.
 type Options struct {
-	Tail       *int64    // only the last so many lines
-	Since      time.Time // only what was written then or later
-	Limit      *int64    // at most so many bytes of output
+	Tail       *int64    // only the last n lines; nil: all
+	Since      time.Time // only records with this time or later
+	Limit      *int64    // at most n bytes of output; nil: no limit
 	Stream     string    // "stdout" or "stderr"; "" is both
-	Timestamps bool      // each line begins with its time
+	Timestamps bool      // prefix each line with its time
 
-	// Follow goes on as the container writes, through rotations, until
-	// Running (required then) says that it has ended.
+	// Follow makes Read wait for more, through rotations, until Running
+	// returns false. Running is required with Follow.
 	Follow  bool
 	Running func(ctx context.Context) (bool, error)
 
@@ -33,16 +35,16 @@ type Options struct {
 
 const (
 	pollEvery  = 100 * time.Millisecond
-	stateEvery = 5 // polls between two looks at whether the container runs
+	stateEvery = 5 // polls between two calls of Running
 	chunk      = 32 << 10
 
 	timeFormat = "2006-01-02T15:04:05.000000000Z07:00" // of Timestamps: fixed width
 )
 
-// Read writes the log at path to w, and calls flush whenever it has written all
-// there is for now. It returns when that is all, or when ctx ends. The log is
-// below the directory dir: pods that may write there cannot make us read a file
-// from elsewhere by a link.
+// Read writes the log at path to w. It calls flush when it has written all that
+// there is so far. It returns at the end of the log, with Follow when the
+// container has ended, or when ctx ends. The log must be below the directory dir:
+// a pod that may write there cannot make Read follow a link out of dir.
 func Read(ctx context.Context, dir, path string, o Options, w io.Writer, flush func()) error {
 	name, err := filepath.Rel(dir, path)
 	if err != nil || !filepath.IsLocal(name) {
@@ -79,8 +81,8 @@ func Read(ctx context.Context, dir, path string, o Options, w io.Writer, flush f
 	return err
 }
 
-// Open opens a file to read it. What is no file, like a pipe that would never
-// answer, is an error.
+// Open opens a regular file for reading. Other files are an error; a pipe does
+// not block.
 func Open(root *os.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -100,7 +102,7 @@ var errNoFile = errors.New("it is not a regular file")
 
 var errLimit = errors.New("the limit is reached")
 
-// reader goes through a log, file by file.
+// reader reads a log, file by file.
 type reader struct {
 	Options
 	root   *os.Root
@@ -110,14 +112,15 @@ type reader struct {
 	w      io.Writer
 	flush  func()
 
-	rest    []byte // of a record that is not complete yet
-	left    int64  // of Limit
+	rest    []byte // an incomplete record
+	left    int64  // bytes left of Limit
 	middle  [2]bool
-	skipped int // records that could not be read
+	skipped int // number of invalid records
 }
 
+// run reads the log to its end or, with Follow, until the container has ended.
 func (r *reader) run(ctx context.Context) error {
-	ended := false // the container has, and what follows is the last look
+	ended := false // the container has ended; this is the last pass
 	for polls := 1; ; polls++ {
 		if err := r.drain(ctx); err != nil {
 			return err
@@ -142,17 +145,13 @@ func (r *reader) run(ctx context.Context) error {
 				continue
 			}
 		}
-		t := time.NewTimer(pollEvery)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return ctx.Err()
-		case <-t.C:
+		if err := backoff.Sleep(ctx, pollEvery); err != nil {
+			return err
 		}
 	}
 }
 
-// drain reads the open file to its present end.
+// drain reads the open file to its current end.
 func (r *reader) drain(ctx context.Context) error {
 	buf := make([]byte, chunk)
 	for ctx.Err() == nil {
@@ -171,8 +170,8 @@ func (r *reader) drain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// next moves on to the file that has taken this one's place. The old one is
-// read to its end first: the runtime wrote to it until a moment ago.
+// next opens the file that has replaced the open one. It first lets the open
+// one be read to its end, because the runtime wrote to it until a moment ago.
 func (r *reader) next() (rotated bool, err error) {
 	if !r.Follow {
 		return false, nil
@@ -192,7 +191,7 @@ func (r *reader) next() (rotated bool, err error) {
 		if there.Size() >= r.offset {
 			return false, nil
 		}
-		r.offset, err = r.file.Seek(0, io.SeekStart) // emptied in place
+		r.offset, err = r.file.Seek(0, io.SeekStart) // truncated in place
 		r.rest = nil
 		return true, err
 	}
@@ -215,7 +214,7 @@ func (r *reader) next() (rotated bool, err error) {
 	return true, nil
 }
 
-// finish takes a last record without newline for what it is.
+// finish writes the last record even if its newline is missing.
 func (r *reader) finish() error {
 	if len(r.rest) == 0 {
 		return nil
@@ -225,7 +224,7 @@ func (r *reader) finish() error {
 	return r.record(rest)
 }
 
-// feed takes bytes of the file, record by record.
+// feed splits data into records and keeps an incomplete rest.
 func (r *reader) feed(data []byte) error {
 	for {
 		i := bytes.IndexByte(data, '\n')
@@ -245,13 +244,13 @@ func (r *reader) feed(data []byte) error {
 	}
 }
 
-// record writes one record as the options want it. One that is not a record
-// is left out, like a line torn by a full disk.
+// record writes one record as the options select. It skips invalid records, such
+// as a line that a full disk cut off.
 func (r *reader) record(record []byte) error {
 	l, err := parse(record)
 	if err != nil {
 		if r.skipped++; r.skipped == 1 && r.Log != nil {
-			r.Log.Warn("log file holds something that is no record", "path", r.name, "err", err)
+			r.Log.Warn("skip invalid line in a container log", "path", r.name, "err", err)
 		}
 		return nil
 	}
@@ -271,6 +270,8 @@ func (r *reader) record(record []byte) error {
 	return r.write(l.text)
 }
 
+// write writes p, or the part of it that Limit permits. At the limit it returns
+// errLimit.
 func (r *reader) write(p []byte) error {
 	if r.Limit == nil {
 		_, err := r.w.Write(p)

@@ -92,7 +92,7 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-// A container writes, its log is rotated under the reader, it writes on, and ends.
+// The reader follows a log through a rotation to the container's end.
 func TestFollowThroughRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "0.log")
@@ -128,7 +128,7 @@ func TestFollowThroughRotation(t *testing.T) {
 		write(half[20:])
 		step("before\nin two writes\n")
 
-		// The runtime holds the old file open and writes to it after the rename.
+		// The runtime keeps the old file open and writes to it after the rename.
 		old, _ := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)
 		os.Rename(path, path+".1")
 		step("before\nin two writes\n")
@@ -153,7 +153,7 @@ func TestFollowThroughRotation(t *testing.T) {
 	})
 }
 
-// output is what a client has been given: what was flushed.
+// output holds what was flushed to the client.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

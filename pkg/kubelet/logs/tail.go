@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// tailStart is the offset in the file where its last n lines begin. Records
-// that belong to one line count once.
+// tailStart returns the offset in the file where its last n lines begin. The
+// partial records of a line count as one.
 func tailStart(f *os.File, n int64) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -17,8 +17,8 @@ func tailStart(f *os.File, n int64) (int64, error) {
 	if n <= 0 {
 		return end, nil
 	}
-	// Backwards, a block at a time. after holds the file from pos on, up to
-	// the newline that ends the record under consideration.
+	// Read backwards in blocks. after holds the file from pos to the newline
+	// that ends the current record.
 	var after []byte
 	pos, lines := end, int64(0)
 	for pos > 0 {
@@ -30,7 +30,7 @@ func tailStart(f *os.File, n int64) (int64, error) {
 		pos -= size
 		after = append(block, after...)
 		for {
-			// The record between two newlines; the first of the file has none before it.
+			// The record between two newlines; the first record has no newline before it.
 			i := bytes.LastIndexByte(bytes.TrimSuffix(after, newline), '\n')
 			if i < 0 {
 				break
@@ -50,7 +50,7 @@ func tailStart(f *os.File, n int64) (int64, error) {
 	return 0, nil
 }
 
-// endsLine tells whether a record is the last of its line. What is no record
+// endsLine reports whether a record is the last of its line. An invalid record
 // counts as a line.
 func endsLine(record []byte) bool {
 	l, err := parse(record)

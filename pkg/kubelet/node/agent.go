@@ -17,17 +17,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client"
+	"podium/pkg/conditions"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/scheme"
 )
 
-// Recorder is told what happens to the node.
+// Recorder records events about the node.
 type Recorder interface {
 	Event(obj scheme.Object, eventType, reason, message string)
 }
 
-// Config says what the node is. Everything about the machine comes in here.
+// Config describes the node and holds the dependencies of an Agent.
 type Config struct {
 	Client  *client.Client
 	Runtime cri.Runtime
@@ -36,10 +38,10 @@ type Config struct {
 	Log     *slog.Logger
 
 	Name      string
-	Labels    map[string]string // --node-labels, beside those every node has
-	Taints    []corev1.Taint    // when it is registered first
+	Labels    map[string]string // --node-labels, in addition to those of every node
+	Taints    []corev1.Taint    // added when the node is registered
 	Register  bool
-	Cloud     *Cloud // nil: nobody but the kubelet says what the node is
+	Cloud     *Cloud // nil: no cloud controller manager initializes the node
 	Addresses []corev1.NodeAddress
 	Port      int32 // the kubelet's server
 	Info      corev1.NodeSystemInfo
@@ -48,15 +50,15 @@ type Config struct {
 	Pressure  func() Pressure     // nil: none
 	MaxImages int                 // in the node's status; 0: 50
 
-	LeaseDuration time.Duration // 0: 40 s; renewed in a quarter of it
+	LeaseDuration time.Duration // 0: 40 s; the agent renews after a quarter
 	ReportPeriod  time.Duration // of statuses in which nothing changed; 0: 5 min
-	CheckPeriod   time.Duration // how often the node looks at itself; 0: 10 s
+	CheckPeriod   time.Duration // between checks of the node; 0: 10 s
 }
 
-// Pressure says what the machine is short of.
+// Pressure reports which resources the machine is short of.
 type Pressure struct{ Memory, Disk, PIDs bool }
 
-// How often the node looks at itself until it is ready, and how failed writes are tried again.
+// How often the agent checks a node that is not ready, and the back-off of writes.
 const (
 	checkStarting = 250 * time.Millisecond
 	startingUntil = time.Minute
@@ -65,21 +67,21 @@ const (
 	lastRetry     = 7 * time.Second
 )
 
-// Agent is the node's voice.
+// Agent registers the node and keeps its Lease and status up to date.
 type Agent struct {
 	cfg    Config
 	nodes  client.Resource[*corev1.Node]
 	leases leases
 
 	mu       sync.Mutex
-	node     *corev1.Node // the newest known; nil before registration
-	gone     int          // how often it was seen to be deleted
+	node     *corev1.Node // the newest version; nil before registration
+	gone     int          // how often the node was deleted
 	reported time.Time    // when the status was last written
 	wake     chan struct{}
 	runtime  health
 }
 
-// New makes an Agent.
+// New returns an Agent. It applies the defaults of cfg.
 func New(cfg Config) *Agent {
 	if cfg.LeaseDuration == 0 {
 		cfg.LeaseDuration = 40 * time.Second
@@ -98,18 +100,20 @@ func New(cfg Config) *Agent {
 	return a
 }
 
-// Node is the node as the API has it, nil before it is registered. Not to be modified.
+// Node returns the Node as the API has it, nil before it is registered. The caller
+// must not modify it. It is safe for concurrent use.
 func (a *Agent) Node() *corev1.Node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.node
 }
 
-// Observe takes the node as an informer shows it.
+// Observe updates the Node from an informer; nil means that it was deleted, and
+// the agent registers it again. It is safe for concurrent use.
 func (a *Agent) Observe(n *corev1.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n == nil { // somebody deleted it: it is registered again
+	if n == nil { // it was deleted: register it again
 		a.node = nil
 		a.gone++
 		a.poke()
@@ -118,8 +122,8 @@ func (a *Agent) Observe(n *corev1.Node) {
 	a.node = n
 }
 
-// take remembers the node as an answer has it, unless it was deleted while the
-// answer was on its way: gone is what present had said before the request.
+// take stores the Node from a response unless it was deleted since the request.
+// gone is what present returned before the request.
 func (a *Agent) take(n *corev1.Node, gone int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,7 +145,8 @@ func (a *Agent) poke() {
 	}
 }
 
-// Run registers the node, then reports and renews until ctx ends.
+// Run registers the node and maintains its status and Lease until ctx ends. It
+// always returns nil.
 func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { a.report(ctx); return nil })
@@ -149,33 +154,33 @@ func (a *Agent) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// report looks at the node again and again and writes what changed.
+// report checks the node periodically and writes changes until ctx ends.
 func (a *Agent) report(ctx context.Context) {
-	delay, began := firstRetry, time.Now()
+	retry, began := backoff.Backoff{Initial: firstRetry, Max: lastRetry}, time.Now()
 	for ctx.Err() == nil {
 		ready, err := a.once(ctx)
 		wait := a.cfg.CheckPeriod
 		switch {
+		case err != nil && ctx.Err() != nil:
+			return
 		case err != nil:
-			if ctx.Err() == nil {
-				a.cfg.Log.Warn("node status not written", "error", err, "retry", delay)
-			}
-			wait = delay
-			delay = min(2*delay, lastRetry)
+			wait = retry.Next()
+			a.cfg.Log.Warn("write node status failed", "error", err, "retry", wait)
 		case !ready:
-			wait, delay = checkStarting, firstRetry
+			retry.Reset()
+			wait = checkStarting
 			if time.Since(began) > startingUntil {
 				wait = checkNotReady
 			}
 		default:
-			delay = firstRetry
+			retry.Reset()
 		}
-		sleep(ctx, wait, a.wake)
+		_ = backoff.SleepOrWake(ctx, wait, a.wake) // an ended ctx ends the loop
 	}
 }
 
-// once registers the node if it is not, and writes its status if that changed
-// or was last written long ago.
+// once registers the node if necessary. It writes the status if it changed or if
+// ReportPeriod has passed since the last write.
 func (a *Agent) once(ctx context.Context) (ready bool, err error) {
 	a.runtime = look(ctx, a.cfg.Runtime)
 	base, gone := a.present()
@@ -205,12 +210,12 @@ func (a *Agent) once(ctx context.Context) (ready bool, err error) {
 	a.reported = now
 	a.mu.Unlock()
 	if isReady(base) != ready {
-		a.tellReady(got, ready)
+		a.recordReady(got, ready)
 	}
 	return ready, nil
 }
 
-func (a *Agent) tellReady(n *corev1.Node, ready bool) {
+func (a *Agent) recordReady(n *corev1.Node, ready bool) {
 	reason := "NodeReady"
 	if !ready {
 		reason = "NodeNotReady"
@@ -219,7 +224,7 @@ func (a *Agent) tellReady(n *corev1.Node, ready bool) {
 	a.cfg.Events.Event(n, corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", a.cfg.Name, reason))
 }
 
-// register makes the node, or takes up the one that is there.
+// register creates the Node, or adopts an existing one.
 func (a *Agent) register(ctx context.Context) (*corev1.Node, error) {
 	n, err := a.nodes.Get(ctx, a.cfg.Name)
 	if apierrors.IsNotFound(err) && a.cfg.Register {
@@ -241,7 +246,7 @@ func (a *Agent) register(ctx context.Context) (*corev1.Node, error) {
 	return a.relabel(ctx, n)
 }
 
-// labels are those the kubelet gives its node.
+// labels returns the labels that the kubelet sets on its node.
 func (a *Agent) labels() map[string]string {
 	l := map[string]string{
 		corev1.LabelHostname:      a.cfg.Name,
@@ -254,8 +259,7 @@ func (a *Agent) labels() map[string]string {
 	return l
 }
 
-// relabel gives a node that was there before the labels and annotations that
-// it lacks.
+// relabel sets the kubelet's labels and annotations on an existing node.
 func (a *Agent) relabel(ctx context.Context, n *corev1.Node) (*corev1.Node, error) {
 	labels, annotations := missing(n.Labels, a.labels()), missing(n.Annotations, a.cfg.Cloud.annotations())
 	if len(labels)+len(annotations) == 0 {
@@ -268,13 +272,15 @@ func (a *Agent) relabel(ctx context.Context, n *corev1.Node) (*corev1.Node, erro
 	return a.nodes.Patch(ctx, a.cfg.Name, types.MergePatchType, patch)
 }
 
-// missing is what of want is not in have.
+// missing returns the entries of want that are absent or different in have.
 func missing(have, want map[string]string) map[string]string {
 	out := maps.Clone(want)
 	maps.DeleteFunc(out, func(k, v string) bool { return have[k] == v })
 	return out
 }
 
+// patch writes the difference of the two statuses. If the node does not exist, it
+// drops the stored Node, so that the agent registers it again.
 func (a *Agent) patch(ctx context.Context, base, want *corev1.Node) (*corev1.Node, error) {
 	patch, err := statusPatch(base, want)
 	if err != nil {
@@ -289,8 +295,8 @@ func (a *Agent) patch(ctx context.Context, base, want *corev1.Node) (*corev1.Nod
 	return got, err
 }
 
-// statusPatch is the difference of two statuses. Addresses are replaced as a
-// whole: two of one type would be merged into one.
+// statusPatch returns the patch from one status to the other. It replaces all
+// addresses, since the merge key is the type and two of one type would be merged.
 func statusPatch(base, want *corev1.Node) ([]byte, error) {
 	from, err := json.Marshal(&corev1.Node{Status: base.Status})
 	if err != nil {
@@ -322,16 +328,9 @@ func statusPatch(base, want *corev1.Node) ([]byte, error) {
 	return json.Marshal(tree)
 }
 
-func isReady(n *corev1.Node) bool {
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
+func isReady(n *corev1.Node) bool { return conditions.IsTrue(n.Status.Conditions, corev1.NodeReady) }
 
-// sameButHeartbeat compares statuses without the times they were looked at.
+// sameButHeartbeat compares two statuses without the heartbeat times.
 func sameButHeartbeat(a, b *corev1.Node) bool {
 	x, y := a.Status.DeepCopy(), b.Status.DeepCopy()
 	for _, s := range []*corev1.NodeStatus{x, y} {
@@ -340,14 +339,4 @@ func sameButHeartbeat(a, b *corev1.Node) bool {
 		}
 	}
 	return apiequality.Semantic.DeepEqual(x, y)
-}
-
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-wake:
-	case <-ctx.Done():
-	}
 }

@@ -9,8 +9,8 @@ import (
 	"podium/pkg/client/clienttest"
 )
 
-// An answer that was on its way while somebody deleted the node must not make
-// the agent believe that it is still registered.
+// A response from before the node was deleted must not make the agent believe that
+// the node is registered.
 func TestANodeDeletedUnderAWriteIsRegisteredAgain(t *testing.T) {
 	a := New(Config{Name: "n", Client: clienttest.New().Client(t)})
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}

@@ -7,11 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Cloud is of a node that a cloud controller looks after. It says which machine
-// the node is, in spec.providerID, where it is, and what its addresses are; a
-// taint keeps pods off until then. A nil Cloud is of a node of its own.
+// Cloud configures a node that a cloud-controller-manager initializes: it sets
+// spec.providerID, the zone and the addresses. A taint keeps pods off the node
+// until then. A nil *Cloud means a node without a cloud provider.
 type Cloud struct {
-	ProvidedIPs []string // that the kubelet was told to have; may be empty
+	ProvidedIPs []string // the values of --node-ip; may be empty
 }
 
 const providedIP = "alpha.kubernetes.io/provided-node-ip"
@@ -25,7 +25,8 @@ func (c *Cloud) taints(own []corev1.Taint) []corev1.Taint {
 	})
 }
 
-// annotations tell the cloud controller the address that it must find.
+// annotations returns the annotation that names the addresses which the cloud
+// must confirm.
 func (c *Cloud) annotations() map[string]string {
 	if c == nil || len(c.ProvidedIPs) == 0 {
 		return nil
@@ -33,9 +34,9 @@ func (c *Cloud) annotations() map[string]string {
 	return map[string]string{providedIP: strings.Join(c.ProvidedIPs, ",")}
 }
 
-// addresses are what the node's status says: have is what it does now, own
-// what the kubelet has found. Its own serve until the cloud controller has
-// spoken, if somebody has answered for them.
+// addresses returns the addresses for the node's status. have are the present
+// ones, own those of the machine. Until the cloud-controller-manager has set
+// addresses, own are used if --node-ip names them.
 func (c *Cloud) addresses(have, own []corev1.NodeAddress) []corev1.NodeAddress {
 	if c == nil || len(have) == 0 && len(c.ProvidedIPs) > 0 {
 		return slices.Clone(own)

@@ -1,4 +1,3 @@
-// Package node speaks for the node: it registers it, says every few seconds by
-// a Lease that it lives, and reports what it has and how it is, when that
-// changes and from time to time.
+// Package node registers the node, renews its Lease every few seconds, and writes
+// its status when it changes and periodically.
 package node

@@ -10,10 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client"
 )
 
-// leases keeps the node's Lease fresh: by it others know that the node lives.
+// leases renews the node's Lease, the heartbeat of the node.
 type leases struct {
 	api      client.Resource[*coordinationv1.Lease]
 	log      *slog.Logger
@@ -29,28 +30,24 @@ func newLeases(cfg Config) leases {
 	}
 }
 
+// run creates and renews the Lease until ctx ends. It waits while node returns nil.
 func (l *leases) run(ctx context.Context, node func() *corev1.Node) {
-	retry := firstRetry
+	retry := backoff.Backoff{Initial: firstRetry, Max: lastRetry}
 	for ctx.Err() == nil {
 		wait := l.duration / 4
-		switch n := node(); {
-		case n == nil:
-			wait = firstRetry // until it is registered
-		default:
-			if err := l.renew(ctx, n); err != nil {
-				if ctx.Err() == nil {
-					l.log.Warn("node lease not renewed", "error", err, "retry", retry)
-				}
-				wait = retry
-				retry = min(2*retry, lastRetry)
-			} else {
-				retry = firstRetry
-			}
+		if n := node(); n == nil {
+			wait = firstRetry // until the node is registered
+		} else if err := l.renew(ctx, n); err == nil {
+			retry.Reset()
+		} else if ctx.Err() == nil {
+			wait = retry.Next()
+			l.log.Warn("renew node lease failed", "error", err, "retry", wait)
 		}
-		sleep(ctx, wait, nil)
+		_ = backoff.Sleep(ctx, wait) // an ended ctx ends the loop
 	}
 }
 
+// renew creates or renews the Lease. After a conflict the next call reads it again.
 func (l *leases) renew(ctx context.Context, n *corev1.Node) error {
 	var err error
 	if l.last == nil {
@@ -74,7 +71,7 @@ func (l *leases) renew(ctx context.Context, n *corev1.Node) error {
 	case err == nil:
 		l.last = got
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		l.last = nil // read again at once
+		l.last = nil // read it before the next update
 	}
 	return err
 }

@@ -13,16 +13,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podium/pkg/conditions"
 	"podium/pkg/kubelet/cri"
 )
 
-// health is what the runtime says of itself.
+// health is the status that the runtime reports.
 type health struct {
-	problems []string // why the node is not ready; none: it is
+	problems []string // why the node is not ready; empty: it is ready
 	status   *runtimeapi.StatusResponse
 }
 
-// look asks the runtime. The texts are upstream's.
+// look reads the runtime's status. The messages are upstream's.
 func look(ctx context.Context, r cri.Runtime) health {
 	res, err := r.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
@@ -52,7 +53,7 @@ func conditionOf(res *runtimeapi.StatusResponse, t string) *runtimeapi.RuntimeCo
 	return nil
 }
 
-// fill writes the node's status as it is now. Conditions of others stay.
+// fill sets the node's current status. It keeps conditions of other types.
 func (a *Agent) fill(ctx context.Context, n *corev1.Node, now time.Time) {
 	s := &n.Status
 	s.Addresses = a.cfg.Cloud.addresses(s.Addresses, a.cfg.Addresses)
@@ -83,8 +84,8 @@ func (a *Agent) fill(ctx context.Context, n *corev1.Node, now time.Time) {
 	}
 }
 
-// fillResources writes capacity and allocatable. Resources that others
-// advertise on the node stay.
+// fillResources sets capacity and allocatable. It keeps resources that other
+// components advertise on the node.
 func (a *Agent) fillResources(s *corev1.NodeStatus) {
 	if s.Capacity == nil {
 		s.Capacity = corev1.ResourceList{}
@@ -96,14 +97,14 @@ func (a *Agent) fillResources(s *corev1.NodeStatus) {
 		s.Capacity[name] = q
 		s.Allocatable[name] = less(q, a.cfg.Reserved[name])
 	}
-	for name, q := range s.Capacity { // extended resources can be used in whole
+	for name, q := range s.Capacity { // extended resources are allocatable completely
 		if _, has := s.Allocatable[name]; !has {
 			s.Allocatable[name] = q.DeepCopy()
 		}
 	}
 }
 
-// Allocatable is what is left of a capacity for pods.
+// Allocatable returns capacity minus reserved, at least 0 for each resource.
 func Allocatable(capacity, reserved corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, q := range capacity {
@@ -121,7 +122,7 @@ func less(q, reserved resource.Quantity) resource.Quantity {
 	return left
 }
 
-// images are the largest on the node.
+// images returns the largest images on the node, at most MaxImages.
 func (a *Agent) images(ctx context.Context) ([]corev1.ContainerImage, error) {
 	res, err := a.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
@@ -178,17 +179,9 @@ func (a *Agent) ready() corev1.NodeCondition {
 	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: message}
 }
 
+// setCondition sets a condition as of now.
 func setCondition(s *corev1.NodeStatus, c corev1.NodeCondition, now time.Time) {
 	at := metav1.NewTime(now.Truncate(time.Second))
 	c.LastHeartbeatTime, c.LastTransitionTime = at, at
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == c.Type {
-			if s.Conditions[i].Status == c.Status {
-				c.LastTransitionTime = s.Conditions[i].LastTransitionTime
-			}
-			s.Conditions[i] = c
-			return
-		}
-	}
-	s.Conditions = append(s.Conditions, c)
+	s.Conditions = conditions.Set(s.Conditions, c)
 }

@@ -1,5 +1,4 @@
-// Package oom hears from the kernel's log whose processes were killed for want
-// of memory. A container runtime learns of a container's end and of the reason
-// by two ways, and where the container's cgroup goes at once it may never learn
-// the reason.
+// Package oom reads from the kernel's log which containers the OOM killer has hit.
+// A container runtime gets the exit of a container and its reason separately; if
+// the container's cgroup is removed at once, it may never get the reason.
 package oom

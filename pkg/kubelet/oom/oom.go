@@ -18,24 +18,25 @@ import (
 	"podium/pkg/kubelet/cri"
 )
 
-// KernelLog is where the kernel's log is read, a record at a time.
+// KernelLog is the device of the kernel's log; each read returns one record.
 const KernelLog = "/dev/kmsg"
 
-// remembered is how many containers are kept in mind: their ends are asked
-// about within seconds.
+// remembered is how many containers are remembered. The kubelet reads their
+// status within seconds of their exit.
 const remembered = 1000
 
-// Kills are the containers in which the kernel has killed for memory.
+// Kills are the containers in which the OOM killer has killed a process. It is safe
+// for concurrent use.
 type Kills struct {
 	mu    sync.Mutex
 	ids   map[string]bool
-	order []string // the oldest first
+	order []string // oldest first
 }
 
-// New is Kills that know of none.
+// New returns empty Kills.
 func New() *Kills { return &Kills{ids: map[string]bool{}} }
 
-// Has says whether the kernel has killed a process of this container.
+// Has reports whether the OOM killer has killed a process of the container.
 func (k *Kills) Has(id string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -55,32 +56,33 @@ func (k *Kills) add(id string) {
 	}
 }
 
-// Follow hears what the kernel says from now on, until ctx ends. Where its log
-// may not be read the runtime's word is all there is.
+// Follow adds the kills that the kernel logs from now on, until ctx ends. If the
+// log cannot be read, Follow logs that and returns; then the runtime is the only
+// source of the reason.
 func (k *Kills) Follow(ctx context.Context, path string, log *slog.Logger) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err == nil {
 		_, err = file.Seek(0, io.SeekEnd)
 	}
 	if err != nil {
-		log.Info("the kernel's log is not read: why a container was killed is the runtime's word", "error", err)
+		log.Info("read kernel log failed; OOM kills are reported as the runtime reports them", "error", err)
 		return
 	}
 	stop := context.AfterFunc(ctx, func() { file.Close() })
 	defer stop()
 	defer file.Close()
 	if err := k.listen(file); err != nil && ctx.Err() == nil {
-		log.Warn("the kernel's log is not read any more", "error", err)
+		log.Warn("read kernel log failed", "error", err)
 	}
 }
 
-// listen reads records, one a read, until there is none.
+// listen reads one record per read until EOF.
 func (k *Kills) listen(records io.Reader) error {
 	buf := make([]byte, 8<<10) // no record is longer
 	for {
 		n, err := records.Read(buf)
 		switch {
-		case errors.Is(err, unix.EPIPE): // we were too slow, and go on with what is there
+		case errors.Is(err, unix.EPIPE): // the reader was too slow and lost records; continue
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -93,12 +95,12 @@ func (k *Kills) listen(records io.Reader) error {
 	}
 }
 
-// containerID is a container's in the path of a cgroup: cgroupfs names the
-// cgroup by it, systemd's scopes have it in their name.
+// containerID matches a container's id in a cgroup path. With cgroupfs it is the
+// name of the cgroup, with systemd a part of the name of the scope.
 var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
 
-// containers are the ids in a record that tells of a kill for memory: those in
-// the path of the cgroup of the process that was killed.
+// containers returns the container ids in a record of an OOM kill: those in the
+// cgroup path of the killed process.
 func containers(record string) []string {
 	_, text, ok := strings.Cut(record, ";")
 	if !ok || !strings.HasPrefix(text, "oom-kill:") {
@@ -113,8 +115,8 @@ func containers(record string) []string {
 	return nil
 }
 
-// Explain is the runtime with what the kernel has said about kills: a container
-// that ended by one says OOMKilled.
+// Explain returns a runtime whose container statuses have the reason OOMKilled for
+// containers in k that SIGKILL ended.
 func (k *Kills) Explain(r cri.Runtime) cri.Runtime { return explained{r, k} }
 
 type explained struct {

@@ -39,7 +39,7 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// records gives one a read, as the kernel does.
+// records returns one record per read, as the kernel does.
 type records []string
 
 func (r *records) Read(p []byte) (int, error) {
@@ -51,7 +51,7 @@ func (r *records) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// ended is a runtime whose containers have all ended by a signal.
+// ended is a runtime whose containers were all killed by a signal.
 type ended struct {
 	cri.Runtime
 	code   int32

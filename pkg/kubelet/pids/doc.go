@@ -1,4 +1,4 @@
-// Package pids measures and bounds the process ids of the node: how many there
-// are, how many pods may take, and when so few are left that pods must be
-// evicted (upstream's eviction signal pid.available).
+// Package pids measures and limits the process ids of the node: how many are in
+// use, how many pods may use, and when pods must be evicted because too few are
+// left (upstream's eviction signal pid.available).
 package pids

@@ -19,25 +19,26 @@ const Resource = "pid"
 // Signal is upstream's name of the eviction signal.
 const Signal = "pid.available"
 
-// defaultPodLimit is what one pod may have when nothing is configured: far more
-// than servers with a thread per request need, and an eighth of the smallest
-// usual kernel.pid_max, 32768.
+// defaultPodLimit is the default limit of a pod: far more than servers with a
+// thread per request need, and an eighth of the smallest usual kernel.pid_max,
+// 32768.
 const defaultPodLimit = 4096
 
 // Machine reads process counts from the kernel.
 type Machine struct {
 	Proc   string // the mount point of procfs
-	Cgroup string // the mount point of the cgroup hierarchy, which may bound the whole node
+	Cgroup string // the mount point of the cgroup hierarchy, which may limit the whole node
 }
 
-// Usage is a count of process ids. The kernel counts threads like processes.
+// Usage is the number of process ids in use and their maximum. The kernel counts
+// threads like processes.
 type Usage struct{ Max, Running int64 }
 
-// Available is how many more there may be.
+// Available returns how many more process ids can be used, at least 0.
 func (u Usage) Available() int64 { return max(u.Max-u.Running, 0) }
 
-// Max is how many process ids the node may have: the least of kernel.pid_max,
-// kernel.threads-max and the bound of the node's own cgroup.
+// Max returns how many process ids the node may have: the minimum of
+// kernel.pid_max, kernel.threads-max and the limit of the node's own cgroup.
 func (m Machine) Max() (int64, error) {
 	least, err := m.number(m.Proc, "sys/kernel/pid_max")
 	if err != nil {
@@ -50,7 +51,7 @@ func (m Machine) Max() (int64, error) {
 	least = min(least, threads)
 	for _, name := range []string{"pids.max", "pids/pids.max"} { // cgroup v2, v1
 		own, err := m.number(m.Cgroup, name)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, strconv.ErrSyntax) { // no bound: the root has no file, others say max
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, strconv.ErrSyntax) { // no limit: the root cgroup has no such file, others have "max"
 			continue
 		}
 		if err != nil {
@@ -75,7 +76,7 @@ func (m Machine) Usage() (Usage, error) {
 	return Usage{Max: most, Running: running}, err
 }
 
-// parseLoad reads the number of tasks from "0.20 0.18 0.12 1/80 11206".
+// parseLoad returns the number of tasks in "0.20 0.18 0.12 1/80 11206".
 func parseLoad(text string) (int64, error) {
 	fields := strings.Fields(text)
 	if len(fields) < 4 {
@@ -97,9 +98,9 @@ func (m Machine) number(dir, name string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 }
 
-// Allocatable is how many of a node's process ids its pods may have together.
-// If reserved is nil, a twentieth stays for the system: without a reservation
-// pods could keep its daemons from starting processes.
+// Allocatable returns how many of a node's process ids all pods may have together.
+// If reserved is nil, a twentieth is reserved for the system; otherwise pods could
+// keep its daemons from starting processes.
 func Allocatable(most int64, reserved *resource.Quantity) int64 {
 	keep := (most + 19) / 20
 	if reserved != nil {
@@ -108,7 +109,7 @@ func Allocatable(most int64, reserved *resource.Quantity) int64 {
 	return max(most-keep, 0)
 }
 
-// PodLimit is how many process ids one pod may have. configured is
+// PodLimit returns how many process ids one pod may have. configured is
 // --pod-max-pids: a number, -1 for all that is allocatable, or 0 for a default
 // that leaves room for other pods on small nodes.
 func PodLimit(configured, allocatable int64) int64 {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// machine has files of the kernel's in temporary directories.
+// machine writes files of the kernel to temporary directories.
 func machine(t *testing.T, proc, cgroup map[string]string) Machine {
 	t.Helper()
 	m := Machine{Proc: t.TempDir(), Cgroup: t.TempDir()}

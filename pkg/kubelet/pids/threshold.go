@@ -17,7 +17,7 @@ type Threshold struct {
 	Fraction float64 // of the maximum; used if Count is 0
 }
 
-// Of is the threshold of a node with so many process ids.
+// Of returns the threshold of a node whose maximum is most.
 func (t Threshold) Of(most int64) int64 {
 	if t.Count > 0 {
 		return t.Count
@@ -25,9 +25,9 @@ func (t Threshold) Of(most int64) int64 {
 	return int64(t.Fraction * float64(most))
 }
 
-// ParseThreshold reads a list of upstream's form, such as pid.available<10%.
-// pid.available is the only signal by which the kubelet evicts; an entry with
-// another one is an error. 0% turns the signal off.
+// ParseThreshold parses eviction thresholds in upstream's form, such as
+// pid.available<10%. Signals other than pid.available are an error. 0% disables
+// the eviction. The last entry wins.
 func ParseThreshold(entries []string) (Threshold, error) {
 	var t Threshold
 	for _, entry := range entries {
@@ -46,6 +46,7 @@ func ParseThreshold(entries []string) (Threshold, error) {
 	return t, nil
 }
 
+// parseValue parses a quantity or a percentage.
 func parseValue(text string) (Threshold, error) {
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
 		n, err := strconv.ParseFloat(percent, 64)
@@ -69,15 +70,15 @@ func parseValue(text string) (Threshold, error) {
 type Monitor struct {
 	Read       func() (Usage, error)
 	Threshold  Threshold
-	Transition time.Duration // how long pressure is reported after it was last measured
+	Transition time.Duration // how long pressure is reported after the threshold was last met
 	Now        func() time.Time
 
 	mu  sync.Mutex
 	met time.Time // when the threshold was last met
 }
 
-// Measure returns the present usage, the threshold, and whether it is met. A
-// usage that cannot be read meets none.
+// Measure returns the current usage, the threshold, and whether it is met. If the
+// usage cannot be read, met is false.
 func (m *Monitor) Measure() (u Usage, threshold int64, met bool) {
 	u, err := m.Read()
 	if err != nil {
@@ -93,8 +94,8 @@ func (m *Monitor) Measure() (u Usage, threshold int64, met bool) {
 	return u, threshold, met
 }
 
-// Pressure is the node's condition PIDPressure: the threshold is met, or was
-// within the transition period.
+// Pressure is the value of the node condition PIDPressure: the threshold is met,
+// or was met within the transition period.
 func (m *Monitor) Pressure() bool {
 	if _, _, met := m.Measure(); met {
 		return true

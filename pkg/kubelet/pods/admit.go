@@ -8,15 +8,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
 
+	"podium/pkg/kubelet/podspec"
 	"podium/pkg/kubelet/resources"
 )
 
-// admit lets the pod in, or refuses it for good. A pod that is already here is
-// not asked again, so that a restarted kubelet keeps what runs.
+// admit admits the pod or rejects it for good. It does not check a pod that has
+// containers on this node again, so that a restarted kubelet keeps it running.
 func (w *worker) admit(ctx context.Context) {
 	if w.isRemoved || w.pod.DeletionTimestamp != nil || finalPhase(w.pod.Status.Phase) {
 		w.enter(terminating)
@@ -30,7 +31,7 @@ func (w *worker) admit(ctx context.Context) {
 		if r == nil {
 			var err error
 			if r, err = w.m.refuseUserNS(ctx, w.pod); err != nil {
-				w.log.Warn("container runtime does not say what it supports", "error", err)
+				w.log.Warn("get container runtime features failed", "error", err)
 				w.again(time.Now().Add(time.Second))
 				return
 			}
@@ -40,14 +41,19 @@ func (w *worker) admit(ctx context.Context) {
 			return
 		}
 	}
-	refusal, known := w.m.admit(w.pod, !w.observed.empty())
-	if !known {
-		w.again(time.Now().Add(100 * time.Millisecond)) // until the node is registered
+	refusal, decided := w.m.admit(w.pod, !w.observed.empty())
+	if !decided {
+		w.again(time.Now().Add(100 * time.Millisecond))
 		return
 	}
 	if refusal == nil {
 		if wantsSELinux(w.pod) && !w.m.cfg.Host.SELinux && w.observed.empty() {
 			w.event(corev1.EventTypeWarning, "SELinuxNotEnabled", "SELinux is not enabled on the host: seLinuxOptions have no effect")
+		}
+		if err := w.resizer.grantFirst(); err != nil {
+			w.log.Warn("admit pod failed", "error", err)
+			w.again(time.Now().Add(time.Second))
+			return
 		}
 		w.enter(starting)
 		return
@@ -55,32 +61,28 @@ func (w *worker) admit(ctx context.Context) {
 	w.reject(refusal)
 }
 
-// reject ends the pod before it has begun.
+// reject fails the pod before anything of it was started.
 func (w *worker) reject(refusal *refusal) {
 	w.verdict = &verdict{phase: corev1.PodFailed, reason: refusal.reason, message: "Pod was rejected: " + refusal.message, refused: true}
-	w.log.Warn("pod refused", "reason", refusal.reason, "message", refusal.message)
+	w.log.Warn("pod rejected", "reason", refusal.reason, "message", refusal.message)
 	w.event(corev1.EventTypeWarning, refusal.reason, refusal.message)
 	w.enter(terminating)
 }
 
-// refusal says why a node does not take a pod. The texts are upstream's.
+// refusal is why a node rejects a pod. The texts are upstream's.
 type refusal struct{ reason, message string }
 
-// admit decides whether the node takes the pod beside those it has.
+// admit returns why the node cannot run the pod in addition to others; nil: it can.
 func admit(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *refusal {
 	if os := pod.Spec.OS; os != nil && string(os.Name) != runtime.GOOS {
 		return &refusal{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
 	}
-	for i := range pod.Spec.InitContainers {
-		if p := pod.Spec.InitContainers[i].RestartPolicy; p != nil {
-			return &refusal{"InitContainerRestartPolicyForbidden", fmt.Sprintf("Init container %q may not have a non-default restartPolicy", pod.Spec.InitContainers[i].Name)}
-		}
-	}
 	if r := fits(pod, others, node); r != nil {
 		return r
 	}
+	selected, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
 	switch {
-	case !selects(pod, node):
+	case err != nil || !selected:
 		return &refusal{"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}
 	case pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name:
 		return &refusal{"NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name"}
@@ -92,12 +94,17 @@ func admit(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *refusal {
 	return nil
 }
 
-// fits compares requests with what the node has left.
+// fits checks the pod's requests against the allocatable resources that are left.
 func fits(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *refusal {
-	room := node.Status.Allocatable
-	if pods := room.Pods().Value(); int64(len(others)+1) > pods {
+	all := node.Status.Allocatable
+	if pods := all.Pods().Value(); int64(len(others)+1) > pods {
 		return insufficient(corev1.ResourcePods, 1, int64(len(others)), pods)
 	}
+	return room(resources.Requests(pod), others, all)
+}
+
+// room checks whether wants fits beside the requests of others.
+func room(wants corev1.ResourceList, others []*corev1.Pod, all corev1.ResourceList) *refusal {
 	used := corev1.ResourceList{}
 	for _, o := range others {
 		for name, q := range resources.Requests(o) {
@@ -106,99 +113,45 @@ func fits(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *refusal {
 			used[name] = sum
 		}
 	}
-	value := func(list corev1.ResourceList, name corev1.ResourceName) int64 {
-		q := list[name]
-		if name == corev1.ResourceCPU {
-			return q.MilliValue()
-		}
-		return q.Value()
-	}
-	wants := resources.Requests(pod)
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-		want, have := value(wants, name), value(room, name)
-		if _, counted := room[name]; counted && want > 0 && want > have-value(used, name) {
-			return insufficient(name, want, value(used, name), have)
+	native := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
+	for _, name := range native {
+		want, have := amount(wants, name), amount(all, name)
+		if _, counted := all[name]; counted && want > 0 && want > have-amount(used, name) {
+			return insufficient(name, want, amount(used, name), have)
 		}
 	}
 	for name := range wants {
-		if _, ordinary := room[name]; !ordinary || name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage {
+		if _, ordinary := all[name]; !ordinary || slices.Contains(native, name) {
 			continue
 		}
-		if want := value(wants, name); want > value(room, name)-value(used, name) {
-			return insufficient(name, want, value(used, name), value(room, name))
+		if want := amount(wants, name); want > amount(all, name)-amount(used, name) {
+			return insufficient(name, want, amount(used, name), amount(all, name))
 		}
 	}
 	return nil
+}
+
+// amount returns a quantity as an integer: CPU in millicores.
+func amount(list corev1.ResourceList, name corev1.ResourceName) int64 {
+	q := list[name]
+	if name == corev1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
 }
 
 func insufficient(name corev1.ResourceName, want, used, have int64) *refusal {
 	return &refusal{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, want, used, have)}
 }
 
-// selects says that the node has the labels the pod asks for.
-func selects(pod *corev1.Pod, node *corev1.Node) bool {
-	for k, v := range pod.Spec.NodeSelector {
-		if have, ok := node.Labels[k]; !ok || have != v {
-			return false
-		}
-	}
-	a := pod.Spec.Affinity
-	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return true
-	}
-	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		if len(term.MatchExpressions)+len(term.MatchFields) > 0 &&
-			matchAll(term.MatchExpressions, node.Labels) &&
-			matchAll(term.MatchFields, map[string]string{metav1.ObjectNameField: node.Name}) {
-			return true
-		}
-	}
-	return false
-}
-
-func matchAll(requirements []corev1.NodeSelectorRequirement, set map[string]string) bool {
-	operators := map[corev1.NodeSelectorOperator]selection.Operator{
-		corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,
-		corev1.NodeSelectorOpExists: selection.Exists, corev1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
-		corev1.NodeSelectorOpGt: selection.GreaterThan, corev1.NodeSelectorOpLt: selection.LessThan,
-	}
-	for _, r := range requirements {
-		req, err := labels.NewRequirement(r.Key, operators[r.Operator], r.Values)
-		if err != nil || !req.Matches(labels.Set(set)) {
-			return false
-		}
-	}
-	return true
-}
-
-// tolerates looks at NoExecute taints only: the others are the scheduler's.
+// tolerates checks only NoExecute taints; the scheduler checks the others.
 func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
-	for i := range node.Spec.Taints {
-		taint := &node.Spec.Taints[i]
-		if taint.Effect != corev1.TaintEffectNoExecute {
-			continue
-		}
-		if !slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return toleratesTaint(&t, taint) }) {
-			return false
-		}
-	}
-	return true
+	noExecute := func(t *corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }
+	_, untolerated := scheduling.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, pod.Spec.Tolerations, noExecute, false)
+	return !untolerated
 }
 
-func toleratesTaint(t *corev1.Toleration, taint *corev1.Taint) bool {
-	if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
-		return false
-	}
-	switch t.Operator {
-	case "", corev1.TolerationOpEqual:
-		return t.Key != "" && t.Value == taint.Value
-	case corev1.TolerationOpExists:
-		return true
-	}
-	return false
-}
-
-// hostPort is a port of the node that a pod takes.
+// hostPort is a port of the node that a pod uses.
 type hostPort struct {
 	ip       string
 	protocol corev1.Protocol
@@ -207,8 +160,8 @@ type hostPort struct {
 
 func hostPorts(pod *corev1.Pod) []hostPort {
 	var out []hostPort
-	for i := range pod.Spec.Containers {
-		for _, p := range pod.Spec.Containers[i].Ports {
+	for c := range podspec.Main(pod) {
+		for _, p := range c.Ports {
 			port := p.HostPort
 			if pod.Spec.HostNetwork && port == 0 {
 				port = p.ContainerPort
@@ -221,6 +174,7 @@ func hostPorts(pod *corev1.Pod) []hostPort {
 	return out
 }
 
+// portsTaken reports whether a host port of the pod conflicts with one of others.
 func portsTaken(pod *corev1.Pod, others []*corev1.Pod) bool {
 	wants := hostPorts(pod)
 	if len(wants) == 0 {

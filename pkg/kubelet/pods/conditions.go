@@ -2,10 +2,14 @@ package pods
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/conditions"
+	"podium/pkg/kubelet/podspec"
 )
 
 // The reasons of pod conditions; clients match them.
@@ -19,43 +23,41 @@ const (
 	conditionTransitionGrain = time.Second
 )
 
-// ours are the conditions the kubelet writes; all others are somebody else's.
-var ours = []corev1.PodConditionType{
+// ownedConditions are the conditions that the kubelet owns; it keeps all others.
+var ownedConditions = []corev1.PodConditionType{
 	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+	corev1.PodResizePending, corev1.PodResizeInProgress,
 }
 
-// setConditions writes the kubelet's conditions into the status.
+// setConditions sets the kubelet's conditions in the status.
 func setConditions(v *view, s *corev1.PodStatus) {
 	box := v.observed.current()
 	sandboxed := !v.ended && box != nil && box.ready && (v.pod.Spec.HostNetwork || len(box.ips) > 0)
-	containers := containersReady(s.Phase, v.pod.Spec.Containers, s.ContainerStatuses)
-	for _, c := range []corev1.PodCondition{
+	containers := containersReady(v.pod, s)
+	for _, t := range []corev1.PodConditionType{corev1.PodResizePending, corev1.PodResizeInProgress} {
+		if conditions.Find(v.resizing, t) == nil {
+			s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
+		}
+	}
+	for _, c := range slices.Concat([]corev1.PodCondition{
 		{Type: corev1.PodReadyToStartContainers, Status: truth(sandboxed)},
 		initialized(s.Phase, v.pod.Spec.InitContainers, s.InitContainerStatuses, v.initialized),
 		podReady(v.pod, s, containers),
 		containers,
 		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
-	} {
+	}, v.resizing) {
 		c.ObservedGeneration = v.pod.Generation
 		setCondition(s, c, v.now)
 	}
 }
 
-// setCondition keeps the time of the last transition, not of the last look.
+// setCondition sets a condition as of now; it keeps the probe time of the old one.
 func setCondition(s *corev1.PodStatus, c corev1.PodCondition, now time.Time) {
 	c.LastTransitionTime = metav1.NewTime(now.Truncate(conditionTransitionGrain))
-	for i := range s.Conditions {
-		if s.Conditions[i].Type != c.Type {
-			continue
-		}
-		if s.Conditions[i].Status == c.Status {
-			c.LastTransitionTime = s.Conditions[i].LastTransitionTime
-		}
-		c.LastProbeTime = s.Conditions[i].LastProbeTime
-		s.Conditions[i] = c
-		return
+	if has := conditions.Find(s.Conditions, c.Type); has != nil {
+		c.LastProbeTime = has.LastProbeTime
 	}
-	s.Conditions = append(s.Conditions, c)
+	s.Conditions = conditions.Set(s.Conditions, c)
 }
 
 func truth(b bool) corev1.ConditionStatus {
@@ -65,6 +67,8 @@ func truth(b bool) corev1.ConditionStatus {
 	return corev1.ConditionFalse
 }
 
+// initialized returns the Initialized condition. done means that all init containers
+// are done although their statuses may not show it.
 func initialized(p corev1.PodPhase, specs []corev1.Container, statuses []corev1.ContainerStatus, done bool) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}
 	if p == corev1.PodSucceeded {
@@ -73,7 +77,7 @@ func initialized(p corev1.PodPhase, specs []corev1.Container, statuses []corev1.
 	}
 	var incomplete []string
 	for i := range specs {
-		if i >= len(statuses) || !statuses[i].Ready {
+		if i >= len(statuses) || !initDone(&specs[i], &statuses[i]) {
 			incomplete = append(incomplete, specs[i].Name)
 		}
 	}
@@ -84,9 +88,20 @@ func initialized(p corev1.PodPhase, specs []corev1.Container, statuses []corev1.
 	return c
 }
 
-func containersReady(p corev1.PodPhase, specs []corev1.Container, statuses []corev1.ContainerStatus) corev1.PodCondition {
+// initDone reports whether an init container lets the next one start: it has
+// succeeded, or it is a sidecar that has started.
+func initDone(spec *corev1.Container, s *corev1.ContainerStatus) bool {
+	if podspec.Sidecar(spec) {
+		return isTrue(s.Started)
+	}
+	return s.Ready
+}
+
+// containersReady returns the ContainersReady condition: of sidecars and app
+// containers.
+func containersReady(pod *corev1.Pod, s *corev1.PodStatus) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.ContainersReady, Status: corev1.ConditionFalse}
-	switch p {
+	switch s.Phase {
 	case corev1.PodSucceeded:
 		c.Reason = reasonPodCompleted
 		return c
@@ -95,17 +110,18 @@ func containersReady(p corev1.PodPhase, specs []corev1.Container, statuses []cor
 		return c
 	}
 	ready := map[string]bool{}
-	for i := range statuses {
-		ready[statuses[i].Name] = statuses[i].Ready
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range list {
+			ready[list[i].Name] = list[i].Ready
+		}
 	}
 	var unknown, unready []string
-	for i := range specs {
-		name := specs[i].Name
-		switch is, known := ready[name]; {
+	for spec := range podspec.Main(pod) {
+		switch is, known := ready[spec.Name]; {
 		case !known:
-			unknown = append(unknown, name)
+			unknown = append(unknown, spec.Name)
 		case !is:
-			unready = append(unready, name)
+			unready = append(unready, spec.Name)
 		}
 	}
 	switch {
@@ -119,7 +135,7 @@ func containersReady(p corev1.PodPhase, specs []corev1.Container, statuses []cor
 	return c
 }
 
-// podReady is ContainersReady and the readiness gates.
+// podReady returns the Ready condition: ContainersReady and the readiness gates.
 func podReady(pod *corev1.Pod, s *corev1.PodStatus, containers corev1.PodCondition) corev1.PodCondition {
 	c := containers
 	c.Type = corev1.PodReady
@@ -128,7 +144,7 @@ func podReady(pod *corev1.Pod, s *corev1.PodStatus, containers corev1.PodConditi
 	}
 	var messages []string
 	for _, gate := range pod.Spec.ReadinessGates {
-		switch has := condition(s, gate.ConditionType); {
+		switch has := conditions.Find(s.Conditions, gate.ConditionType); {
 		case has == nil:
 			messages = append(messages, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
 		case has.Status != corev1.ConditionTrue:
@@ -142,13 +158,4 @@ func podReady(pod *corev1.Pod, s *corev1.PodStatus, containers corev1.PodConditi
 		}
 	}
 	return c
-}
-
-func condition(s *corev1.PodStatus, t corev1.PodConditionType) *corev1.PodCondition {
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == t {
-			return &s.Conditions[i]
-		}
-	}
-	return nil
 }

@@ -14,26 +14,27 @@ import (
 
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/env"
+	"podium/pkg/kubelet/podspec"
 	"podium/pkg/kubelet/resources"
 )
 
-// configs is what CreateContainer wants to know.
+// configs are the configurations that CreateContainer needs.
 type configs struct {
 	container *runtimeapi.ContainerConfig
 	sandbox   *runtimeapi.PodSandboxConfig
 }
 
-// containerConfig tells the runtime everything about one container. image is
-// the id of its image.
-func (w *worker) containerConfig(ctx context.Context, s start, image string) (configs, error) {
-	m, pod, spec := w.m, w.withAddresses(), s.spec
-	if w.parent == "" {
+// containerConfig returns the configuration of one container and its sandbox. It
+// writes the files that the container mounts. image is the id of its image.
+func (cs *containers) containerConfig(ctx context.Context, s start, image string) (configs, error) {
+	m, pod, spec := cs.m, cs.withAddresses(), s.spec
+	if cs.parent == "" {
 		var err error
-		if w.parent, err = m.cfg.Cgroups.Ensure(ctx, pod); err != nil {
+		if cs.parent, err = m.cfg.Cgroups.Ensure(ctx, pod); err != nil {
 			return configs{}, err
 		}
 	}
-	sandboxConfig, err := m.sandboxConfig(pod, w.observed.current().attempt, w.parent)
+	sandboxConfig, err := m.sandboxConfig(pod, cs.observed.current().attempt, cs.parent)
 	if err != nil {
 		return configs{}, err
 	}
@@ -41,11 +42,15 @@ func (w *worker) containerConfig(ctx context.Context, s start, image string) (co
 	if err != nil {
 		return configs{}, err
 	}
-	mounts, err := w.containerMounts(ctx, pod, s, vars)
+	mounts, err := cs.containerMounts(ctx, pod, s, vars)
 	if err != nil {
 		return configs{}, err
 	}
-	security, err := m.security(ctx, pod, spec, image)
+	target, err := cs.target(spec.Name)
+	if err != nil {
+		return configs{}, err
+	}
+	security, err := m.security(ctx, pod, spec, image, target)
 	if err != nil {
 		return configs{}, err
 	}
@@ -75,7 +80,21 @@ func (w *worker) containerConfig(ctx context.Context, s start, image string) (co
 	return configs{container: c, sandbox: sandboxConfig}, nil
 }
 
-// environment is the container's environment with the Services' variables.
+// target returns the id of the container whose processes an ephemeral container is to
+// show; "" if it does not name one.
+func (cs *containers) target(name string) (string, error) {
+	spec := podspec.Ephemeral(cs.pod, name)
+	if spec == nil || spec.TargetContainerName == "" {
+		return "", nil
+	}
+	c := cs.observed.latest(spec.TargetContainerName)
+	if c == nil || !c.running() {
+		return "", fmt.Errorf("unable to find target container %q", spec.TargetContainerName)
+	}
+	return c.id, nil
+}
+
+// environment returns the container's environment, with the variables of Services.
 func (m *Manager) environment(ctx context.Context, pod *corev1.Pod, spec *corev1.Container) ([]*runtimeapi.KeyValue, error) {
 	services, synced := m.cfg.Services()
 	if !synced {
@@ -91,15 +110,18 @@ func containerLabels(pod *corev1.Pod, spec *corev1.Container) map[string]string 
 	}
 }
 
-// containerAnnotations carry what a kubelet that starts again must know.
+// containerAnnotations returns the state that a restarted kubelet recovers.
 func containerAnnotations(pod *corev1.Pod, s start) map[string]string {
 	a := map[string]string{
 		cri.AnnotationHash:          containerHash(s.spec),
 		cri.AnnotationRestartCount:  strconv.Itoa(int(s.attempt)),
 		cri.AnnotationMessagePath:   s.spec.TerminationMessagePath,
 		cri.AnnotationMessagePolicy: string(s.spec.TerminationMessagePolicy),
-		cri.AnnotationGracePeriod:   strconv.FormatInt(int64(specGrace(pod).Seconds()), 10),
+		cri.AnnotationGracePeriod:   strconv.FormatInt(int64(specGracePeriod(pod).Seconds()), 10),
 		cri.AnnotationRestartDelay:  s.delay.String(),
+	}
+	if text, err := json.Marshal(computeOf(&s.spec.Resources)); err == nil {
+		a[cri.AnnotationResources] = string(text)
 	}
 	if l := s.spec.Lifecycle; l != nil && l.PreStop != nil {
 		if text, err := json.Marshal(l.PreStop); err == nil {
@@ -109,13 +131,14 @@ func containerAnnotations(pod *corev1.Pod, s start) map[string]string {
 	return a
 }
 
-// containerMounts are the volumes, /etc/hosts and the termination message file.
-func (w *worker) containerMounts(ctx context.Context, pod *corev1.Pod, s start, vars []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, error) {
+// containerMounts returns the mounts of the volumes, of /etc/hosts and of the
+// termination message file.
+func (cs *containers) containerMounts(ctx context.Context, pod *corev1.Pod, s start, vars []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	ownHosts := false
 	for i := range s.spec.VolumeMounts {
 		vm := &s.spec.VolumeMounts[i]
-		mount, err := w.volumeMount(ctx, vm, vars)
+		mount, err := cs.volumeMount(ctx, vm, vars)
 		if err != nil {
 			return nil, err
 		}
@@ -127,14 +150,14 @@ func (w *worker) containerMounts(ctx context.Context, pod *corev1.Pod, s start, 
 		for _, ip := range pod.Status.PodIPs {
 			ips = append(ips, ip.IP)
 		}
-		hosts, err := w.m.writeHosts(pod, ips)
+		hosts, err := cs.m.writeHosts(pod, ips)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, &runtimeapi.Mount{ContainerPath: "/etc/hosts", HostPath: hosts})
 	}
 	if s.spec.TerminationMessagePath != "" {
-		file, err := w.m.writeMessageFile(pod.UID, s.spec.Name, s.attempt)
+		file, err := cs.m.writeMessageFile(pod.UID, s.spec.Name, s.attempt)
 		if err != nil {
 			return nil, err
 		}
@@ -143,9 +166,10 @@ func (w *worker) containerMounts(ctx context.Context, pod *corev1.Pod, s start, 
 	return out, nil
 }
 
-func (w *worker) volumeMount(ctx context.Context, vm *corev1.VolumeMount, vars []*runtimeapi.KeyValue) (*runtimeapi.Mount, error) {
-	volume, ok := w.mounts[vm.Name]
-	if !ok {
+// volumeMount returns the mount of a volume that is ready, with its sub-path resolved.
+func (cs *containers) volumeMount(ctx context.Context, vm *corev1.VolumeMount, vars []*runtimeapi.KeyValue) (*runtimeapi.Mount, error) {
+	volume := cs.mounts.mount(vm.Name).ready
+	if volume == nil {
 		return nil, fmt.Errorf("cannot find volume %q to mount into container", vm.Name)
 	}
 	hostPath, sub := volume.HostPath, vm.SubPath
@@ -157,7 +181,7 @@ func (w *worker) volumeMount(ctx context.Context, vm *corev1.VolumeMount, vars [
 	}
 	if sub != "" {
 		var err error
-		if hostPath, err = w.m.cfg.Volumes.SubPath(ctx, volume, sub); err != nil {
+		if hostPath, err = cs.m.cfg.Volumes.SubPath(ctx, *volume, sub); err != nil {
 			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container: %w", vm.Name, err)
 		}
 	}

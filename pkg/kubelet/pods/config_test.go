@@ -23,7 +23,7 @@ func TestDNS(t *testing.T) {
 	if err := os.WriteFile(file, []byte("# host\nnameserver 192.0.2.53\nsearch a.example\nsearch example.org. b.example\noptions rotate\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	m := New(Config{ClusterDNS: []string{"10.96.0.10"}, ClusterDomain: "cluster.local", ResolvConf: file, Events: newFakeAPI()})
+	m := New(Config{Events: newFakeAPI(), Options: Options{ClusterDNS: []string{"10.96.0.10"}, ClusterDomain: "cluster.local", ResolvConf: file}})
 	cluster := &runtimeapi.DNSConfig{
 		Servers:  []string{"10.96.0.10"},
 		Searches: []string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.org", "b.example"}, Options: []string{"ndots:5"},
@@ -151,7 +151,7 @@ func TestSecurityContexts(t *testing.T) {
 		p := newPod("a")
 		p.Spec.SecurityContext, p.Spec.Containers[0].SecurityContext = &corev1.PodSecurityContext{}, &corev1.SecurityContext{}
 		change(p.Spec.SecurityContext, p.Spec.Containers[0].SecurityContext)
-		return m.security(t.Context(), p, &p.Spec.Containers[0], "app:1")
+		return m.security(t.Context(), p, &p.Spec.Containers[0], "app:1", "")
 	}
 	s, err := sec(func(p *corev1.PodSecurityContext, c *corev1.SecurityContext) {
 		p.RunAsUser, c.RunAsUser, p.RunAsGroup, p.FSGroup = ptr(int64(1)), ptr(int64(2)), ptr(int64(3)), ptr(int64(4))
@@ -178,7 +178,7 @@ func TestSecurityContexts(t *testing.T) {
 }
 
 func TestSandboxConfig(t *testing.T) {
-	m := New(Config{LogsDir: "/logs", Events: newFakeAPI(), ClusterDomain: "d"})
+	m := New(Config{LogsDir: "/logs", Events: newFakeAPI(), Options: Options{ClusterDomain: "d"}})
 	p := newPod("a", func(p *corev1.Pod) {
 		p.Labels = map[string]string{"app": "x"}
 		p.Spec.ShareProcessNamespace, p.Spec.HostIPC = ptr(true), true
@@ -230,7 +230,7 @@ func TestLogsAreRotated(t *testing.T) {
 	})
 }
 
-// A pod that may write where the logs are puts links there: rotation follows none.
+// Log rotation does not follow links that a pod with access to the logs creates.
 func TestLogRotationFollowsNoLink(t *testing.T) {
 	for name, lead := range map[string]func(log, outside string) error{
 		"the log is a link": func(log, outside string) error { return os.Symlink(outside, log) },

@@ -12,6 +12,7 @@ import (
 
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/images"
+	"podium/pkg/kubelet/podspec"
 )
 
 // The waiting reasons of containers that could not be started; clients match them.
@@ -21,119 +22,126 @@ const (
 	reasonRunError    = "RunContainerError"
 )
 
-// startContainer makes and starts one container. It is false while the image is
-// on its way: then the containers after it wait. A container that cannot be
-// started says why and is tried again later.
-func (w *worker) startContainer(ctx context.Context, s start) (goOn bool) {
+// containers starts, restarts and stops the containers of a pod, and its sandbox.
+type containers struct {
+	*base
+	mounts          *mounts
+	plan            plan
+	waiting         map[string]corev1.ContainerStateWaiting // why a container does not run, by name
+	stops           map[string]stop                         // by container id
+	turns           map[string]chan struct{}                // of sidecars, by container id: closed when they may stop
+	parent          string                                  // the pod's cgroup in the form for the runtime; "": not created yet
+	reportedSandbox string                                  // the sandbox whose end has been reported in an event
+}
+
+// startContainer creates and starts one container. It returns false while the
+// image is being pulled; then the containers after it wait. If the container
+// cannot be started, startContainer records the waiting reason and retries later.
+func (cs *containers) startContainer(ctx context.Context, s start) (goOn bool) {
 	name := s.spec.Name
 	key := startKey(name, s.attempt)
 	now := time.Now()
-	if !w.retries.due("start "+name, now) {
+	if !cs.retries.due("start "+name, now) {
 		return true
 	}
 	if s.adopt != nil {
-		return w.runContainer(ctx, s, s.adopt.id)
+		return cs.runContainer(ctx, s, s.adopt.id)
 	}
-	image, err := w.m.puller.Ensure(ctx, w.pod, s.spec, key)
+	image, err := cs.m.puller.Ensure(ctx, cs.pod, s.spec, key)
 	var wait *images.Waiting
 	switch {
 	case errors.As(err, &wait) && wait.Reason == "":
-		if w.waiting[name].Reason != images.ReasonImagePullBackOff {
-			delete(w.waiting, name)
+		if cs.waiting[name].Reason != images.ReasonImagePullBackOff {
+			delete(cs.waiting, name)
 		}
 		return false
 	case errors.As(err, &wait):
-		w.waiting[name] = corev1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}
-		w.again(wait.Until)
+		cs.waiting[name] = corev1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}
+		cs.again(wait.Until)
 		return true
 	case err != nil:
-		return true // the pod is to end
+		return true // the pod is being terminated
 	}
-	config, err := w.containerConfig(ctx, s, image)
+	config, err := cs.containerConfig(ctx, s, image)
 	if err != nil {
-		return w.startFailed(s, reasonConfigError, err)
+		return cs.startFailed(s, reasonConfigError, err)
 	}
-	box := w.observed.current()
-	res, err := w.m.cfg.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+	box := cs.observed.current()
+	res, err := cs.m.cfg.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: box.id, Config: config.container, SandboxConfig: config.sandbox,
 	})
-	w.m.puller.Used(w.uid, s.spec, key)
+	cs.m.puller.Used(cs.uid, s.spec, key)
 	if err != nil {
-		w.changed()
-		return w.startFailed(s, reasonCreateError, err)
+		cs.changed()
+		return cs.startFailed(s, reasonCreateError, err)
 	}
-	w.containerEvent(s.spec, corev1.EventTypeNormal, "Created", "Container created")
-	return w.runContainer(ctx, s, res.ContainerId)
+	cs.containerEvent(s.spec, corev1.EventTypeNormal, "Created", "Container created")
+	return cs.runContainer(ctx, s, res.ContainerId)
 }
 
-// runContainer starts a container that has been made, unless the pod is to end.
-// A start under way is waited for even then: the runtime does not remove a
-// container in that state.
-func (w *worker) runContainer(ctx context.Context, s start, id string) bool {
+// runContainer starts a created container, unless the pod is being terminated. It
+// waits for the start even if the pod is terminated meanwhile: the runtime cannot
+// remove a container that is starting.
+func (cs *containers) runContainer(ctx context.Context, s start, id string) bool {
 	if ctx.Err() != nil {
 		return true
 	}
-	_, err := w.m.cfg.Runtime.StartContainer(w.upstream, &runtimeapi.StartContainerRequest{ContainerId: id})
+	_, err := cs.m.cfg.Runtime.StartContainer(cs.upstream, &runtimeapi.StartContainerRequest{ContainerId: id})
 	if err == nil {
-		w.containerEvent(s.spec, corev1.EventTypeNormal, "Started", "Container started")
+		cs.containerEvent(s.spec, corev1.EventTypeNormal, "Started", "Container started")
 	}
-	c, readErr := reader{w.m.cfg.Runtime}.status(ctx, id)
+	c, readErr := reader{cs.m.cfg.Runtime}.status(ctx, id)
 	if readErr != nil {
-		w.changed()
+		cs.changed()
 	} else {
-		c.sandboxID = w.observed.current().id
-		w.observed.put(c)
+		c.sandboxID = cs.observed.current().id
+		cs.observed.put(c)
 	}
 	if err != nil {
-		w.changed()
-		return w.startFailed(s, reasonRunError, err)
+		cs.changed()
+		return cs.startFailed(s, reasonRunError, err)
 	}
-	delete(w.waiting, s.spec.Name)
-	w.retries.ok("start " + s.spec.Name)
-	w.m.cfg.Metrics.containerStarted(s.init)
-	if h := s.spec.Lifecycle; h != nil && h.PostStart != nil && !s.init {
-		w.postStart(s.spec, id)
+	delete(cs.waiting, s.spec.Name)
+	cs.retries.ok("start " + s.spec.Name)
+	cs.m.cfg.Metrics.containerStarted(s.init)
+	if h := s.spec.Lifecycle; h != nil && h.PostStart != nil {
+		cs.postStart(s.spec, id)
 	}
 	return true
 }
 
-func (w *worker) startFailed(s start, reason string, err error) bool {
-	if w.startCtx.Err() != nil {
+func (cs *containers) startFailed(s start, reason string, err error) bool {
+	if cs.startCtx.Err() != nil {
 		return true
 	}
 	message := cri.Message(err)
-	w.waiting[s.spec.Name] = corev1.ContainerStateWaiting{Reason: reason, Message: message}
-	w.retries.fail("start "+s.spec.Name, time.Now(), 500*time.Millisecond, 10*time.Second)
-	w.containerEvent(s.spec, corev1.EventTypeWarning, "Failed", "Error: "+message)
-	w.log.Warn("container not started", "container", s.spec.Name, "reason", reason, "error", err)
+	cs.waiting[s.spec.Name] = corev1.ContainerStateWaiting{Reason: reason, Message: message}
+	cs.retries.fail("start "+s.spec.Name, time.Now(), 500*time.Millisecond, 10*time.Second)
+	cs.containerEvent(s.spec, corev1.EventTypeWarning, "Failed", "Error: "+message)
+	cs.log.Warn("start container failed", "container", s.spec.Name, "reason", reason, "error", err)
 	return true
 }
 
-func (w *worker) containerEvent(spec *corev1.Container, eventType, reason, message string) {
-	w.m.cfg.Events.EventOn(w.pod, images.FieldPath(w.pod, spec.Name), eventType, reason, message)
-}
-
-// postStart runs the hook beside the worker; the containers that follow wait
-// for it. A container whose hook fails is killed.
-func (w *worker) postStart(spec *corev1.Container, id string) {
-	pod := w.withAddresses()
-	w.job(w.startCtx, "postStart", func(ctx context.Context) func() {
-		err := w.m.hook(ctx, pod, spec, id, spec.Lifecycle.PostStart)
+// postStart runs the hook as a job; the containers that follow wait for it. If the
+// hook fails, the container is killed.
+func (cs *containers) postStart(spec *corev1.Container, id string) {
+	pod := cs.withAddresses()
+	cs.job(cs.startCtx, "postStart", func(ctx context.Context) func() {
+		err := cs.m.hook(ctx, pod, spec, id, spec.Lifecycle.PostStart)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
 		return func() {
-			w.log.Warn("postStart hook failed", "container", spec.Name, "error", err)
-			w.containerEvent(spec, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-			if c := w.observed.byID(id); c != nil && c.running() {
-				w.kill(kill{container: c, reason: killPostStart, message: "FailedPostStartHook"})
+			cs.log.Warn("postStart hook failed", "container", spec.Name, "error", err)
+			cs.containerEvent(spec, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+			if c := cs.observed.byID(id); c != nil && c.running() {
+				cs.kill(kill{container: c, reason: killPostStart, message: "FailedPostStartHook"})
 			}
 		}
 	})
 }
 
-// put adds a container that is newer than all others, or replaces what was
-// known of it.
+// put replaces the container with the same id, or adds c as the newest.
 func (o *observed) put(c *container) {
 	for i, known := range o.containers {
 		if known.id == c.id {
@@ -144,37 +152,38 @@ func (o *observed) put(c *container) {
 	o.containers = append([]*container{c}, o.containers...)
 }
 
-// removeOld removes containers that no status shows any more: of each name the
-// newest and the one before it stay, of an init container that is done the newest.
-func (w *worker) removeOld() {
+// removeOld removes containers that no status refers to. For each name it keeps
+// the newest two, or only the newest of a finished init container. It also removes
+// old sandboxes without containers.
+func (cs *containers) removeOld() {
 	kept := map[string]int{}
-	for _, c := range w.observed.containers {
+	for _, c := range cs.observed.containers {
 		most := 2
-		if latest := w.observed.latest(c.name); w.plan.initialized && isInit(w.pod, c.name) && latest.exited() {
+		if latest := cs.observed.latest(c.name); cs.plan.initialized && isInit(cs.pod, c.name) && !isSidecar(cs.pod, c.name) && latest.exited() {
 			most = 1
 		}
 		if kept[c.name]++; kept[c.name] <= most || !c.exited() {
 			continue
 		}
 		id := c.id
-		w.job(w.upstream, "remove "+id, func(ctx context.Context) func() {
-			if _, err := w.m.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+		cs.job(cs.upstream, "remove "+id, func(ctx context.Context) func() {
+			if _, err := cs.m.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 				return nil
 			}
-			return w.changed
+			return cs.changed
 		})
 	}
-	current := w.observed.current()
-	for _, box := range w.observed.sandboxes {
-		if current == nil || box.id == current.id || box.ready || w.holdsContainers(box.id) {
+	current := cs.observed.current()
+	for _, box := range cs.observed.sandboxes {
+		if current == nil || box.id == current.id || box.ready || cs.holdsContainers(box.id) {
 			continue
 		}
 		id := box.id
-		w.job(w.upstream, "remove "+id, func(ctx context.Context) func() {
-			if _, err := w.m.cfg.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+		cs.job(cs.upstream, "remove "+id, func(ctx context.Context) func() {
+			if _, err := cs.m.cfg.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
 				return nil
 			}
-			return w.changed
+			return cs.changed
 		})
 	}
 }
@@ -183,8 +192,12 @@ func isInit(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
 }
 
-func (w *worker) holdsContainers(sandboxID string) bool {
-	for _, c := range w.observed.containers {
+func isSidecar(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name && podspec.Sidecar(&c) })
+}
+
+func (cs *containers) holdsContainers(sandboxID string) bool {
+	for _, c := range cs.observed.containers {
 		if c.sandboxID == sandboxID {
 			return true
 		}
@@ -192,12 +205,12 @@ func (w *worker) holdsContainers(sandboxID string) bool {
 	return false
 }
 
-// expectChange has the observer look often while something is under way.
+// expectChange makes the observer poll more often while a change is expected.
 func (w *worker) expectChange() {
-	if w.state == starting || len(w.jobs) > 0 || w.pod.Spec.RestartPolicy != corev1.RestartPolicyAlways && w.state == running {
+	if w.state == starting || len(w.running) > 0 || w.pod.Spec.RestartPolicy != corev1.RestartPolicyAlways && w.state == running {
 		w.m.observer.expect(5 * time.Second)
 	}
 }
 
-// describeKill is the text of the Killing event.
+// describeKill returns the message of the Killing event.
 func describeKill(name string) string { return fmt.Sprintf("Stopping container %s", name) }

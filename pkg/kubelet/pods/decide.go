@@ -9,35 +9,37 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/kubelet/cri"
 )
 
-// The crash loop's back-off: the first restart is at once, then 10 s, 20 s, 40 s, …
+// The crash-loop back-off: the first restart is immediate, then 10 s, 20 s, 40 s, …
 const (
 	firstRestartDelay = 10 * time.Second
 	maxRestartDelay   = 5 * time.Minute
-	restartDelayReset = 2 * maxRestartDelay // a container that ran longer starts afresh
+	restartDelayReset = 2 * maxRestartDelay // the back-off of a container that ran longer is reset
 )
 
-// probeVerdict is what probes say of a running container.
+// probeVerdict is the result of the probes of a running container.
 type probeVerdict int
 
 const (
 	probeFine probeVerdict = iota
 	probeLivenessFailed
 	probeStartupFailed
+	probeStarting // its startup probe has not succeeded yet
 )
 
-// start is a container to start, or an existing one that was created and never started.
+// start is a container to create and start, or one that was created but not started.
 type start struct {
 	spec    *corev1.Container
 	init    bool
 	attempt int32
-	delay   time.Duration // the back-off after this attempt's end
-	adopt   *container    // created by a kubelet that did not live to start it
+	delay   time.Duration // the back-off after this attempt
+	adopt   *container    // a container that an earlier kubelet created but did not start
 }
 
-// kill is a container to stop because it must not go on as it is.
+// kill is a container to stop although the pod is to run.
 type kill struct {
 	container *container
 	message   string // the event's
@@ -53,26 +55,34 @@ const (
 	killStartup      killReason = "startup"
 	killUnknownState killReason = "unknown"
 	killPostStart    killReason = "postStart"
+	killResize       killReason = "resize"
 )
 
-// plan is what is to be done for a pod that is to run.
+// plan is what to do for a pod that is to run.
 type plan struct {
 	newSandbox     bool
 	sandboxAttempt uint32
 	kill           []kill
-	start          []start              // in order: the next one waits for the one before
+	start          []start              // in order: each waits for the one before
+	ephemeral      []start              // ephemeral containers: they wait for no other
 	waiting        map[string]crashWait // containers in back-off
-	initialized    bool                 // no init container has anything left to do
-	finished       bool                 // nothing will run again
+	initialized    bool                 // all init containers are done
+	finished       bool                 // no container will run again
+
+	// The input.
+	pod      *corev1.Pod
+	observed observed
+	judge    func(containerID string) probeVerdict
+	now      time.Time
 }
 
-// crashWait says until when a container waits.
+// crashWait is the back-off of a container.
 type crashWait struct {
 	delay time.Duration
 	until time.Time
 }
 
-// wake is when the plan changes by time alone; zero: never.
+// wake returns when the plan next changes without any event; zero: never.
 func (p *plan) wake() time.Time {
 	var first time.Time
 	for _, w := range p.waiting {
@@ -83,14 +93,14 @@ func (p *plan) wake() time.Time {
 	return first
 }
 
-// decide says what to do for a pod that should run, from what the runtime has
-// of it, what probes say, and the time.
+// decide returns what to do for a pod that is to run, given its state in the
+// runtime, the results of its probes, and the time. It does no I/O.
 func decide(pod *corev1.Pod, o observed, verdict func(containerID string) probeVerdict, now time.Time) plan {
-	p := plan{waiting: map[string]crashWait{}}
+	p := plan{waiting: map[string]crashWait{}, pod: pod, observed: o, judge: verdict, now: now}
 	box := o.current()
 	whole := box != nil && box.ready && (pod.Spec.HostNetwork || len(box.ips) > 0)
 	if !whole {
-		decideSandbox(&p, pod, o)
+		p.decideSandbox()
 		if p.finished {
 			return p
 		}
@@ -99,7 +109,7 @@ func decide(pod *corev1.Pod, o observed, verdict func(containerID string) probeV
 				p.kill = append(p.kill, kill{container: c, reason: killSandboxGone, message: "Pod sandbox changed, it will be killed and re-created."})
 			}
 		}
-		// The containers to start follow once the sandbox is there.
+		// Containers are started when the sandbox exists.
 		return p
 	}
 	for _, c := range o.active() {
@@ -107,107 +117,62 @@ func decide(pod *corev1.Pod, o observed, verdict func(containerID string) probeV
 			p.kill = append(p.kill, kill{container: c, reason: killSandboxGone, message: "Pod sandbox changed, it will be killed and re-created."})
 		}
 	}
-	if decideInit(&p, pod, o, box, now); p.initialized {
-		decideApps(&p, pod, o, verdict, now)
+	p.decideEphemeral()
+	if p.decideInit(box); p.initialized {
+		p.decideApps()
 	}
 	return p
 }
 
-// decideSandbox asks for a new sandbox if anything is left to run in it.
-func decideSandbox(p *plan, pod *corev1.Pod, o observed) {
-	if box := o.current(); box != nil {
+// decideSandbox plans a new sandbox unless no container is to run any more.
+func (p *plan) decideSandbox() {
+	if box := p.observed.current(); box != nil {
 		p.sandboxAttempt = box.attempt + 1
 	}
-	p.finished = len(pod.Spec.Containers) > 0
-	for i := range pod.Spec.Containers {
-		c := o.latest(pod.Spec.Containers[i].Name)
-		if c == nil || !c.exited() || shouldRestart(pod, c) {
-			p.finished = false
-		}
-	}
-	if failed := failedInit(pod, o); failed {
-		p.finished = true
-	}
+	p.finished = len(p.pod.Spec.Containers) > 0 && p.appsFinished() || p.failedInit()
 	p.newSandbox = !p.finished
 }
 
-// failedInit says that an init container of a pod that never restarts has failed.
-func failedInit(pod *corev1.Pod, o observed) bool {
-	if pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
-		return false
-	}
-	for i := range pod.Spec.InitContainers {
-		if c := o.latest(pod.Spec.InitContainers[i].Name); c != nil && c.exited() && c.exitCode != 0 {
-			return true
+// appsFinished reports whether no app container runs or will run again.
+func (p *plan) appsFinished() bool {
+	for i := range p.pod.Spec.Containers {
+		spec := &p.pod.Spec.Containers[i]
+		if c := p.observed.latest(spec.Name); c == nil || !c.exited() || shouldRestart(p.pod, spec, c) {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
-// decideInit finds the init container whose turn it is. They run one after
-// another, once per sandbox; when an app container exists, they are done.
-func decideInit(p *plan, pod *corev1.Pod, o observed, box *sandbox, now time.Time) {
-	for i := range pod.Spec.Containers {
-		if o.latestIn(box.id, pod.Spec.Containers[i].Name) != nil {
-			p.initialized = true
-			return
-		}
+// decideApps plans the app containers.
+func (p *plan) decideApps() {
+	for i := range p.pod.Spec.Containers {
+		spec := &p.pod.Spec.Containers[i]
+		p.keep(spec, false, p.observed.latest(spec.Name))
 	}
-	for i := range pod.Spec.InitContainers {
-		spec := &pod.Spec.InitContainers[i]
-		c := o.latestIn(box.id, spec.Name)
-		switch {
-		case c == nil:
-			p.start = append(p.start, start{spec: spec, init: true, attempt: nextAttempt(pod, o, spec.Name)})
-			return
-		case c.exited() && c.exitCode == 0:
-			continue
-		case c.exited() && pod.Spec.RestartPolicy == corev1.RestartPolicyNever:
-			p.finished = true
-			return
-		case c.exited():
-			p.restart(spec, true, c, now)
-			return
-		case c.state == runtimeapi.ContainerState_CONTAINER_CREATED:
-			p.start = append(p.start, start{spec: spec, init: true, attempt: c.attempt, delay: c.restartDelay(), adopt: c})
-			return
-		case c.state == runtimeapi.ContainerState_CONTAINER_UNKNOWN:
-			p.kill = append(p.kill, unknownState(c))
-			return
-		default:
-			return // it is running
-		}
-	}
-	p.initialized = true
+	p.finished = p.appsFinished()
 }
 
-// decideApps looks at each container of the spec.
-func decideApps(p *plan, pod *corev1.Pod, o observed, verdict func(string) probeVerdict, now time.Time) {
-	p.finished = true
-	for i := range pod.Spec.Containers {
-		spec := &pod.Spec.Containers[i]
-		c := o.latest(spec.Name)
-		if c == nil || !c.exited() || shouldRestart(pod, c) {
-			p.finished = false
+// keep plans what an app container or a sidecar needs in order to run. c is its newest
+// container; nil if there is none.
+func (p *plan) keep(spec *corev1.Container, init bool, c *container) {
+	switch {
+	case c == nil:
+		p.start = append(p.start, start{spec: spec, init: init, attempt: nextAttempt(p.pod, p.observed, spec.Name)})
+	case c.exited():
+		if shouldRestart(p.pod, spec, c) {
+			p.restart(spec, init, c)
 		}
-		switch {
-		case c == nil:
-			p.start = append(p.start, start{spec: spec, attempt: nextAttempt(pod, o, spec.Name)})
-		case c.exited():
-			if shouldRestart(pod, c) {
-				p.restart(spec, false, c, now)
-			}
-		case c.state == runtimeapi.ContainerState_CONTAINER_CREATED:
-			p.start = append(p.start, start{spec: spec, attempt: c.attempt, delay: c.restartDelay(), adopt: c})
-		case c.state == runtimeapi.ContainerState_CONTAINER_UNKNOWN:
-			p.kill = append(p.kill, unknownState(c))
-		case c.annotations[cri.AnnotationHash] != "" && c.annotations[cri.AnnotationHash] != containerHash(spec):
-			p.kill = append(p.kill, kill{c, fmt.Sprintf("Container %s definition changed, will be restarted", spec.Name), killChanged})
-		case verdict(c.id) == probeLivenessFailed:
-			p.kill = append(p.kill, kill{c, fmt.Sprintf("Container %s failed liveness probe, will be restarted", spec.Name), killLiveness})
-		case verdict(c.id) == probeStartupFailed:
-			p.kill = append(p.kill, kill{c, fmt.Sprintf("Container %s failed startup probe, will be restarted", spec.Name), killStartup})
-		}
+	case c.state == runtimeapi.ContainerState_CONTAINER_CREATED:
+		p.start = append(p.start, start{spec: spec, init: init, attempt: c.attempt, delay: c.restartDelay(), adopt: c})
+	case c.state == runtimeapi.ContainerState_CONTAINER_UNKNOWN:
+		p.kill = append(p.kill, unknownState(c))
+	case c.annotations[cri.AnnotationHash] != "" && c.annotations[cri.AnnotationHash] != containerHash(spec):
+		p.kill = append(p.kill, kill{c, fmt.Sprintf("Container %s definition changed, will be restarted", spec.Name), killChanged})
+	case p.judge(c.id) == probeLivenessFailed:
+		p.kill = append(p.kill, kill{c, fmt.Sprintf("Container %s failed liveness probe, will be restarted", spec.Name), killLiveness})
+	case p.judge(c.id) == probeStartupFailed:
+		p.kill = append(p.kill, kill{c, fmt.Sprintf("Container %s failed startup probe, will be restarted", spec.Name), killStartup})
 	}
 }
 
@@ -215,35 +180,23 @@ func unknownState(c *container) kill {
 	return kill{c, fmt.Sprintf("Container is in %q state, try killing it before restart", "unknown"), killUnknownState}
 }
 
-// restart starts a container again, or lets it wait for its back-off.
-func (p *plan) restart(spec *corev1.Container, init bool, last *container, now time.Time) {
-	delay, next := last.restartDelay(), firstRestartDelay
-	if last.finished.Sub(last.created) > restartDelayReset {
+// restart plans the next attempt of a container, or its back-off.
+func (p *plan) restart(spec *corev1.Container, init bool, last *container) {
+	delay := last.restartDelay()
+	if last.resized || last.finished.Sub(last.created) > restartDelayReset {
 		delay = 0
-	} else if delay > 0 {
-		next = min(2*delay, maxRestartDelay)
 	}
-	// An end in the future is a clock that was set back: nothing to wait for.
-	if until := last.finished.Add(delay); now.Before(until) && !last.finished.After(now) {
+	retry := backoff.Backoff{Initial: firstRestartDelay, Max: maxRestartDelay}
+	// If the end is in the future, the clock was set back: do not wait.
+	if until := last.finished.Add(delay); p.now.Before(until) && !last.finished.After(p.now) {
 		p.waiting[spec.Name] = crashWait{delay: delay, until: until}
 		return
 	}
-	p.start = append(p.start, start{spec: spec, init: init, attempt: last.attempt + 1, delay: next})
+	p.start = append(p.start, start{spec: spec, init: init, attempt: last.attempt + 1, delay: retry.After(delay)})
 }
 
-// shouldRestart is the restart policy's word on an exited container.
-func shouldRestart(pod *corev1.Pod, c *container) bool {
-	switch pod.Spec.RestartPolicy {
-	case corev1.RestartPolicyNever:
-		return false
-	case corev1.RestartPolicyOnFailure:
-		return c.exitCode != 0
-	}
-	return true
-}
-
-// nextAttempt counts on from what the runtime has of a container, or, if it
-// has lost it, from what the API knows.
+// nextAttempt returns the number of the next attempt: one more than the newest
+// container in the runtime, or, without one, than in the pod's status.
 func nextAttempt(pod *corev1.Pod, o observed, name string) int32 {
 	if c := o.latest(name); c != nil {
 		return c.attempt + 1
@@ -258,8 +211,8 @@ func nextAttempt(pod *corev1.Pod, o observed, name string) int32 {
 	return 0
 }
 
-// containerHash tells whether a container must be made anew when the pod's
-// spec changes: only its image may.
+// containerHash returns a hash of the fields whose change requires a new
+// container. Of the fields that can change, only the image does.
 func containerHash(c *corev1.Container) string {
 	data, err := json.Marshal(struct{ Name, Image string }{c.Name, c.Image})
 	if err != nil {

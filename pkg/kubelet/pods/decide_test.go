@@ -12,7 +12,7 @@ import (
 	"podium/pkg/kubelet/cri"
 )
 
-// text is a plan as a reader would say it.
+// text formats a plan.
 func (p *plan) text() string {
 	var out []string
 	if p.newSandbox {
@@ -41,7 +41,7 @@ func TestDecide(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	box := sandbox{id: "s", ready: true, ips: []string{"10.0.0.1"}, attempt: 3}
 	app := newContainer("app")
-	// one makes a container; ago is how long it ended, or has run.
+	// one returns a container that ended or started some time ago.
 	one := func(name string, state runtimeapi.ContainerState, change ...func(*container)) *container {
 		c := &container{
 			id: "id-" + name, sandboxID: "s", name: name, state: state, attempt: 1,

@@ -12,14 +12,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What a resolver takes at most; more is cut off.
+// The limits of a resolver; longer lists are truncated.
 const (
 	maxNameservers = 3
 	maxSearches    = 32
 	maxSearchChars = 2048
 )
 
-// dnsConfig is the pod's resolv.conf.
+// dnsConfig returns the content of the pod's resolv.conf.
 // https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-s-dns-policy
 func (m *Manager) dnsConfig(pod *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 	host, err := readResolvConf(m.cfg.ResolvConf)
@@ -53,8 +53,8 @@ func (m *Manager) dnsConfig(pod *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 	return out, nil
 }
 
-// dnsPolicy is the policy as it applies: on the host's network, ClusterFirst
-// means the host's names.
+// dnsPolicy returns the effective DNS policy: for pods on the host's network,
+// ClusterFirst means Default.
 func dnsPolicy(pod *corev1.Pod) corev1.DNSPolicy {
 	switch p := pod.Spec.DNSPolicy; p {
 	case corev1.DNSNone, corev1.DNSDefault:
@@ -79,7 +79,7 @@ func readResolvConf(path string) (*runtimeapi.DNSConfig, error) {
 	return parseResolvConf(data), nil
 }
 
-// parseResolvConf reads resolv.conf(5): the last search line counts.
+// parseResolvConf parses a resolv.conf(5); the last search line wins.
 func parseResolvConf(data []byte) *runtimeapi.DNSConfig {
 	out := &runtimeapi.DNSConfig{}
 	scan := bufio.NewScanner(bytes.NewReader(data))
@@ -120,7 +120,8 @@ func unique(in []string) []string {
 	return out
 }
 
-// mergeOptions lets the pod's options replace those of the same name.
+// mergeOptions returns have with the pod's options, which replace those of the
+// same name.
 func mergeOptions(have []string, more []corev1.PodDNSConfigOption) []string {
 	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
 	out := slices.Clone(have)

@@ -1,8 +1,7 @@
-// Package pods runs the pods of a node. A Manager gives every pod a worker, one
-// goroutine that owns it and moves it through its life; the observer tells
-// workers when the runtime changed under them; the status writer reports what
-// workers find. What is to be done is decided by plain functions (decide,
-// podStatus, admit) over what the API wants and what the runtime has, so a
-// kubelet that starts again comes to the same conclusions: nothing that matters
-// is only in memory.
+// Package pods runs the pods of a node. A Manager runs a worker for each pod: one
+// goroutine that owns the pod and moves it through its lifecycle. The observer
+// notifies workers of changes in the runtime, and the status writer reports to the
+// API. The decisions are pure functions (decide, podStatus, admit) of the API's
+// and the runtime's state, so that a restarted kubelet comes to the same results:
+// all essential state is outside the kubelet's memory.
 package pods

@@ -9,27 +9,30 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"podium/pkg/backoff"
 )
 
-// AnnotationApplied is where a proxy says, in its Lease, up to which
-// resourceVersion of EndpointSlices its rules are.
+// AnnotationApplied is the annotation in which a proxy reports, in its Lease, the
+// resourceVersion of EndpointSlices that its rules reflect.
 const AnnotationApplied = "podium.dev/endpoints-applied"
 
-// drainPoll is how often drain looks.
+// drainPoll is the polling interval of drain.
 const drainPoll = 100 * time.Millisecond
 
-// Endpoints is where drain sees who still sends traffic to a pod.
+// Endpoints reads the objects that show whether proxies still send traffic to a
+// pod.
 type Endpoints interface {
-	// Slices lists the EndpointSlices of a namespace, Slice reads one.
+	// Slices lists the EndpointSlices of a namespace; Slice reads one.
 	Slices(ctx context.Context, namespace string) ([]*discoveryv1.EndpointSlice, error)
 	Slice(ctx context.Context, namespace, name string) (*discoveryv1.EndpointSlice, error)
 	// Proxies lists the Leases of the cluster's proxies.
 	Proxies(ctx context.Context) ([]*coordinationv1.Lease, error)
 }
 
-// drain waits until every EndpointSlice that has the pod shows it as
-// terminating, and every proxy that lives has applied that. It is false when
-// ctx ended first. So a pod is not told to stop while it still gets requests.
+// drain blocks until every EndpointSlice with the pod shows it as terminating and
+// every live proxy has applied that, so that the containers are not stopped while
+// they still receive requests. It returns false if ctx ended first.
 func drain(ctx context.Context, e Endpoints, pod *corev1.Pod) bool {
 	var slices []*discoveryv1.EndpointSlice
 	for {
@@ -42,7 +45,7 @@ func drain(ctx context.Context, e Endpoints, pod *corev1.Pod) bool {
 			}
 			break
 		}
-		if !sleep(ctx, drainPoll, nil) {
+		if backoff.Sleep(ctx, drainPoll) != nil {
 			return false
 		}
 	}
@@ -50,12 +53,12 @@ func drain(ctx context.Context, e Endpoints, pod *corev1.Pod) bool {
 		return true
 	}
 	for !drained(ctx, e, pod, slices) {
-		if !sleep(ctx, drainPoll, nil) {
+		if backoff.Sleep(ctx, drainPoll) != nil {
 			return false
 		}
 		for i, s := range slices {
 			if outOfRotation(s, pod) {
-				continue // the revision that matters is the first that says so
+				continue // the first terminating revision is the one that proxies must apply
 			}
 			now, err := e.Slice(ctx, s.Namespace, s.Name)
 			if err == nil {
@@ -68,6 +71,8 @@ func drain(ctx context.Context, e Endpoints, pod *corev1.Pod) bool {
 	return true
 }
 
+// drained reports whether all slices have the pod out of rotation and all live
+// proxies have applied these slices. It returns false if it cannot read the Leases.
 func drained(ctx context.Context, e Endpoints, pod *corev1.Pod, slices []*discoveryv1.EndpointSlice) bool {
 	var need uint64
 	for _, s := range slices {
@@ -94,7 +99,8 @@ func drained(ctx context.Context, e Endpoints, pod *corev1.Pod, slices []*discov
 	return true
 }
 
-// outOfRotation says that nobody who goes by the slice sends the pod anything new.
+// outOfRotation reports whether the slice makes proxies send the pod no new
+// connections.
 func outOfRotation(s *discoveryv1.EndpointSlice, pod *corev1.Pod) bool {
 	end := endpointOf(s, pod)
 	return end == nil || end.Conditions.Terminating != nil && *end.Conditions.Terminating
@@ -109,6 +115,8 @@ func endpointOf(s *discoveryv1.EndpointSlice, pod *corev1.Pod) *discoveryv1.Endp
 	return nil
 }
 
+// expired reports whether a proxy has not renewed its Lease in time; then drain
+// ignores the proxy.
 func expired(l *coordinationv1.Lease, now time.Time) bool {
 	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
 		return true

@@ -15,8 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// rotation is a slice with one pod, as it is after some time, and how far the
-// proxy is then.
+// rotation simulates, over time, a slice with one pod and the progress of a proxy.
 type rotation struct {
 	began time.Time
 	steps []rotationStep
@@ -26,8 +25,8 @@ type rotationStep struct {
 	at          time.Duration
 	revision    int
 	pod         string // "in", "terminating" or "out"
-	gone        bool   // the slice is
-	acknowledge int    // by the proxy
+	gone        bool   // the slice is deleted
+	acknowledge int    // the revision that the proxy has applied
 }
 
 func (r *rotation) now() rotationStep {
@@ -72,7 +71,7 @@ func TestDrain(t *testing.T) {
 	for name, row := range map[string]struct {
 		reason string
 		steps  []rotationStep
-		want   time.Duration // zero: the deadline ends it
+		want   time.Duration // zero: until the deadline
 	}{
 		"Acknowledged": {
 			"the proxy's word ends the wait",

@@ -10,27 +10,27 @@ import (
 // match it.
 const reasonEvicted = "Evicted"
 
-// measurePeriod is how often pods and the node are measured: upstream's
-// housekeeping interval.
+// measurePeriod is the interval between measurements of pods and of the node:
+// upstream's housekeeping interval.
 const measurePeriod = 10 * time.Second
 
-// evictionGrace is how long the containers of an evicted pod get between
-// SIGTERM and SIGKILL; upstream's, for what must be relieved at once.
-const evictionGrace = time.Second
+// evictionGracePeriod is the grace period of an evicted pod: upstream's for immediate
+// evictions.
+const evictionGracePeriod = time.Second
 
-// criticalPriority is the least priority of system-cluster-critical and
+// criticalPriority is the lowest priority of system-cluster-critical and
 // system-node-critical pods.
 const criticalPriority = 2000000000
 
-// An eviction says why a pod is evicted.
+// An eviction describes why a pod is evicted.
 type eviction struct {
 	signal    string // the label of the metric kubelet_evictions
 	message   string
-	condition *corev1.PodCondition // for the pod's status; nil: none
+	condition *corev1.PodCondition // for the pod's status; may be nil
 }
 
-// evict ends the pod. Upstream never evicts a critical pod, and neither does
-// this.
+// evict fails the pod. As upstream, it never evicts a critical pod. Only the
+// worker's goroutine may call it.
 func (w *worker) evict(e eviction) {
 	if w.verdict != nil || critical(w.pod) || w.state != starting && w.state != running {
 		return

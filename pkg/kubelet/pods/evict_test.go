@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"podium/pkg/conditions"
 	"podium/pkg/kubelet/cri/crifake"
 	"podium/pkg/kubelet/pids"
 	"podium/pkg/kubelet/resources"
@@ -37,7 +38,7 @@ func TestAVolumeThatOutgrowsItsLimitEvicts(t *testing.T) {
 	})
 }
 
-// wantEvicted checks the pod's status and that an event says the same.
+// wantEvicted checks the pod's status and the event.
 func (r *rig) wantEvicted(name, message string) {
 	r.t.Helper()
 	s := r.pod(name).Status
@@ -92,7 +93,7 @@ func TestEphemeralStorageLimitEvicts(t *testing.T) {
 					t.Fatalf("too early: %+v", p.Status)
 				}
 				c.grow(t, r, p)
-				r.pass(measurePeriod + 2*time.Second) // of 30 s grace only one is given
+				r.pass(measurePeriod + 2*time.Second) // evictionGracePeriod, not the pod's 30 s
 				r.wantEvicted("a", c.want)
 			})
 		})
@@ -130,7 +131,7 @@ func TestCriticalPodsAreNotEvicted(t *testing.T) {
 	})
 }
 
-// counts is a hierarchy that knows how many processes each pod has.
+// counts implements Cgroups with a fixed number of processes per pod.
 type counts struct {
 	resources.None
 	mu sync.Mutex
@@ -149,7 +150,7 @@ func (c *counts) set(uid types.UID, n int64) {
 	c.of[uid] = n
 }
 
-// usage is a node with 1000 process ids, of which those of pods are taken.
+// usage is the usage of a node with 1000 process ids, some of them taken by pods.
 func (c *counts) usage() (pids.Usage, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,7 +182,7 @@ func TestTooFewProcessIDsEvictTheWorstPodAndRefuseNewOnes(t *testing.T) {
 		r.pass(measurePeriod + 2*time.Second)
 		const want = "The node was low on resource: pids. Threshold quantity: 100, available: 40. "
 		r.wantEvicted("bomb", want)
-		c := condition(&r.pod("bomb").Status, corev1.DisruptionTarget)
+		c := conditions.Find(r.pod("bomb").Status.Conditions, corev1.DisruptionTarget)
 		if c == nil || c.Status != corev1.ConditionTrue || c.Reason != corev1.PodReasonTerminationByKubelet || c.Message != want {
 			t.Errorf("condition is %+v", c)
 		}

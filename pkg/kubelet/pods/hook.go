@@ -12,12 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/kubelet/probes"
 )
 
 const hookAgent = "kube-lifecycle/1.36"
 
-// hook runs a lifecycle handler to its end, or ctx's.
+// hook runs a lifecycle handler. It blocks until the handler ends or ctx ends.
 func (m *Manager) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, h *corev1.LifecycleHandler) error {
 	switch {
 	case h.Exec != nil:
@@ -32,16 +33,13 @@ func (m *Manager) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	case h.HTTPGet != nil:
 		return m.httpHook(ctx, pod, c, h.HTTPGet)
 	case h.Sleep != nil:
-		if !sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second, nil) {
-			return ctx.Err()
-		}
-		return nil
+		return backoff.Sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
 	}
 	return errors.New("invalid handler: a lifecycle hook is exec, httpGet or sleep")
 }
 
-// httpHook sends the request; whatever is answered is fine. A server that does
-// not speak HTTPS, though the hook says so, is asked in clear (upstream issue 111447).
+// httpHook sends the request; any response is a success. If the server does not
+// speak HTTPS, it sends the request by HTTP (upstream issue 111447).
 func (m *Manager) httpHook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, action *corev1.HTTPGetAction) error {
 	client := probes.HTTPClient(m.cfg.Probes.Check.Dial, 0)
 	defer client.CloseIdleConnections()

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"podium/pkg/kubelet/podspec"
 	"podium/pkg/kubelet/sysctls"
 )
 
@@ -13,12 +14,12 @@ type Host struct {
 	AppArmor   bool
 	SELinux    bool
 	PingGroups bool             // network namespaces have net.ipv4.ping_group_range
-	UserNS     bool             // the kernel makes user namespaces
-	Sysctls    *sysctls.Allowed // nil: none may be set
+	UserNS     bool             // the kernel supports user namespaces
+	Sysctls    *sysctls.Allowed // nil: pods may set none
 }
 
-// refuse says what the pod asks for that this machine cannot give; upstream's
-// reasons and words.
+// refuse returns why the machine cannot run the pod, with upstream's reasons and
+// messages; nil if it can.
 func (h *Host) refuse(pod *corev1.Pod) *refusal {
 	if err := h.Sysctls.Check(pod); err != nil {
 		return &refusal{"SysctlForbidden", err.Error()}
@@ -29,7 +30,7 @@ func (h *Host) refuse(pod *corev1.Pod) *refusal {
 	return nil
 }
 
-// wantsAppArmor says that some container is to be confined by AppArmor.
+// wantsAppArmor reports whether the pod or a container requests an AppArmor profile.
 func wantsAppArmor(pod *corev1.Pod) bool {
 	confines := func(p *corev1.AppArmorProfile) bool {
 		return p != nil && p.Type != corev1.AppArmorProfileTypeUnconfined
@@ -37,12 +38,10 @@ func wantsAppArmor(pod *corev1.Pod) bool {
 	if s := pod.Spec.SecurityContext; s != nil && confines(s.AppArmorProfile) {
 		return true
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if s := list[i].SecurityContext; s != nil && confines(s.AppArmorProfile) {
-				return true
-			}
-		}
+	if podspec.Find(pod, func(c *corev1.Container) bool {
+		return c.SecurityContext != nil && confines(c.SecurityContext.AppArmorProfile)
+	}) != nil {
+		return true
 	}
 	for key, value := range pod.Annotations {
 		if strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) && value != corev1.DeprecatedAppArmorBetaProfileNameUnconfined {
@@ -52,17 +51,12 @@ func wantsAppArmor(pod *corev1.Pod) bool {
 	return false
 }
 
-// wantsSELinux says that some container is to have labels of its own.
+// wantsSELinux reports whether the pod or a container sets SELinux options.
 func wantsSELinux(pod *corev1.Pod) bool {
 	if s := pod.Spec.SecurityContext; s != nil && s.SELinuxOptions != nil {
 		return true
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if s := list[i].SecurityContext; s != nil && s.SELinuxOptions != nil {
-				return true
-			}
-		}
-	}
-	return false
+	return podspec.Find(pod, func(c *corev1.Container) bool {
+		return c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil
+	}) != nil
 }

@@ -17,7 +17,7 @@ import (
 	"podium/pkg/kubelet/sysctls"
 )
 
-// A pod that this machine cannot confine as it asks does not run here.
+// The node rejects a pod whose confinement it cannot enforce.
 func TestWhatTheMachineCannotEnforce(t *testing.T) {
 	allowed, err := sysctls.New("6.1", []string{"kernel.msg*"})
 	if err != nil {
@@ -82,7 +82,7 @@ func TestWhatTheMachineCannotEnforce(t *testing.T) {
 	}
 }
 
-// A container owns its termination message file, and may have put anything there.
+// A container owns its termination message file and may replace it with anything.
 func TestTailReadsFilesOnly(t *testing.T) {
 	dir := t.TempDir()
 	secret, link, pipe := filepath.Join(dir, "secret"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
@@ -98,8 +98,8 @@ func TestTailReadsFilesOnly(t *testing.T) {
 	}
 }
 
-// SELinux options are passed on to the runtime; where the host has none, its
-// owner is told that they do nothing.
+// SELinux options are passed to the runtime. If the host does not support SELinux, an
+// event says that they have no effect.
 func TestSELinuxOptions(t *testing.T) {
 	for _, enabled := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -123,13 +123,13 @@ func TestSELinuxOptions(t *testing.T) {
 		p.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1"}}
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "t"}}
 	})
-	s, err := New(Config{Images: userImage{}}).security(t.Context(), p, &p.Spec.Containers[0], "app:1")
+	s, err := New(Config{Images: userImage{}}).security(t.Context(), p, &p.Spec.Containers[0], "app:1", "")
 	if err != nil || s.SelinuxOptions.GetType() != "t" || sandboxSecurity(p, nil).SelinuxOptions.GetLevel() != "s0:c1" {
 		t.Errorf("%v, %v", s.GetSelinuxOptions(), err)
 	}
 }
 
-// userImage is an image that says whom it runs as.
+// userImage is an image service with one image that sets a user.
 type userImage struct {
 	runtimeapi.ImageServiceClient
 	uid  *runtimeapi.Int64Value
@@ -170,7 +170,7 @@ func TestWhomAContainerRunsAs(t *testing.T) {
 				p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: tc.pod, RunAsNonRoot: &tc.nonRoot}
 				p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsUser: tc.own, RunAsGroup: tc.group}
 			})
-			s, err := New(Config{Images: tc.image}).security(t.Context(), p, &p.Spec.Containers[0], "app:1")
+			s, err := New(Config{Images: tc.image}).security(t.Context(), p, &p.Spec.Containers[0], "app:1", "")
 			text := ""
 			if err != nil {
 				text = err.Error()

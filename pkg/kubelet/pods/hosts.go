@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The first lines of files we write; tests look for them.
+// The first lines of the hosts files that the kubelet writes; tests look for them.
 const (
 	hostsHeader     = "# Kubernetes-managed hosts file.\n"
 	hostsHeaderHost = "# Kubernetes-managed hosts file (host network).\n"
@@ -26,7 +26,7 @@ fe00::1	ip6-allnodes
 fe00::2	ip6-allrouters
 `
 
-// writeHosts writes the pod's /etc/hosts and gives its path.
+// writeHosts writes the pod's /etc/hosts and returns its path.
 func (m *Manager) writeHosts(pod *corev1.Pod, ips []string) (string, error) {
 	var host []byte
 	if pod.Spec.HostNetwork {
@@ -39,14 +39,15 @@ func (m *Manager) writeHosts(pod *corev1.Pod, ips []string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return "", err
 	}
-	// In place: containers have this very file mounted.
+	// Write in place: running containers have this file mounted.
 	if err := os.WriteFile(path, hostsFile(pod, ips, host, m.cfg.ClusterDomain), 0o644); err != nil {
 		return "", err
 	}
 	return path, nil
 }
 
-// hostsFile is the file's text. host is the node's own file, for pods on its network.
+// hostsFile returns the file's content. host is the node's own file, for pods on
+// the host's network.
 func hostsFile(pod *corev1.Pod, ips []string, host []byte, domain string) []byte {
 	var b bytes.Buffer
 	if pod.Spec.HostNetwork {
@@ -72,7 +73,8 @@ func hostsFile(pod *corev1.Pod, ips []string, host []byte, domain string) []byte
 	return b.Bytes()
 }
 
-// writeMessageFile makes the empty file a container may leave a last word in.
+// writeMessageFile creates the empty termination message file of a container and
+// returns its path.
 func (m *Manager) writeMessageFile(uid types.UID, name string, attempt int32) (string, error) {
 	path := filepath.Join(m.podDir(uid), "containers", name, fmt.Sprintf("%08x", attempt))
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
@@ -82,7 +84,7 @@ func (m *Manager) writeMessageFile(uid types.UID, name string, attempt int32) (s
 	if err != nil {
 		return "", err
 	}
-	// The container may run as anybody; the umask must not be in its way.
+	// The container may run as any user, so the umask must not apply.
 	if err := f.Chmod(0o666); err != nil {
 		f.Close()
 		return "", err
@@ -90,8 +92,8 @@ func (m *Manager) writeMessageFile(uid types.UID, name string, attempt int32) (s
 	return path, f.Close()
 }
 
-// identityFile says in a pod's directory whose it is, for a kubelet that finds
-// nothing else of the pod.
+// identityFile is a file in the pod's directory with its namespace and name, for a
+// restarted kubelet that finds nothing else of the pod.
 const identityFile = "pod"
 
 func (m *Manager) writeIdentity(pod *corev1.Pod) error {
@@ -102,7 +104,7 @@ func (m *Manager) writeIdentity(pod *corev1.Pod) error {
 	return os.WriteFile(filepath.Join(dir, identityFile), []byte(pod.Namespace+"/"+pod.Name), 0o640)
 }
 
-// leftDirs are the pods that have a directory here.
+// leftDirs returns the pods that have a directory below RootDir.
 func (m *Manager) leftDirs() []*corev1.Pod {
 	entries, err := os.ReadDir(filepath.Join(m.cfg.RootDir, "pods"))
 	if err != nil {

@@ -15,26 +15,28 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/logs"
 )
 
-// rotateEvery is how often logs are looked at.
+// rotateEvery is the interval between checks of the logs.
 const rotateEvery = 10 * time.Second
 
-// The form of the suffix a rotated log gets, and of those that are compressed.
+// The suffixes of rotated logs and of compressed ones.
 const (
 	rotatedStamp = "20060102-150405"
 	compressed   = ".gz"
 	partial      = ".tmp" // being compressed
 )
 
-// rotateLogs keeps containers' logs within their bounds until ctx ends.
+// rotateLogs rotates the logs of containers until ctx ends. It returns at once if
+// LogMaxSize is 0.
 func (m *Manager) rotateLogs(ctx context.Context) {
 	if m.cfg.LogMaxSize <= 0 {
 		return
 	}
-	for sleep(ctx, rotateEvery, nil) {
+	for backoff.Sleep(ctx, rotateEvery) == nil {
 		root, err := os.OpenRoot(m.cfg.LogsDir)
 		if err != nil {
 			continue // nothing has been logged yet
@@ -44,22 +46,22 @@ func (m *Manager) rotateLogs(ctx context.Context) {
 	}
 }
 
-// rotateAll looks at the log of each running container.
+// rotateAll rotates the log of each running container that is too large.
 func (m *Manager) rotateAll(ctx context.Context, root *os.Root) {
 	running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
 	list, err := m.cfg.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: running})
 	if err != nil {
-		return // the next look is soon
+		return // the next check is soon
 	}
 	for _, c := range list.Containers {
 		if err := m.rotateLog(ctx, root, c); err != nil && ctx.Err() == nil {
-			m.cfg.Log.Warn("log not rotated", "container", c.Id, "error", err)
+			m.cfg.Log.Warn("rotate log failed", "container", c.Id, "error", err)
 		}
 	}
 }
 
-// rotateLog works below root alone: a pod that may write there must not lead us
-// elsewhere.
+// rotateLog opens files only through root: a pod that may write there cannot make
+// it follow a link out of root.
 func (m *Manager) rotateLog(ctx context.Context, root *os.Root, c *runtimeapi.Container) error {
 	l := c.Labels
 	if l[cri.LabelPodUID] == "" {
@@ -80,13 +82,13 @@ func (m *Manager) rotateLog(ctx context.Context, root *os.Root, c *runtimeapi.Co
 		return err
 	}
 	if _, err := m.cfg.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: c.Id}); err != nil {
-		return errors.Join(err, root.Rename(rotated, name)) // the runtime goes on writing to it
+		return errors.Join(err, root.Rename(rotated, name)) // the runtime continues to write to it
 	}
 	return tidyLogs(root, name, m.cfg.LogMaxFiles)
 }
 
-// tidyLogs compresses rotated logs but the newest, which log readers may be at,
-// and removes the oldest beyond keep files, the present one counted.
+// tidyLogs compresses all rotated logs except the newest, which may still be read,
+// and removes the oldest ones beyond keep files, including the current one.
 func tidyLogs(root *os.Root, name string, keep int) error {
 	rotated, err := fs.Glob(root.FS(), name+".*")
 	if err != nil {

@@ -15,32 +15,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/env"
 	"podium/pkg/kubelet/images"
 	"podium/pkg/kubelet/probes"
 	"podium/pkg/kubelet/resources"
-	"podium/pkg/kubelet/volumes"
 	"podium/pkg/scheme"
 )
 
-// Recorder is told what happens to pods.
+// Recorder records events about pods.
 type Recorder interface {
 	EventOn(obj scheme.Object, fieldPath, eventType, reason, message string)
 }
 
-// Volumes makes what pods mount.
-type Volumes interface {
-	SetUp(ctx context.Context, pod *corev1.Pod) (map[string]volumes.Mount, error)
-	Refresh(ctx context.Context, pod *corev1.Pod) error
-	TearDown(ctx context.Context, uid types.UID) error
-	Orphans() ([]types.UID, error)
-	SubPath(ctx context.Context, mount volumes.Mount, subPath string) (hostPath string, err error)
-	Usage(ctx context.Context, pod *corev1.Pod) (map[string]int64, error)
-}
-
-// Config is what a Manager works with. Everything outside Go's memory that it
-// touches is in here.
+// Config holds the dependencies of a Manager.
 type Config struct {
 	RootDir string // the kubelet's files
 	LogsDir string // containers' logs
@@ -52,63 +41,71 @@ type Config struct {
 	Images      cri.Images
 	Volumes     Volumes
 	Cgroups     resources.Cgroups
-	PIDs        PIDs // nil: the node never has too few process ids
+	PIDs        PIDs // nil: no PID pressure
 	UserNS      UserNS
 	Environment func(context.Context, env.Request) ([]*runtimeapi.KeyValue, error)
 	Secret      func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	Handler     func(ctx context.Context, runtimeClass string) (string, error) // how the runtime calls a RuntimeClass
 
 	ImageRecords *images.Records // of image pulls
-	VerifyImages images.Verification
 
 	Services func() (all []*corev1.Service, synced bool)
-	Node     func() *corev1.Node // nil while it is not registered
+	Node     func() *corev1.Node // returns nil while the node is not registered
 	HostIPs  func() []string
 	Probes   probes.Config
 	Events   Recorder
-	Metrics  *Metrics // nil: not counted
+	Metrics  *Metrics // nil: no metrics
 	Log      *slog.Logger
 
+	MemoryCapacity int64 // of the node in bytes, for OOM scores
+	Host           Host  // the security features that it can enforce
+	Options
+}
+
+// Options are settings of the operator.
+type Options struct {
 	ClusterDNS     []string
 	ClusterDomain  string
-	ResolvConf     string        // the host's; "": none
-	HostsFile      string        // the host's /etc/hosts
-	MemoryCapacity int64         // of the node, for OOM scores
-	SeccompDefault bool          // RuntimeDefault where a pod says nothing
-	AllowNetRaw    bool          // containers have the capability NET_RAW without adding it
-	Host           Host          // what the machine can enforce
-	ParallelPulls  int           // 0: 1
-	DrainTimeout   time.Duration // how long proxies may take to let go of a pod
-	RefreshPeriod  time.Duration // of volumes' contents; 0: 1 minute
-	LogMaxSize     int64         // of a container's log before it is rotated; 0: never
+	ResolvConf     string // the host's resolv.conf; "": none
+	HostsFile      string // the host's /etc/hosts
+	SeccompDefault bool   // RuntimeDefault for containers without a profile
+	AllowNetRaw    bool   // containers have the capability NET_RAW without adding it
+	ParallelPulls  int    // 0: 1
+	VerifyImages   images.Verification
+	DrainTimeout   time.Duration // how long to wait for the proxies to stop sending traffic to a pod; 0: do not wait
+	RefreshPeriod  time.Duration // between refreshes of the contents of volumes; 0: 1 minute
+	LogMaxSize     int64         // of a container's log in bytes before it is rotated; 0: never
 	LogMaxFiles    int
 }
 
-// Manager runs the pods of a node.
+// Manager runs the pods of a node. Its methods are safe for concurrent use.
 type Manager struct {
 	cfg      Config
 	writer   *writer
 	puller   *images.Puller
 	observer *observer
 
-	mu      sync.Mutex
-	ctx     context.Context // of Run; nil before
-	workers map[types.UID]*worker
-	wanted  map[types.UID]*corev1.Pod // came before Run began
-	synced  bool                      // the API's list has been seen in whole
-	counted map[types.UID]*corev1.Pod // pods that hold their share of the node
-	prior   map[types.UID]bool        // the runtime had them when Run began
-	running sync.WaitGroup
+	mu       sync.Mutex
+	ctx      context.Context // of Run; nil before Run
+	workers  map[types.UID]*worker
+	wanted   map[types.UID]*corev1.Pod // pods from before Run began
+	synced   bool                      // Update has been called for all pods of the API
+	counted  map[types.UID]*corev1.Pod // pods that count against the node's resources
+	deferred map[types.UID]deferral    // resizes that wait for resources
+	decided  map[types.UID]bool        // pods that have been admitted since Run began
+	prior    map[types.UID]bool        // pods that the runtime had when Run began
+	running  sync.WaitGroup
 }
 
-// statusWrites is how many statuses are on their way at one time.
+// statusWrites is the number of concurrent status writes.
 const statusWrites = 10
 
-// New makes a Manager.
+// New returns a Manager. It does nothing until Run.
 func New(cfg Config) *Manager {
 	if cfg.RefreshPeriod == 0 {
 		cfg.RefreshPeriod = time.Minute
 	}
-	m := &Manager{cfg: cfg, workers: map[types.UID]*worker{}, wanted: map[types.UID]*corev1.Pod{}, counted: map[types.UID]*corev1.Pod{}}
+	m := &Manager{cfg: cfg, workers: map[types.UID]*worker{}, wanted: map[types.UID]*corev1.Pod{}, counted: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]deferral{}, decided: map[types.UID]bool{}}
 	m.writer = newWriter(cfg.API, cfg.Log, statusWrites, m.wake)
 	m.puller = images.New(images.Config{
 		Images: cfg.Images, Secret: cfg.Secret, Wake: m.wake, Events: cfg.Events, Log: cfg.Log, Parallel: cfg.ParallelPulls,
@@ -118,7 +115,8 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Run works until ctx ends. Containers go on after it.
+// Run runs the pods until ctx ends and waits for all workers. It leaves the
+// containers running. Call it once.
 func (m *Manager) Run(ctx context.Context) error {
 	prior := m.observer.first(ctx)
 	if prior == nil {
@@ -136,7 +134,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { m.writer.run(ctx); return nil })
 	g.Go(func() error { m.observer.run(ctx); return nil })
-	g.Go(func() error { m.keepHouse(ctx); return nil })
+	g.Go(func() error { m.removeOrphans(ctx); return nil })
 	g.Go(func() error { m.rotateLogs(ctx); return nil })
 	g.Go(func() error { m.relievePIDs(ctx); return nil })
 	err := g.Wait()
@@ -156,8 +154,8 @@ func byAge(pods map[types.UID]*corev1.Pod) []*corev1.Pod {
 	return out
 }
 
-// Update takes a change as the informer tells it: old is nil for a new pod, pod
-// for one that is gone.
+// Update handles a change from the informer: old is nil for a new pod, pod is nil
+// for a deleted one.
 func (m *Manager) Update(old, pod *corev1.Pod) {
 	if old != nil && (pod == nil || pod.UID != old.UID) {
 		m.remove(old)
@@ -187,20 +185,22 @@ func (m *Manager) remove(pod *corev1.Pod) {
 	}
 }
 
-// Synced says that Update has told of every pod there is: what the runtime has
-// beyond them may go.
+// Synced reports that Update has been called for every pod of the API. From then
+// on the Manager may terminate pods that only the runtime has.
 func (m *Manager) Synced() {
 	m.mu.Lock()
 	m.synced = true
 	m.mu.Unlock()
 }
 
+// workLocked starts a worker for the pod. It returns nil if Run is ending. m.mu is
+// held.
 func (m *Manager) workLocked(pod *corev1.Pod) *worker {
 	if m.ctx.Err() != nil {
 		return nil
 	}
 	w := newWorker(m, m.ctx, pod)
-	w.read = !m.prior[pod.UID] // a pod the runtime did not have is new to it
+	w.read = !m.prior[pod.UID] // the runtime has nothing of other pods
 	m.workers[pod.UID] = w
 	m.running.Go(func() {
 		w.run()
@@ -208,7 +208,8 @@ func (m *Manager) workLocked(pod *corev1.Pod) *worker {
 		defer m.mu.Unlock()
 		if m.ctx.Err() == nil {
 			delete(m.workers, pod.UID)
-			delete(m.counted, pod.UID)
+			m.uncountLocked(pod.UID)
+			delete(m.decided, pod.UID)
 			delete(m.prior, pod.UID)
 			m.puller.Forget(pod.UID)
 			m.writer.forget(pod.UID)
@@ -226,7 +227,7 @@ func (m *Manager) wake(uid types.UID) {
 	}
 }
 
-// changed is told by the observer that the runtime has something new of a pod.
+// changed handles a change of a pod in the runtime. The observer calls it.
 func (m *Manager) changed(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -237,9 +238,11 @@ func (m *Manager) changed(uid types.UID) {
 	}
 }
 
-// admit asks whether the node takes the pod, and counts it if so. known is
-// false while there is no node to ask about.
-func (m *Manager) admit(pod *corev1.Pod, here bool) (r *refusal, known bool) {
+// admit checks whether the node can run the pod and, if so, counts it. here means
+// that the pod already has containers. decided is false while there is no Node, and
+// while only pods that the API no longer has are in the way: they are being stopped,
+// and the scheduler cannot count them any more.
+func (m *Manager) admit(pod *corev1.Pod, here bool) (r *refusal, decided bool) {
 	node := m.cfg.Node()
 	if node == nil {
 		return nil, false
@@ -247,40 +250,54 @@ func (m *Manager) admit(pod *corev1.Pod, here bool) (r *refusal, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !here && pod.Status.StartTime == nil {
-		var others []*corev1.Pod
+		var others, present []*corev1.Pod
 		for uid, p := range m.counted {
-			if uid != pod.UID {
-				others = append(others, p)
+			if uid == pod.UID {
+				continue
+			}
+			others = append(others, p)
+			if w := m.workers[uid]; w != nil && w.inAPI() {
+				present = append(present, p)
 			}
 		}
 		if r := admit(pod, others, node); r != nil {
-			return r, true
+			return r, len(present) == len(others) || admit(pod, present, node) != nil
 		}
 	}
-	m.counted[pod.UID] = pod
+	m.counted[pod.UID], m.decided[pod.UID] = pod, true
 	m.weighLocked()
+	m.retryDeferredLocked(node)
 	return nil, true
 }
 
-// released gives a pod's share of the node back.
+// released stops counting a pod against the node's resources.
 func (m *Manager) released(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.counted, uid)
+	m.uncountLocked(uid)
 	m.weighLocked()
 }
 
+func (m *Manager) uncountLocked(uid types.UID) {
+	delete(m.counted, uid)
+	delete(m.deferred, uid)
+	if node := m.cfg.Node(); node != nil {
+		m.retryDeferredLocked(node)
+	}
+}
+
+// weighLocked updates the CPU weight of the burstable class. m.mu is held.
 func (m *Manager) weighLocked() {
 	var all []*corev1.Pod
 	for _, p := range m.counted {
 		all = append(all, p)
 	}
 	if err := m.cfg.Cgroups.Weigh(m.ctx, all); err != nil {
-		m.cfg.Log.Warn("weight of burstable pods not set", "error", err)
+		m.cfg.Log.Warn("set cgroup weight of burstable pods failed", "error", err)
 	}
 }
 
-// Pods lists the pods of the node as they are now.
+// Pods returns the pods of the node with their latest status.
 func (m *Manager) Pods() []*corev1.Pod {
 	m.mu.Lock()
 	var list []*corev1.Pod
@@ -298,11 +315,11 @@ func (m *Manager) Pods() []*corev1.Pod {
 	return list
 }
 
-// keepHouse ends what nobody wants: sandboxes, volumes and cgroups of pods that
-// were deleted while no kubelet ran.
-func (m *Manager) keepHouse(ctx context.Context) {
+// removeOrphans removes what deleted pods have left on the node: sandboxes, volumes and
+// cgroups of pods that were deleted while no kubelet was running.
+func (m *Manager) removeOrphans(ctx context.Context) {
 	for wait := time.Second; ; wait = time.Minute {
-		if !sleep(ctx, wait, nil) {
+		if backoff.Sleep(ctx, wait) != nil {
 			return
 		}
 		m.mu.Lock()
@@ -312,11 +329,12 @@ func (m *Manager) keepHouse(ctx context.Context) {
 			continue
 		}
 		if err := m.endOrphans(ctx); err != nil && ctx.Err() == nil {
-			m.cfg.Log.Warn("orphans not cleaned up", "error", err)
+			m.cfg.Log.Warn("remove files of deleted pods failed", "error", err)
 		}
 	}
 }
 
+// endOrphans terminates the pods that have something on this node but no worker.
 func (m *Manager) endOrphans(ctx context.Context) error {
 	list, err := m.cfg.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -344,25 +362,26 @@ func (m *Manager) endOrphans(ctx context.Context) error {
 	return nil
 }
 
-// endOrphan gives a pod that the API does not have a worker that ends it.
+// endOrphan starts a worker that terminates a pod which the API does not have.
 func (m *Manager) endOrphan(pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.workers[pod.UID] != nil {
 		return
 	}
-	m.cfg.Log.Info("pod is not in the API any more", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID)
+	m.cfg.Log.Info("pod no longer exists in the API", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID)
 	m.prior[pod.UID] = true
 	if w := m.workLocked(pod); w != nil {
 		w.want(pod, true)
 	}
 }
 
-// orphan is what a sandbox says of its pod.
+// orphan returns the pod of a sandbox, as far as the labels and annotations
+// describe it.
 func orphan(box *runtimeapi.PodSandbox) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: box.Labels[cri.LabelPodName], Namespace: box.Labels[cri.LabelPodNamespace], UID: types.UID(box.Labels[cri.LabelPodUID]),
 	}}
-	pod.Spec.TerminationGracePeriodSeconds = orphanGrace(box.Annotations)
+	pod.Spec.TerminationGracePeriodSeconds = orphanGracePeriod(box.Annotations)
 	return pod
 }

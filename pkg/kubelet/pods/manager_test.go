@@ -8,7 +8,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,10 +24,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podium/pkg/conditions"
 	"podium/pkg/kubelet/cri/crifake"
+	"podium/pkg/kubelet/resources"
 )
 
-// slow makes the steps of a pod's start visible as different moments.
+// slow gives the steps of a pod's start different times.
 func slow(string) time.Duration { return 5 * time.Millisecond }
 
 func TestPodRunsAndIsDeleted(t *testing.T) {
@@ -33,7 +37,7 @@ func TestPodRunsAndIsDeleted(t *testing.T) {
 		r.api.create(newPod("a"))
 		r.pass(time.Second)
 		p := r.pod("a")
-		if p.Status.Phase != corev1.PodRunning || !conditionTrue(&p.Status, corev1.PodReady) || p.Status.PodIP == "" || p.Status.HostIP != "192.0.2.1" {
+		if p.Status.Phase != corev1.PodRunning || !conditions.IsTrue(p.Status.Conditions, corev1.PodReady) || p.Status.PodIP == "" || p.Status.HostIP != "192.0.2.1" {
 			t.Fatalf("status is %+v", p.Status)
 		}
 		r.api.deleteGracefully("a", 30)
@@ -151,7 +155,7 @@ func TestKubeletRestartRestartsNothing(t *testing.T) {
 		r.api.create(newPod("a", probed))
 		r.api.create(newPod("b", withInit("first")))
 		r.pass(time.Minute)
-		if !conditionTrue(&r.pod("a").Status, corev1.PodReady) {
+		if !conditions.IsTrue(r.pod("a").Status.Conditions, corev1.PodReady) {
 			t.Fatal("a is not ready")
 		}
 		calls, writes := len(r.runtime.Calls()), len(r.api.writes())
@@ -176,7 +180,7 @@ func withInit(names ...string) func(*corev1.Pod) {
 	}
 }
 
-// exits scripts containers: by name, then runs for ever.
+// exits scripts containers by name: they exit with a code and then run.
 func exits(codes map[string]int32) func(crifake.Start) crifake.Behaviour {
 	return func(s crifake.Start) crifake.Behaviour {
 		code, ok := codes[s.Container]
@@ -192,7 +196,7 @@ func TestInitContainersRunInOrder(t *testing.T) {
 		r.api.create(newPod("a", withInit("one", "two")))
 		r.pass(500 * time.Millisecond)
 		p := r.pod("a")
-		if c := condition(&p.Status, corev1.PodInitialized); c.Status != corev1.ConditionFalse || c.Message != "containers with incomplete status: [one two]" {
+		if c := conditions.Find(p.Status.Conditions, corev1.PodInitialized); c.Status != corev1.ConditionFalse || c.Message != "containers with incomplete status: [one two]" {
 			t.Errorf("condition is %+v", c)
 		}
 		if w := p.Status.ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "PodInitializing" {
@@ -203,13 +207,13 @@ func TestInitContainersRunInOrder(t *testing.T) {
 		if diff := cmp.Diff(want, r.calls("StartContainer")); diff != "" {
 			t.Errorf("starts (-want +got):\n%s", diff)
 		}
-		if p := r.pod("a"); p.Status.Phase != corev1.PodRunning || !conditionTrue(&p.Status, corev1.PodInitialized) || !p.Status.InitContainerStatuses[1].Ready {
+		if p := r.pod("a"); p.Status.Phase != corev1.PodRunning || !conditions.IsTrue(p.Status.Conditions, corev1.PodInitialized) || !p.Status.InitContainerStatuses[1].Ready {
 			t.Errorf("status is %+v", p.Status)
 		}
 	})
 }
 
-// A worker that tried again at once would never let time go by.
+// A worker that retried at once would never let virtual time advance.
 func TestInitContainersThatCannotStartWait(t *testing.T) {
 	refuse := func(op string) func(string) error {
 		n := 0
@@ -363,6 +367,29 @@ func TestForceDeletedPodIsCleanedUp(t *testing.T) {
 	})
 }
 
+// The scheduler does not count a force-deleted pod, whose containers still run. A pod
+// that comes in its place waits for them.
+func TestAPodWaitsForTheShareOfAForceDeletedOne(t *testing.T) {
+	whole := func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
+	}
+	deaf := func(crifake.Start) crifake.Behaviour { return crifake.Behaviour{Deaf: true} }
+	bubble(t, crifake.Config{Behave: deaf}, func(r *rig) {
+		r.api.create(newPod("first", whole))
+		r.pass(time.Second)
+		r.api.drop("first")
+		r.api.create(newPod("second", whole))
+		r.pass(5 * time.Second)
+		if p := r.pod("second"); p.Status.Phase != corev1.PodPending || len(r.calls("RunPodSandbox")) != 1 {
+			t.Errorf("beside the first one: %s %s", p.Status.Phase, p.Status.Message)
+		}
+		r.pass(time.Minute)
+		if p := r.pod("second"); p.Status.Phase != corev1.PodRunning {
+			t.Errorf("after it: %s %s", p.Status.Phase, p.Status.Message)
+		}
+	})
+}
+
 func TestPodDeletedWhileTheKubeletWasDown(t *testing.T) {
 	bubble(t, crifake.Config{}, func(r *rig) {
 		r.api.create(newPod("a"))
@@ -497,7 +524,7 @@ func TestPullErrors(t *testing.T) {
 	})
 }
 
-// codes are exit codes by command, that a test changes.
+// codes are exit codes by command; a test can change them.
 type codes struct{ m sync.Map }
 
 func (c *codes) set(command string, code int32) { c.m.Store(command, code) }
@@ -571,7 +598,7 @@ func TestReadinessGates(t *testing.T) {
 		}))
 		r.pass(time.Second)
 		p := r.pod("a")
-		c := condition(&p.Status, corev1.PodReady)
+		c := conditions.Find(p.Status.Conditions, corev1.PodReady)
 		if c.Reason != "ReadinessGatesNotReady" || c.Message != `corresponding condition of pod readiness gate "example.com/lb" does not exist.` {
 			t.Errorf("condition is %+v", c)
 		}
@@ -579,7 +606,7 @@ func TestReadinessGates(t *testing.T) {
 			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "example.com/lb", Status: corev1.ConditionTrue})
 		})
 		r.pass(time.Second)
-		if p := r.pod("a"); !conditionTrue(&p.Status, corev1.PodReady) || !conditionTrue(&p.Status, "example.com/lb") {
+		if p := r.pod("a"); !conditions.IsTrue(p.Status.Conditions, corev1.PodReady) || !conditions.IsTrue(p.Status.Conditions, "example.com/lb") {
 			t.Errorf("conditions are %+v", p.Status.Conditions)
 		}
 	})
@@ -642,7 +669,7 @@ func TestDeadSandboxIsReplaced(t *testing.T) {
 		if got := r.calls("StartContainer a/i"); len(got) != 2 {
 			t.Error("init containers did not run again in the new sandbox")
 		}
-		r.runtime.Kill(r.container("a", "app").ID, 1) // its predecessor is of no interest any more
+		r.runtime.Kill(r.container("a", "app").ID, 1) // its predecessor is not needed any more
 		r.pass(time.Minute)
 		if r.runtime.Sandboxes() != 1 {
 			t.Errorf("%d sandboxes", r.runtime.Sandboxes())
@@ -705,16 +732,43 @@ func TestNodeRefusesPods(t *testing.T) {
 	})
 }
 
-func TestSomebodyElseChangesTheStatus(t *testing.T) {
+// The scheduler reuses a pod's share as soon as the API has the final phase, also while
+// the node still removes the pod's volumes and cgroup.
+func TestAnEndedPodGivesBackItsShareBeforeItsStatusIsWritten(t *testing.T) {
+	whole := func(p *corev1.Pod) {
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, crifake.Config{Behave: exits(map[string]int32{"app": 0})})
+		r.tweak = func(cfg *Config) { cfg.Cgroups = busyCgroups{} }
+		r.start()
+		defer func() { r.stop() }()
+		for _, name := range []string{"first", "second"} {
+			r.api.create(newPod(name, whole))
+			r.pass(10 * time.Second)
+			if p := r.pod(name); p.Status.Phase != corev1.PodSucceeded {
+				t.Errorf("%s: %s %s", name, p.Status.Phase, p.Status.Message)
+			}
+		}
+	})
+}
+
+// busyCgroups cannot be removed.
+type busyCgroups struct{ resources.None }
+
+func (busyCgroups) Remove(context.Context, types.UID) error { return syscall.EBUSY }
+
+func TestStatusChangedByAnotherClient(t *testing.T) {
 	bubble(t, crifake.Config{}, func(r *rig) {
 		r.api.create(newPod("a"))
 		r.pass(time.Second)
 		r.api.change("a", func(p *corev1.Pod) {
-			condition(&p.Status, corev1.PodReady).Status = corev1.ConditionFalse
+			conditions.Find(p.Status.Conditions, corev1.PodReady).Status = corev1.ConditionFalse
 			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "DisruptionTarget", Status: corev1.ConditionTrue})
 		})
 		r.pass(time.Second)
-		if p := r.pod("a"); !conditionTrue(&p.Status, corev1.PodReady) || !conditionTrue(&p.Status, "DisruptionTarget") {
+		if p := r.pod("a"); !conditions.IsTrue(p.Status.Conditions, corev1.PodReady) || !conditions.IsTrue(p.Status.Conditions, "DisruptionTarget") {
 			t.Errorf("conditions are %+v", p.Status.Conditions)
 		}
 	})
@@ -748,7 +802,7 @@ func TestPostStartHookHoldsUpTheNextContainer(t *testing.T) {
 	})
 }
 
-// endpoints is a cluster whose proxies are slow to let go of a pod.
+// endpoints is a cluster whose proxies take time to apply a change.
 type endpoints struct {
 	mu    sync.Mutex
 	slice *discoveryv1.EndpointSlice
@@ -774,7 +828,7 @@ func (e *endpoints) Proxies(context.Context) ([]*coordinationv1.Lease, error) {
 func TestPodIsStoppedOnlyWhenNoProxySendsItAnything(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		applied time.Duration // when the proxy has applied; 0: never
+		applied time.Duration // when the proxy has applied the change; 0: never
 		want    time.Duration // when SIGTERM comes
 	}{
 		{"Applied", 1500 * time.Millisecond, 1500 * time.Millisecond},
@@ -830,7 +884,7 @@ func TestManyPodsAtOnce(t *testing.T) {
 		}
 		r.pass(5 * time.Second)
 		for i := range 100 {
-			if p := r.pod(fmt.Sprint("p", i)); !conditionTrue(&p.Status, corev1.PodReady) {
+			if p := r.pod(fmt.Sprint("p", i)); !conditions.IsTrue(p.Status.Conditions, corev1.PodReady) {
 				t.Fatalf("%s is %+v", p.Name, p.Status)
 			}
 			r.api.deleteGracefully(fmt.Sprint("p", i), 30)
@@ -863,7 +917,7 @@ func TestAStartThatFailedOnceIsTriedAgainWithTheSameContainer(t *testing.T) {
 	})
 }
 
-func TestSandboxErrorsAreToldAndTriedAgain(t *testing.T) {
+func TestSandboxErrorsAreReportedAndRetried(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)
 	cfg := crifake.Config{Fault: func(op string) error {
@@ -901,7 +955,7 @@ func TestPodDeletedWhileItsSandboxIsMade(t *testing.T) {
 	})
 }
 
-// A container whose start is under way cannot be removed: the start is waited for.
+// A container that is starting cannot be removed: the worker waits for the start.
 func TestPodDeletedWhileItsContainerIsStarted(t *testing.T) {
 	cfg := crifake.Config{Latency: func(op string) time.Duration {
 		if op == "StartContainer" {

@@ -15,15 +15,16 @@ import (
 	"podium/pkg/kubelet/cri"
 )
 
-// Bounds of a termination message, as upstream documents them.
+// The limits of a termination message, as documented by Kubernetes.
 const (
 	maxMessageBytes  = 4096
 	maxFallbackBytes = 2048
 	maxFallbackLines = 80
 )
 
-// terminationMessage is what an exited container left to say: in its message
-// file, or, if it asks for that and failed, the end of its log.
+// terminationMessage returns the message of an exited container: the content of
+// its message file or, if its policy is FallbackToLogsOnError and it failed
+// without one, the end of its log.
 func terminationMessage(s *runtimeapi.ContainerStatus) string {
 	fallback := s.Annotations[cri.AnnotationMessagePolicy] == string(corev1.TerminationMessageFallbackToLogsOnError) && s.ExitCode != 0
 	inside := s.Annotations[cri.AnnotationMessagePath]
@@ -42,8 +43,8 @@ func terminationMessage(s *runtimeapi.ContainerStatus) string {
 	return ""
 }
 
-// tail reads the last n bytes of a file. A container may have put something
-// else in its place: no link is followed, and no pipe is waited for.
+// tail returns the last n bytes of a regular file. It does not follow links and
+// does not block on pipes, which a container may have put there.
 func tail(path string, n int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -65,8 +66,8 @@ func tail(path string, n int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, n))
 }
 
-// lastLogLines is the end of a log in the CRI format ("time stream tag text"),
-// the text alone.
+// lastLogLines returns the text at the end of a log in the CRI format ("time
+// stream tag text").
 func lastLogLines(path string) string {
 	data, err := tail(path, 4*maxFallbackBytes+64*maxFallbackLines)
 	if err != nil {
@@ -90,8 +91,8 @@ func lastLogLines(path string) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// logText takes the head off one line of a CRI log: a full line ends, a
-// partial one goes on.
+// logText returns the text of one record of a CRI log, with a newline unless the
+// record is partial.
 func logText(line string) (string, bool) {
 	parts := strings.SplitN(line, " ", 4)
 	if len(parts) != 4 {

@@ -5,9 +5,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/prom"
 )
 
-// Metrics are the package's series, under upstream's names.
+// Metrics are the metrics of the package, with upstream's names. A nil *Metrics
+// counts nothing.
 type Metrics struct {
 	startDuration     prometheus.Histogram
 	runDuration       prometheus.Histogram
@@ -19,38 +22,19 @@ type Metrics struct {
 	evictions         *prometheus.CounterVec
 }
 
-// NewMetrics registers the series.
+// NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
-	m := &Metrics{
-		startDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_pod_start_duration_seconds", Help: "Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run.",
-			Buckets: []float64{.1, .2, .3, .5, 1, 2, 3, 5, 10, 30, 60, 120, 300},
-		}),
-		runDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_pod_start_sli_duration_seconds", Help: "Duration in seconds from the creation of a pod to its containers running.",
-			Buckets: []float64{.1, .2, .3, .5, 1, 2, 3, 5, 10, 30, 60, 120, 300},
-		}),
-		startedPods: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_started_pods_total", Help: "Cumulative number of pods started.",
-		}),
-		startedContainers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_started_containers_total", Help: "Cumulative number of containers started.",
-		}, []string{"container_type"}),
-		runningPods: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_running_pods", Help: "Number of pods that have a running pod sandbox.",
-		}),
-		runningContainers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubelet_running_containers", Help: "Number of containers by state.",
-		}, []string{"container_state"}),
-		relistDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_pleg_relist_duration_seconds", Help: "Duration in seconds of listing the runtime's pods and containers.", Buckets: prometheus.DefBuckets,
-		}),
-		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_evictions", Help: "Cumulative number of pod evictions by eviction signal.",
-		}, []string{"eviction_signal"}),
+	f := prom.For(r)
+	return &Metrics{
+		startDuration:     f.Histogram("kubelet_pod_start_duration_seconds", "Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run.", []float64{.1, .2, .3, .5, 1, 2, 3, 5, 10, 30, 60, 120, 300}),
+		runDuration:       f.Histogram("kubelet_pod_start_sli_duration_seconds", "Duration in seconds from the creation of a pod to its containers running.", []float64{.1, .2, .3, .5, 1, 2, 3, 5, 10, 30, 60, 120, 300}),
+		startedPods:       f.Counter("kubelet_started_pods_total", "Cumulative number of pods started."),
+		startedContainers: f.CounterVec("kubelet_started_containers_total", "Cumulative number of containers started.", "container_type"),
+		runningPods:       f.Gauge("kubelet_running_pods", "Number of pods that have a running pod sandbox."),
+		runningContainers: f.GaugeVec("kubelet_running_containers", "Number of containers by state.", "container_state"),
+		relistDuration:    f.Histogram("kubelet_pleg_relist_duration_seconds", "Duration in seconds of listing the runtime's pods and containers.", prometheus.DefBuckets),
+		evictions:         f.CounterVec("kubelet_evictions", "Cumulative number of pod evictions by eviction signal.", "eviction_signal"),
 	}
-	r.MustRegister(m.evictions, m.startDuration, m.runDuration, m.startedPods, m.startedContainers, m.runningPods, m.runningContainers, m.relistDuration)
-	return m
 }
 
 func (m *Metrics) podStarted(pod *corev1.Pod, seen, now time.Time) {

@@ -34,7 +34,7 @@ func TestNetRawIsDroppedUnlessAdded(t *testing.T) {
 		{name: "Privileged", reason: "it has every capability", container: &corev1.SecurityContext{Privileged: ptr(true)}},
 		{name: "Allowed", reason: "the kubelet is told to", allow: true, container: &corev1.SecurityContext{}},
 	} {
-		m := &Manager{cfg: Config{AllowNetRaw: c.allow}}
+		m := &Manager{cfg: Config{Options: Options{AllowNetRaw: c.allow}}}
 		got := m.capabilities(c.container)
 		if diff := cmp.Diff([][]string{c.add, c.drop}, [][]string{got.GetAddCapabilities(), got.GetDropCapabilities()}); diff != "" {
 			t.Errorf("%s: %s (-want +got):\n%s", c.name, c.reason, diff)
@@ -57,7 +57,7 @@ func TestPingWorksWithoutNetRaw(t *testing.T) {
 		{name: "a kernel without the sysctl"},
 		{name: "NET_RAW is left", host: Host{PingGroups: true}, allow: true},
 	} {
-		m := &Manager{cfg: Config{Host: c.host, AllowNetRaw: c.allow}}
+		m := &Manager{cfg: Config{Host: c.host, Options: Options{AllowNetRaw: c.allow}}}
 		if diff := cmp.Diff(c.want, m.sysctls(&corev1.Pod{Spec: c.spec})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}

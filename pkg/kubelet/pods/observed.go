@@ -13,7 +13,7 @@ import (
 	"podium/pkg/kubelet/cri"
 )
 
-// A sandbox is what holds a pod's network and, through it, its address.
+// A sandbox holds a pod's network and its addresses.
 type sandbox struct {
 	id      string
 	ready   bool
@@ -34,14 +34,15 @@ type container struct {
 	annotations                map[string]string
 	user                       *runtimeapi.ContainerUser
 	resources                  *runtimeapi.LinuxContainerResources
-	terminationMessage         string // read when it was first seen exited
+	terminationMessage         string // read when the container was first seen exited
 	statusRead                 bool
+	resized                    bool // it was stopped because new resources need a new container
 }
 
 func (c *container) running() bool { return c.state == runtimeapi.ContainerState_CONTAINER_RUNNING }
 func (c *container) exited() bool  { return c.state == runtimeapi.ContainerState_CONTAINER_EXITED }
 
-// restartDelay is the back-off that follows this container's end.
+// restartDelay returns the back-off after this container.
 func (c *container) restartDelay() time.Duration {
 	d, err := time.ParseDuration(c.annotations[cri.AnnotationRestartDelay])
 	if err != nil {
@@ -50,13 +51,13 @@ func (c *container) restartDelay() time.Duration {
 	return d
 }
 
-// observed is what the runtime has of one pod, newest first.
+// observed is the state of one pod in the runtime, newest first.
 type observed struct {
 	sandboxes  []sandbox
 	containers []*container
 }
 
-// current is the newest sandbox.
+// current returns the newest sandbox, nil if there is none.
 func (o *observed) current() *sandbox {
 	if len(o.sandboxes) == 0 {
 		return nil
@@ -64,7 +65,7 @@ func (o *observed) current() *sandbox {
 	return &o.sandboxes[0]
 }
 
-// latest is the newest container of that name, nil if there is none.
+// latest returns the newest container with the name, nil if there is none.
 func (o *observed) latest(name string) *container {
 	for _, c := range o.containers {
 		if c.name == name {
@@ -74,7 +75,7 @@ func (o *observed) latest(name string) *container {
 	return nil
 }
 
-// latestIn is latest within one sandbox.
+// latestIn is latest for one sandbox.
 func (o *observed) latestIn(sandboxID, name string) *container {
 	for _, c := range o.containers {
 		if c.name == name && c.sandboxID == sandboxID {
@@ -84,7 +85,8 @@ func (o *observed) latestIn(sandboxID, name string) *container {
 	return nil
 }
 
-// previous is the newest container of that name that has exited and is not c.
+// previous returns the newest other container with the name of c that has exited;
+// nil if there is none.
 func (o *observed) previous(c *container) *container {
 	for _, p := range o.containers {
 		if p.name == c.name && p != c && p.exited() && p.attempt <= c.attempt {
@@ -103,7 +105,7 @@ func (o *observed) byID(id string) *container {
 	return nil
 }
 
-// active lists containers that run or may run.
+// active returns the containers that run or may be running.
 func (o *observed) active() []*container {
 	var out []*container
 	for _, c := range o.containers {
@@ -130,8 +132,8 @@ type reader struct {
 	runtime cri.Runtime
 }
 
-// read brings o up to date. Statuses that cannot change any more (an exited
-// container's) or have not changed are not asked for again.
+// read returns the current state, given the previous state o. It does not read
+// statuses again that cannot change (of exited containers) or did not change.
 func (r reader) read(ctx context.Context, uid types.UID, o observed) (observed, error) {
 	labels := map[string]string{cri.LabelPodUID: string(uid)}
 	boxes, err := r.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
@@ -164,6 +166,8 @@ func (r reader) read(ctx context.Context, uid types.UID, o observed) (observed, 
 	return now, nil
 }
 
+// sandbox returns the state of a listed sandbox. It reads the addresses of a ready
+// sandbox unless old has them.
 func (r reader) sandbox(ctx context.Context, item *runtimeapi.PodSandbox, old observed) (sandbox, error) {
 	s := sandbox{
 		id: item.Id, attempt: item.Metadata.GetAttempt(), created: time.Unix(0, item.CreatedAt),
@@ -182,7 +186,7 @@ func (r reader) sandbox(ctx context.Context, item *runtimeapi.PodSandbox, old ob
 	return s, err
 }
 
-// ips are the sandbox's addresses; none on the host's network.
+// ips returns the sandbox's addresses; nil on the host's network.
 func (r reader) ips(ctx context.Context, id string) ([]string, error) {
 	res, err := r.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
@@ -211,7 +215,7 @@ func (r reader) container(ctx context.Context, item *runtimeapi.Container, old o
 	return c, nil
 }
 
-// status reads one container; it does not know its sandbox.
+// status reads one container. It does not set sandboxID.
 func (r reader) status(ctx context.Context, id string) (*container, error) {
 	res, err := r.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
@@ -240,16 +244,17 @@ func (r reader) status(ctx context.Context, id string) (*container, error) {
 	return c, nil
 }
 
-// unsettled says that the end of some container may yet be told differently.
+// unsettled reports whether the reason of a container's exit may still change.
 func (o *observed) unsettled() bool {
 	return slices.ContainsFunc(o.containers, func(c *container) bool { return !c.statusRead })
 }
 
-// oomNews is how long after a container's end the runtime may still learn that
-// it was the kernel's OOM killer: containerd hears of the two separately.
+// oomNews is how long after a container's exit the runtime may still learn that the
+// OOM killer caused it: containerd receives the two events separately.
 const oomNews = 2 * time.Second
 
-// killedJustNow says that c ended by SIGKILL and that why may yet come.
+// killedJustNow reports whether SIGKILL ended c so recently that its reason may
+// still change.
 func (c *container) killedJustNow(now time.Time) bool {
 	return c.exited() && c.exitCode == 137 && c.reason == "Error" && now.Sub(c.finished) < oomNews
 }

@@ -1,15 +1,25 @@
 package pods
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
 
-// phase sums the containers up. ended says that nothing runs any more and
-// nothing will.
+	"podium/pkg/kubelet/podspec"
+)
+
+// phase computes the pod's phase from the container statuses. ended means that no
+// container is running or will run again.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
 func phase(pod *corev1.Pod, inits, apps []corev1.ContainerStatus, ended bool) corev1.PodPhase {
 	never := pod.Spec.RestartPolicy == corev1.RestartPolicyNever
 	pendingInit := 0
 	for i := range inits {
 		s := &inits[i]
+		if i < len(pod.Spec.InitContainers) && podspec.Sidecar(&pod.Spec.InitContainers[i]) {
+			if !isTrue(s.Started) && !ended {
+				pendingInit++
+			}
+			continue
+		}
 		done := s.State.Terminated
 		if done == nil && s.State.Waiting != nil {
 			done = s.LastTerminationState.Terminated

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"podium/pkg/backoff"
 	"podium/pkg/kubelet/pids"
 )
 
@@ -17,17 +18,17 @@ import (
 type PIDs interface {
 	// Measure returns the usage, the eviction threshold, and whether it is met.
 	Measure() (u pids.Usage, threshold int64, met bool)
-	// Pressure is the node's condition PIDPressure.
+	// Pressure returns the value of the node condition PIDPressure.
 	Pressure() bool
 }
 
-// relievePIDs evicts one pod in each measurePeriod while the node has too few
-// process ids left, until ctx ends.
+// relievePIDs evicts one pod per measurePeriod while the node has too few process
+// ids available, until ctx ends.
 func (m *Manager) relievePIDs(ctx context.Context) {
 	if m.cfg.PIDs == nil {
 		return
 	}
-	for sleep(ctx, measurePeriod, nil) {
+	for backoff.Sleep(ctx, measurePeriod) == nil {
 		u, threshold, met := m.cfg.PIDs.Measure()
 		if !met {
 			continue
@@ -42,8 +43,8 @@ func (m *Manager) relievePIDs(ctx context.Context) {
 	}
 }
 
-// lowOnPIDs is the eviction of a pod by the signal pid.available; upstream's
-// messages.
+// lowOnPIDs returns the eviction for the signal pid.available, with upstream's
+// message.
 func lowOnPIDs(u pids.Usage, threshold int64) eviction {
 	message := fmt.Sprintf("The node was low on resource: pids. Threshold quantity: %v, available: %v. ",
 		resource.NewQuantity(threshold, resource.DecimalSI), resource.NewQuantity(u.Available(), resource.DecimalSI))
@@ -52,8 +53,8 @@ func lowOnPIDs(u pids.Usage, threshold int64) eviction {
 	}}
 }
 
-// worstByPIDs is the pod to evict first: of the least priority the one with the
-// most process ids. It returns nil if there is none that may be evicted.
+// worstByPIDs returns the worker of the pod to evict first: the lowest priority,
+// then the most process ids. It returns nil if no pod can be evicted.
 func (m *Manager) worstByPIDs() *worker {
 	type candidate struct {
 		w               *worker
@@ -85,8 +86,8 @@ func (m *Manager) worstByPIDs() *worker {
 	}).w
 }
 
-// refusePIDs refuses a pod that is new to a node under PIDPressure, as
-// upstream: all but critical pods.
+// refusePIDs rejects a new pod while the node is under PIDPressure. As upstream, it
+// admits critical pods.
 func (m *Manager) refusePIDs(pod *corev1.Pod) *refusal {
 	if m.cfg.PIDs == nil || critical(pod) || !m.cfg.PIDs.Pressure() {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"podium/pkg/kubelet/cri/crifake"
 )
 
-// What a volume shows follows a change of the pod at once, and a change of
-// what it refers to within the period.
+// A volume reflects a change of the pod at once, and a change of an object to which it
+// refers within the period.
 func TestVolumesFollowThePod(t *testing.T) {
 	bubble(t, crifake.Config{}, func(r *rig) {
 		r.api.create(newPod("a", func(p *corev1.Pod) {

@@ -10,49 +10,50 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/kubelet/cri"
 )
 
-// How often the runtime is listed: while something is expected to change, when
-// nothing is, and when events tell anyway.
+// The intervals between listings of the runtime: while a change is expected, while
+// none is, and while the runtime's events are read.
 const (
 	relistFast   = 100 * time.Millisecond
 	relistSlow   = time.Second
 	relistSafety = 30 * time.Second
 
-	eventsTrusted = 10 * time.Second // an event stream that lasts so long is one
+	eventsTrusted = 10 * time.Second // an event stream that lasts this long is trusted
 )
 
-// observer watches the runtime for changes: by its events where it has them,
-// and by listing. It tells which pods changed, not what: workers look themselves.
+// observer watches the runtime for changes by its events, if it has them, and by
+// listing. It notifies workers only of which pods changed; they read the state.
 type observer struct {
 	runtime cri.Runtime
 	log     *slog.Logger
-	tell    func(types.UID)
+	notify  func(types.UID)
 	metrics *Metrics
 
 	mu     sync.Mutex
 	until  time.Time // changes are expected until then
-	events bool      // the runtime's events are being read
+	events bool      // the runtime's events are trusted
 	hurry  chan struct{}
 
-	// Only one goroutine lists.
+	// Only the goroutine of first and run uses these.
 	last    map[string]seen // by id of sandbox or container
 	boxes   []*runtimeapi.PodSandbox
 	boxesAt time.Time // when they were listed
 }
 
-// seen is what a listing says of a sandbox or container.
+// seen is the listed state of a sandbox or container.
 type seen struct {
 	uid   types.UID
 	state int32
 }
 
-func newObserver(runtime cri.Runtime, log *slog.Logger, tell func(types.UID), metrics *Metrics) *observer {
-	return &observer{runtime: runtime, log: log, tell: tell, metrics: metrics, hurry: make(chan struct{}, 1)}
+func newObserver(runtime cri.Runtime, log *slog.Logger, notify func(types.UID), metrics *Metrics) *observer {
+	return &observer{runtime: runtime, log: log, notify: notify, metrics: metrics, hurry: make(chan struct{}, 1)}
 }
 
-// expect has the observer look often for a while.
+// expect makes the observer list at the fast pace for d.
 func (o *observer) expect(d time.Duration) {
 	o.mu.Lock()
 	until := time.Now().Add(d)
@@ -66,8 +67,8 @@ func (o *observer) expect(d time.Duration) {
 	}
 }
 
-// first lists until the runtime answers, and says which pods it has; nil when
-// ctx ended first.
+// first lists until the runtime answers and returns the pods that the runtime has.
+// It returns nil if ctx ended first. Call it before run.
 func (o *observer) first(ctx context.Context) map[types.UID]bool {
 	for {
 		list, err := o.list(ctx)
@@ -75,8 +76,8 @@ func (o *observer) first(ctx context.Context) map[types.UID]bool {
 			o.last = list
 			break
 		}
-		o.log.Warn("container runtime does not list its containers", "error", err)
-		if !sleep(ctx, relistSlow, nil) {
+		o.log.Warn("list containers failed", "error", err)
+		if backoff.Sleep(ctx, relistSlow) != nil {
 			return nil
 		}
 	}
@@ -91,7 +92,7 @@ func (o *observer) run(ctx context.Context) {
 	var events sync.WaitGroup
 	events.Go(func() { o.follow(ctx) })
 	defer events.Wait()
-	for sleep(ctx, o.pace(), o.hurry) {
+	for backoff.SleepOrWake(ctx, o.pace(), o.hurry) == nil {
 		o.relist(ctx)
 	}
 }
@@ -108,12 +109,12 @@ func (o *observer) pace() time.Duration {
 	return relistSlow
 }
 
-// relist tells of every pod that has something new, gone or in another state.
+// relist lists and notifies the workers of pods with changes.
 func (o *observer) relist(ctx context.Context) {
 	start := time.Now()
 	list, err := o.list(ctx)
 	if err != nil {
-		return // the runtime is away: nothing is known
+		return // the runtime does not answer
 	}
 	o.metrics.relisted(time.Since(start))
 	changed := map[types.UID]bool{}
@@ -129,12 +130,12 @@ func (o *observer) relist(ctx context.Context) {
 	}
 	o.last = list
 	for uid := range changed {
-		o.tell(uid)
+		o.notify(uid)
 	}
 }
 
-// list lists containers, and sandboxes unless that was done just now: they
-// change seldom, and listing them is the dearer call.
+// list lists containers, and sandboxes unless that was done less than relistSlow
+// ago: sandboxes change rarely, and listing them costs more.
 func (o *observer) list(ctx context.Context) (map[string]seen, error) {
 	now := time.Now()
 	if now.Sub(o.boxesAt) >= relistSlow {
@@ -170,8 +171,8 @@ func (o *observer) list(ctx context.Context) (map[string]seen, error) {
 	return out, nil
 }
 
-// follow reads the runtime's events as long as it has them. Listing goes on at
-// a slower pace: events can be lost.
+// follow reads the runtime's events until ctx ends or the runtime does not implement
+// them. Listing continues at a slower pace, because events can be lost.
 func (o *observer) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		stream, err := o.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
@@ -182,18 +183,18 @@ func (o *observer) follow(ctx context.Context) {
 		if cri.Unimplemented(err) {
 			return
 		}
-		if !sleep(ctx, relistSlow, nil) {
+		if backoff.Sleep(ctx, relistSlow) != nil {
 			return
 		}
 	}
 }
 
-// readEvents tells of events until the stream ends. A runtime without events
-// ends it at once; one that has them may have nothing to say for long.
+// readEvents handles events until the stream ends. A runtime without events ends
+// the stream at once, so the stream is trusted only after eventsTrusted.
 func (o *observer) readEvents(ctx context.Context, stream grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse]) error {
 	trusted := time.AfterFunc(eventsTrusted, func() {
 		o.setEvents(true)
-		poke(o.hurry) // what happened before the stream began is found by listing once more
+		poke(o.hurry) // list once more for changes from before the stream began
 	})
 	defer trusted.Stop()
 	for ctx.Err() == nil {
@@ -202,9 +203,9 @@ func (o *observer) readEvents(ctx context.Context, stream grpc.ServerStreamingCl
 			return err
 		}
 		if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
-			o.tell(types.UID(uid))
+			o.notify(types.UID(uid))
 		} else {
-			poke(o.hurry) // whose it was is found by listing
+			poke(o.hurry) // find the pod by listing
 		}
 	}
 	return ctx.Err()

@@ -35,7 +35,7 @@ import (
 )
 
 // rig is a node: a fake runtime, an API in memory, and a Manager that can be
-// restarted between them.
+// restarted.
 type rig struct {
 	t       *testing.T
 	runtime *crifake.Runtime
@@ -58,17 +58,17 @@ func newRig(t *testing.T, cfg crifake.Config) *rig {
 	return r
 }
 
-// start runs a Manager until stop; it is what a kubelet's start is.
+// start runs a Manager until stop, like a start of the kubelet.
 func (r *rig) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := Config{
-		RootDir: r.dir, LogsDir: r.dir + "/logs", HostsFile: os.DevNull,
+		RootDir: r.dir, LogsDir: r.dir + "/logs",
 		API: r.api, Runtime: r.runtime, RuntimeName: "containerd", Images: r.runtime.ImageService(),
 		Volumes: volumes.New(volumes.Config{Root: r.dir, Sources: r.api, Mounter: volumes.Unmounted{}}), Cgroups: resources.None{},
 		Environment: func(ctx context.Context, req env.Request) ([]*runtimeapi.KeyValue, error) {
 			return env.Make(ctx, req, r.api)
 		},
-		Secret: r.api.Secret, ImageRecords: images.NewRecords(r.dir+"/image_manager", slog.New(slog.DiscardHandler)),
+		Secret: r.api.Secret, Handler: r.api.RuntimeHandler, ImageRecords: images.NewRecords(r.dir+"/image_manager", slog.New(slog.DiscardHandler)),
 		Services: func() ([]*corev1.Service, bool) { return nil, true },
 		Node:     testNode,
 		HostIPs:  func() []string { return []string{"192.0.2.1"} },
@@ -76,7 +76,8 @@ func (r *rig) start() {
 			Check:  probes.Checker{Runtime: r.runtime, Dial: func(ctx context.Context, n, a string) (net.Conn, error) { return r.dial(ctx, n, a) }},
 			Events: r.api, Log: slog.New(slog.DiscardHandler),
 		},
-		Events: r.api, Log: slog.New(slog.DiscardHandler), ClusterDomain: "cluster.local", DrainTimeout: 5 * time.Second,
+		Events: r.api, Log: slog.New(slog.DiscardHandler),
+		Options: Options{HostsFile: os.DevNull, ClusterDomain: "cluster.local", DrainTimeout: 5 * time.Second},
 	}
 	if testing.Verbose() {
 		cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -101,18 +102,25 @@ func (r *rig) start() {
 	}
 }
 
-// bubble runs a test in virtual time with a started kubelet.
+// bubble runs a test in virtual time with a running kubelet.
 func bubble(t *testing.T, cfg crifake.Config, f func(r *rig)) {
+	t.Helper()
+	bubbleWith(t, cfg, func(*rig) {}, f)
+}
+
+// bubbleWith calls prepare before the kubelet starts.
+func bubbleWith(t *testing.T, cfg crifake.Config, prepare, f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cfg)
+		prepare(r)
 		r.start()
 		defer func() { r.stop() }()
 		f(r)
 	})
 }
 
-// pass lets virtual time go by until everything has settled.
+// pass advances virtual time and waits until all goroutines are blocked.
 func (r *rig) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -152,7 +160,7 @@ func (r *rig) container(pod, name string) crifake.Container {
 	return *last
 }
 
-// calls are the runtime's calls whose text begins with one of the prefixes.
+// calls returns the runtime's calls that begin with one of the prefixes.
 func (r *rig) calls(prefixes ...string) []string {
 	var out []string
 	for _, c := range r.runtime.Calls() {
@@ -174,7 +182,7 @@ func testNode() *corev1.Node {
 	}
 }
 
-// newPod is a pod as the API's defaults make it, with one container called app.
+// newPod returns a pod with the API's defaults and one container called app.
 func newPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name), Generation: 1},
@@ -200,7 +208,7 @@ func newContainer(name string) corev1.Container {
 
 func ptr[T any](v T) *T { return &v }
 
-// fakeAPI keeps pods, ConfigMaps, Secrets and events in memory, and tells one listener.
+// fakeAPI holds pods, ConfigMaps, Secrets and events in memory, with one listener.
 type fakeAPI struct {
 	mu         sync.Mutex
 	pods       map[string]*corev1.Pod
@@ -263,14 +271,14 @@ func (a *fakeAPI) change(name string, f func(*corev1.Pod)) {
 	a.putLocked(p)
 }
 
-// deleteGracefully is DELETE with a grace period.
+// deleteGracefully deletes a pod with a grace period.
 func (a *fakeAPI) deleteGracefully(name string, grace int64) {
 	a.change(name, func(p *corev1.Pod) {
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr(metav1.Now()), ptr(grace)
 	})
 }
 
-// drop is DELETE with no grace: the pod is gone at once.
+// drop deletes a pod without a grace period: the pod is gone at once.
 func (a *fakeAPI) drop(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -384,8 +392,25 @@ func (a *fakeAPI) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMa
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, name)
 }
 
+// Claim and PersistentVolume know none: pods here have no claims.
+func (a *fakeAPI) Claim(_ context.Context, _, name string) (*corev1.PersistentVolumeClaim, error) {
+	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+}
+
+func (a *fakeAPI) PersistentVolume(_ context.Context, name string) (*corev1.PersistentVolume, error) {
+	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumes"), name)
+}
+
 func (a *fakeAPI) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
+}
+
+// RuntimeHandler knows the RuntimeClass "vm".
+func (a *fakeAPI) RuntimeHandler(_ context.Context, class string) (string, error) {
+	if class != "vm" {
+		return "", apierrors.NewNotFound(schema.GroupResource{Group: "node.k8s.io", Resource: "runtimeclasses"}, class)
+	}
+	return "kata", nil
 }
 
 func (a *fakeAPI) Token(context.Context, string, string, *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {

@@ -14,15 +14,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/podspec"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/sysctls"
 	"podium/pkg/kubelet/userns"
 )
 
-// maxHostname is what the kernel takes as a host's name, without the final NUL.
+// maxHostname is the kernel's limit for a hostname, without the final NUL.
 const maxHostname = 63
 
-// sandboxConfig tells the runtime what the pod's containers share.
+// sandboxConfig returns the configuration of the pod's sandbox.
 func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent string) (*runtimeapi.PodSandboxConfig, error) {
 	dns, err := m.dnsConfig(pod)
 	if err != nil {
@@ -46,12 +47,12 @@ func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent st
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}
 	}
-	c.Annotations[cri.AnnotationGracePeriod] = strconv.FormatInt(int64(specGrace(pod).Seconds()), 10)
+	c.Annotations[cri.AnnotationGracePeriod] = strconv.FormatInt(int64(specGracePeriod(pod).Seconds()), 10)
 	if !pod.Spec.HostNetwork {
 		c.Hostname = hostname(pod, m.cfg.ClusterDomain)
 	}
-	for i := range pod.Spec.Containers {
-		for _, p := range pod.Spec.Containers[i].Ports {
+	for spec := range podspec.Main(pod) {
+		for _, p := range spec.Ports {
 			if p.HostPort > 0 && !pod.Spec.HostNetwork {
 				c.PortMappings = append(c.PortMappings, &runtimeapi.PortMapping{
 					Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
@@ -72,18 +73,18 @@ func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent st
 	return c, nil
 }
 
-// pingGroups is the sysctl that names the groups whose processes may send ICMP
-// echo requests without NET_RAW.
+// pingGroups is the sysctl with the groups whose processes may send ICMP echo
+// requests without NET_RAW.
 const pingGroups = "net.ipv4.ping_group_range"
 
-// sysctls are those of the pod's namespaces. Without NET_RAW ping works for
-// every group, unless the pod sets the range itself.
+// sysctls returns the sysctls of the pod's namespaces. If containers lack NET_RAW,
+// it allows ping for every group, unless the pod sets the range itself.
 func (m *Manager) sysctls(pod *corev1.Pod) map[string]string {
 	out := map[string]string{}
 	if m.cfg.Host.PingGroups && !m.cfg.AllowNetRaw && !pod.Spec.HostNetwork {
 		out[pingGroups] = "0 2147483647"
 		if wantsUserNS(pod) {
-			out[pingGroups] = fmt.Sprintf("0 %d", userns.Length-1) // the kernel takes no group that the namespace lacks
+			out[pingGroups] = fmt.Sprintf("0 %d", userns.Length-1) // the kernel rejects groups that the namespace does not map
 		}
 	}
 	if s := pod.Spec.SecurityContext; s != nil {
@@ -97,7 +98,7 @@ func (m *Manager) sysctls(pod *corev1.Pod) map[string]string {
 	return out
 }
 
-// podLabels are the pod's and those by which we find it again.
+// podLabels returns the pod's labels and those by which the kubelet identifies it.
 func podLabels(pod *corev1.Pod) map[string]string {
 	l := maps.Clone(pod.Labels)
 	if l == nil {
@@ -107,7 +108,7 @@ func podLabels(pod *corev1.Pod) map[string]string {
 	return l
 }
 
-// hostname is what the pod's containers think their machine is called.
+// hostname returns the hostname of the pod's containers.
 func hostname(pod *corev1.Pod, domain string) string {
 	if pod.Spec.HostnameOverride != nil && *pod.Spec.HostnameOverride != "" {
 		return *pod.Spec.HostnameOverride
@@ -125,7 +126,7 @@ func hostname(pod *corev1.Pod, domain string) string {
 	return name
 }
 
-// hostDomain is the pod's place in the cluster's DNS, if it has one.
+// hostDomain returns the pod's domain in the cluster's DNS; "" without a subdomain.
 func hostDomain(pod *corev1.Pod, domain string) string {
 	if pod.Spec.Subdomain == "" {
 		return ""
@@ -143,7 +144,7 @@ func protocol(p corev1.Protocol) runtimeapi.Protocol {
 	return runtimeapi.Protocol_TCP
 }
 
-// namespaces says which of the kernel's namespaces the pod shares with whom.
+// namespaces returns how the pod shares kernel namespaces.
 func (m *Manager) namespaces(pod *corev1.Pod) (*runtimeapi.NamespaceOption, error) {
 	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
 	if wantsUserNS(pod) {
@@ -179,7 +180,7 @@ func sandboxSecurity(pod *corev1.Pod, shared *runtimeapi.NamespaceOption) *runti
 	}
 	s.RunAsUser, s.RunAsGroup = int64Value(p.RunAsUser), int64Value(p.RunAsGroup)
 	if s.RunAsUser == nil {
-		s.RunAsGroup = nil // the runtime refuses a group without a user
+		s.RunAsGroup = nil // the runtime rejects a group without a user
 	}
 	s.SupplementalGroups = groups(p)
 	s.SelinuxOptions = selinux(p.SELinuxOptions)
@@ -187,14 +188,9 @@ func sandboxSecurity(pod *corev1.Pod, shared *runtimeapi.NamespaceOption) *runti
 }
 
 func anyPrivileged(pod *corev1.Pod) bool {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if s := list[i].SecurityContext; s != nil && s.Privileged != nil && *s.Privileged {
-				return true
-			}
-		}
-	}
-	return false
+	return podspec.Find(pod, func(c *corev1.Container) bool {
+		return c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged)
+	}) != nil
 }
 
 func groups(p *corev1.PodSecurityContext) []int64 {
@@ -219,12 +215,12 @@ func selinux(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-// podDir is where the kubelet keeps the pod's files.
+// podDir returns the directory of the kubelet's files of the pod.
 func (m *Manager) podDir(uid types.UID) string {
 	return filepath.Join(m.cfg.RootDir, "pods", string(uid))
 }
 
-// logDir is where the runtime writes the pod's logs.
+// logDir returns the directory to which the runtime writes the pod's logs.
 func (m *Manager) logDir(pod *corev1.Pod) string {
 	return filepath.Join(m.cfg.LogsDir, strings.Join([]string{pod.Namespace, pod.Name, string(pod.UID)}, "_"))
 }

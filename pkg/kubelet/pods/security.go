@@ -10,7 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What of /proc and /sys an ordinary container does not see, or not to write.
+// The paths of /proc and /sys that are masked or read-only in an unprivileged
+// container.
 func maskedPaths() []string {
 	return []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
@@ -22,11 +23,16 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// security is the container's security context over the pod's.
-func (m *Manager) security(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, image string) (*runtimeapi.LinuxContainerSecurityContext, error) {
+// security returns the container's security context, with the pod's as defaults.
+// target is the id of the container whose processes an ephemeral container shows; ""
+// for all others.
+func (m *Manager) security(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, image, target string) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	shared, err := m.namespaces(pod)
 	if err != nil {
 		return nil, err
+	}
+	if target != "" {
+		shared.Pid, shared.TargetId = runtimeapi.NamespaceMode_TARGET, target
 	}
 	c := effectiveSecurity(pod, spec)
 	s := &runtimeapi.LinuxContainerSecurityContext{
@@ -53,13 +59,13 @@ func (m *Manager) security(ctx context.Context, pod *corev1.Pod, spec *corev1.Co
 	return s, m.finishUser(ctx, pod, spec, image, c, s)
 }
 
-// netRaw is the capability to send packets that the kernel has not made. With
-// it a container can forge those of other pods and answer for their addresses.
+// netRaw is the capability to send raw packets. With it a container can forge the
+// packets of other pods and answer for their addresses.
 const netRaw = "NET_RAW"
 
-// capabilities are those that the container adds to the runtime's and drops
-// from them. NET_RAW is dropped from a container that neither adds it nor is
-// privileged, unless Config.AllowNetRaw says otherwise.
+// capabilities returns the capabilities that the container adds to and drops from
+// the runtime's defaults. It drops NET_RAW from a container that neither adds it
+// nor is privileged, unless Config.AllowNetRaw is set.
 func (m *Manager) capabilities(c *corev1.SecurityContext) *runtimeapi.Capability {
 	out := &runtimeapi.Capability{}
 	keep := m.cfg.AllowNetRaw || isTrue(c.Privileged)
@@ -70,7 +76,7 @@ func (m *Manager) capabilities(c *corev1.SecurityContext) *runtimeapi.Capability
 		}
 		for _, name := range c.Capabilities.Drop {
 			out.DropCapabilities = append(out.DropCapabilities, string(name))
-			keep = keep || isNetRaw(name) // it is dropped as it is
+			keep = keep || isNetRaw(name) // already dropped
 		}
 	}
 	if !keep {
@@ -82,14 +88,14 @@ func (m *Manager) capabilities(c *corev1.SecurityContext) *runtimeapi.Capability
 	return out
 }
 
-// isNetRaw reports whether a capability is NET_RAW or all of them. The runtime
-// ignores case.
+// isNetRaw reports whether name is NET_RAW or ALL. Like the runtime, it ignores
+// case.
 func isNetRaw(name corev1.Capability) bool {
 	return strings.EqualFold(string(name), netRaw) || strings.EqualFold(string(name), "ALL")
 }
 
-// finishUser asks the image for its user where the pod does not say one, and
-// holds a container that must not run as root to it.
+// finishUser sets the image's user if the pod does not set one and the runtime
+// needs it. It returns an error if a container with runAsNonRoot would run as root.
 func (m *Manager) finishUser(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, image string, c *corev1.SecurityContext, s *runtimeapi.LinuxContainerSecurityContext) error {
 	mustNot := isTrue(c.RunAsNonRoot)
 	if c.RunAsUser != nil {
@@ -99,7 +105,7 @@ func (m *Manager) finishUser(ctx context.Context, pod *corev1.Pod, spec *corev1.
 		return nil
 	}
 	if !mustNot && s.RunAsGroup == nil {
-		return nil // the runtime takes the image's
+		return nil // the runtime uses the image's user
 	}
 	res, err := m.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
 	if err != nil {
@@ -127,7 +133,8 @@ func (m *Manager) finishUser(ctx context.Context, pod *corev1.Pod, spec *corev1.
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// effectiveSecurity lets the container's word go before the pod's.
+// effectiveSecurity returns the container's security context, with the pod's values
+// for unset fields.
 func effectiveSecurity(pod *corev1.Pod, spec *corev1.Container) *corev1.SecurityContext {
 	c := &corev1.SecurityContext{}
 	if spec.SecurityContext != nil {

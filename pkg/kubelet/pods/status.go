@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/podspec"
 	"podium/pkg/kubelet/resources"
 )
 
@@ -23,17 +24,17 @@ const (
 	exitCodeUnknown         = 137
 )
 
-// verdict ends a pod from outside its containers: it was refused, ran too long
-// or was evicted.
+// verdict is a decision outside of the containers that ends the pod: it was
+// rejected, exceeded its deadline or was evicted.
 type verdict struct {
 	phase           corev1.PodPhase
 	reason, message string
 	refused         bool                 // it never ran here: its containers have no status
-	evicted         bool                 // its containers get evictionGrace at most
-	condition       *corev1.PodCondition // goes into the status; nil: none
+	evicted         bool                 // its containers get at most evictionGracePeriod
+	condition       *corev1.PodCondition // is added to the status; may be nil
 }
 
-// view is all that a pod's status is made from.
+// view is the input of podStatus.
 type view struct {
 	pod         *corev1.Pod // as the API has it
 	observed    observed
@@ -41,15 +42,17 @@ type view struct {
 	initialized bool
 	ready       func(containerID string) bool
 	started     func(containerID string) bool
+	resources   func(*corev1.Container, *container) (granted corev1.ResourceList, has *corev1.ResourceRequirements)
+	resizing    []corev1.PodCondition // of a resize that has not been completed
 	hostIPs     []string
 	runtime     string   // the scheme of container ids
-	ended       bool     // nothing runs any more, nothing will
-	verdict     *verdict // nil: the containers decide
+	ended       bool     // no container is running or will run again
+	verdict     *verdict // nil: the containers determine the phase
 	now         time.Time
 }
 
-// podStatus is the pod's status as the kubelet knows it. Fields that belong to
-// others (other conditions, nominatedNodeName) are those of the API's pod.
+// podStatus computes the pod's status. Fields of other clients (other conditions,
+// nominatedNodeName) stay as in v.pod. It does no I/O.
 func podStatus(v *view) corev1.PodStatus {
 	old := &v.pod.Status
 	s := *old.DeepCopy()
@@ -67,6 +70,7 @@ func podStatus(v *view) corev1.PodStatus {
 	}
 	s.InitContainerStatuses = v.containerStatuses(v.pod.Spec.InitContainers, old.InitContainerStatuses, true)
 	s.ContainerStatuses = v.containerStatuses(v.pod.Spec.Containers, old.ContainerStatuses, false)
+	s.EphemeralContainerStatuses = v.ephemeralStatuses(old.EphemeralContainerStatuses)
 	slices.SortFunc(s.ContainerStatuses, func(a, b corev1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
 	v.addresses(&s)
 	switch {
@@ -76,6 +80,9 @@ func podStatus(v *view) corev1.PodStatus {
 		s.Phase, s.Reason, s.Message = v.verdict.phase, v.verdict.reason, v.verdict.message
 	default:
 		s.Phase = phase(v.pod, s.InitContainerStatuses, s.ContainerStatuses, v.ended)
+		if finalPhase(s.Phase) && !v.ended {
+			s.Phase = old.Phase // containers with policies of their own start again; sidecars run until the pod is terminated
+		}
 	}
 	setConditions(v, &s)
 	if v.verdict != nil && v.verdict.condition != nil {
@@ -86,6 +93,7 @@ func podStatus(v *view) corev1.PodStatus {
 
 func finalPhase(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 
+// addresses sets the IPs of the host and of the pod. An ended pod keeps its last IPs.
 func (v *view) addresses(s *corev1.PodStatus) {
 	s.HostIP, s.HostIPs = "", nil
 	for _, ip := range v.hostIPs {
@@ -102,7 +110,7 @@ func (v *view) addresses(s *corev1.PodStatus) {
 		ips = box.ips
 	}
 	if len(ips) == 0 && (v.ended || finalPhase(s.Phase)) {
-		return // the last ones stay
+		return // keep the last addresses
 	}
 	s.PodIP, s.PodIPs = "", nil
 	for _, ip := range ips {
@@ -122,7 +130,7 @@ func (v *view) containerStatuses(specs []corev1.Container, old []corev1.Containe
 				before = &old[j]
 			}
 		}
-		out = append(out, v.containerStatus(&specs[i], before, init))
+		out = append(out, v.containerStatus(&specs[i], before, init && !podspec.Sidecar(&specs[i])))
 	}
 	if len(out) == 0 {
 		return nil
@@ -130,6 +138,30 @@ func (v *view) containerStatuses(specs []corev1.Container, old []corev1.Containe
 	return out
 }
 
+// ephemeralStatuses returns the statuses of the ephemeral containers. They have no
+// readiness.
+func (v *view) ephemeralStatuses(old []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var specs []corev1.Container
+	for i := range v.pod.Spec.EphemeralContainers {
+		specs = append(specs, corev1.Container(v.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	out := v.containerStatuses(specs, old, true)
+	for i := range out {
+		out[i].Ready, out[i].Started = false, nil
+		if v.observed.latest(out[i].Name) != nil || !knownEphemeral(v.pod, out[i].Name) {
+			continue
+		}
+		// The container is lost, and not started again.
+		out[i] = *old[slices.IndexFunc(old, func(s corev1.ContainerStatus) bool { return s.Name == out[i].Name })].DeepCopy()
+		if out[i].State.Terminated == nil {
+			out[i].State = corev1.ContainerState{Terminated: lost("The container could not be located when the pod was deleted.  The container used to be Running")}
+		}
+	}
+	return out
+}
+
+// containerStatus returns the status of one container. old is its status in the API;
+// nil if there is none. init means that it runs to completion.
 func (v *view) containerStatus(spec *corev1.Container, old *corev1.ContainerStatus, init bool) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, Started: new(bool)}
 	c := v.observed.latest(spec.Name)
@@ -140,7 +172,7 @@ func (v *view) containerStatus(spec *corev1.Container, old *corev1.ContainerStat
 	s.RestartCount = c.attempt
 	s.ContainerID = v.runtime + "://" + c.id
 	s.Image, s.ImageID = c.image, c.imageRef
-	s.AllocatedResources, s.Resources = allocated(spec, c)
+	s.AllocatedResources, s.Resources = v.resources(spec, c)
 	s.User = containerUser(c.user)
 	if p := v.observed.previous(c); p != nil {
 		s.LastTerminationState.Terminated = v.terminated(p)
@@ -174,7 +206,8 @@ func (v *view) containerStatus(spec *corev1.Container, old *corev1.ContainerStat
 	return s
 }
 
-// absent is the status of a container the runtime does not have (any more).
+// absent sets the status of a container that the runtime does not have or no longer
+// has.
 func (v *view) absent(spec *corev1.Container, old *corev1.ContainerStatus, init bool, s *corev1.ContainerStatus) {
 	had := old != nil && old.ContainerID != ""
 	if had {
@@ -200,21 +233,31 @@ func (v *view) absent(spec *corev1.Container, old *corev1.ContainerStatus, init 
 	why, ok := v.waiting[spec.Name]
 	if !ok {
 		why.Reason = reasonContainerCreating
-		if !v.initialized && len(v.pod.Spec.InitContainers) > 0 && !(init && v.turnOf(spec.Name)) {
+		if !v.initialized && len(v.pod.Spec.InitContainers) > 0 && !v.turnOf(spec.Name) {
 			why.Reason = reasonPodInitializing
 		}
 	}
 	s.State.Waiting = &why
 }
 
-// turnOf says that every init container before this one has succeeded.
+// turnOf reports whether an ephemeral container, or an init container after those that
+// have succeeded or are sidecars that have started, may start.
 func (v *view) turnOf(name string) bool {
+	if podspec.Ephemeral(v.pod, name) != nil {
+		return true
+	}
 	for i := range v.pod.Spec.InitContainers {
-		n := v.pod.Spec.InitContainers[i].Name
-		if n == name {
+		spec := &v.pod.Spec.InitContainers[i]
+		if spec.Name == name {
 			return true
 		}
-		if c := v.observed.latest(n); c == nil || !c.exited() || c.exitCode != 0 {
+		c := v.observed.latest(spec.Name)
+		switch {
+		case c == nil:
+			return false
+		case podspec.Sidecar(spec) && !(c.running() && v.started(c.id)):
+			return false
+		case !podspec.Sidecar(spec) && !(c.exited() && c.exitCode == 0):
 			return false
 		}
 	}
@@ -231,7 +274,7 @@ func (v *view) terminated(c *container) *corev1.ContainerStateTerminated {
 		StartedAt: metav1.NewTime(c.started), FinishedAt: metav1.NewTime(c.finished),
 		ContainerID: v.runtime + "://" + c.id,
 	}
-	if c.started.IsZero() { // it was never started: the wire's zero is the epoch
+	if c.started.IsZero() { // it was never started: upstream reports the epoch
 		t.StartedAt = metav1.NewTime(time.Unix(0, 0))
 	}
 	if c.terminationMessage != "" {
@@ -249,27 +292,14 @@ func (v *view) terminated(c *container) *corev1.ContainerStateTerminated {
 	return t
 }
 
-// crashMessage is the waiting message of a container in back-off.
+// crashMessage returns the waiting message of a container in back-off.
 func crashMessage(pod *corev1.Pod, container string, delay time.Duration) string {
 	return fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", delay, container, describe(pod))
 }
 
-// describe is how upstream writes a pod in messages.
+// describe returns the pod's name as in upstream's messages.
 func describe(pod *corev1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
-}
-
-// allocated is what the container was given, as far as the runtime says it.
-func allocated(spec *corev1.Container, c *container) (corev1.ResourceList, *corev1.ResourceRequirements) {
-	if len(spec.Resources.Requests) == 0 && len(spec.Resources.Limits) == 0 {
-		return nil, &corev1.ResourceRequirements{}
-	}
-	r := spec.Resources.DeepCopy()
-	r.Claims = nil
-	if !c.running() {
-		return r.Requests.DeepCopy(), r
-	}
-	return spec.Resources.Requests.DeepCopy(), r
 }
 
 func containerUser(u *runtimeapi.ContainerUser) *corev1.ContainerUser {

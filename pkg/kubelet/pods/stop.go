@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,29 +13,21 @@ import (
 
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/images"
+	"podium/pkg/kubelet/podspec"
 )
 
-// minGrace is what a container gets after its preStop hook took all the time there was.
-const minGrace = 2 * time.Second
+// minGracePeriod is the minimum time to stop a container after its preStop hook.
+const minGracePeriod = 2 * time.Second
 
-// ending is how far a pod's end has come.
-type ending struct {
-	began       bool
-	drained     bool // no proxy sends it anything new
-	stopped     bool // its sandboxes are stopped
-	released    bool // its volumes and cgroup are gone
-	deleteSent  time.Time
-	deletedOnce bool
-}
-
-// terminate stops the pod: out of rotation, hooks, SIGTERM, the grace period,
-// then the sandbox. It goes on to gone when nothing runs any more.
+// terminate stops the pod: it waits for the proxies, runs preStop hooks, stops the
+// containers within the grace period and then stops the sandbox. It enters the
+// state gone when nothing runs any more.
 func (w *worker) terminate(ctx context.Context) {
 	now := time.Now()
-	if !w.end.began {
-		w.end.began = true
+	if !w.termination.began {
+		w.termination.began = true
 		w.cancelStart()
-		w.changed() // what was being started may be there
+		w.changed() // a container that was being started may exist
 		if w.read {
 			w.read = false
 			return
@@ -48,36 +38,37 @@ func (w *worker) terminate(ctx context.Context) {
 		w.probes.Keep(w.upstream, w.targets(), true)
 		w.publish(false)
 		w.m.observer.expect(5 * time.Second)
-		if w.drain(now) {
-			w.stopContainers(active)
+		if w.termination.drain(w.everReady, now) {
+			w.containers.stopContainers(active)
 		}
 		return
 	}
 	w.probes.Keep(w.upstream, nil, true)
-	for key := range w.jobs {
+	for key := range w.running {
 		if key != "drain" {
-			return // their ends wake us
+			return // the jobs wake the worker when they end
 		}
 	}
-	if !w.stopSandboxes(ctx, now) {
+	if !w.termination.stopSandboxes(ctx, now) {
 		return
 	}
+	w.m.released(w.uid) // before the status: the scheduler gives the share away when it sees that
 	if !finalPhase(w.pod.Status.Phase) || !w.observed.empty() {
 		w.publish(true)
 	}
 	w.enter(gone)
 }
 
-// gracePeriod is how long containers get between SIGTERM and SIGKILL.
+// gracePeriod returns how long containers get between SIGTERM and SIGKILL.
 func gracePeriod(pod *corev1.Pod) time.Duration {
 	if pod.DeletionGracePeriodSeconds != nil {
 		return time.Duration(max(*pod.DeletionGracePeriodSeconds, 0)) * time.Second
 	}
-	return specGrace(pod)
+	return specGracePeriod(pod)
 }
 
-// specGrace is the grace period the pod was made with.
-func specGrace(pod *corev1.Pod) time.Duration {
+// specGracePeriod returns the grace period in the pod's spec.
+func specGracePeriod(pod *corev1.Pod) time.Duration {
 	seconds := int64(corev1.DefaultTerminationGracePeriodSeconds)
 	if pod.Spec.TerminationGracePeriodSeconds != nil {
 		seconds = *pod.Spec.TerminationGracePeriodSeconds
@@ -85,51 +76,54 @@ func specGrace(pod *corev1.Pod) time.Duration {
 	return time.Duration(max(seconds, 0)) * time.Second
 }
 
-// drain waits, within the grace period, until no proxy has the pod in rotation.
-func (w *worker) drain(now time.Time) bool {
-	grace := gracePeriod(w.pod)
-	if w.end.drained || !w.everReady || w.pod.DeletionTimestamp == nil || grace == 0 || w.m.cfg.Endpoints == nil {
-		w.end.drained = true
-		if cancel := w.jobs["drain"]; cancel != nil {
+// drain starts a job that waits until no proxy sends new traffic to the pod, at most
+// for the grace period. It returns true when that is done or not needed.
+func (t *termination) drain(wasReady bool, now time.Time) bool {
+	grace := gracePeriod(t.pod)
+	if t.drained || !wasReady || t.pod.DeletionTimestamp == nil || grace == 0 || t.m.cfg.Endpoints == nil {
+		t.drained = true
+		if cancel := t.running["drain"]; cancel != nil {
 			cancel()
 		}
 		return true
 	}
-	pod, limit := w.pod, min(w.m.cfg.DrainTimeout, grace)
-	w.job(w.upstream, "drain", func(ctx context.Context) func() {
+	pod, limit := t.pod, min(t.m.cfg.DrainTimeout, grace)
+	t.job(t.upstream, "drain", func(ctx context.Context) func() {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		drained := drain(ctx, w.m.cfg.Endpoints, pod)
+		drained := drain(ctx, t.m.cfg.Endpoints, pod)
 		return func() {
-			w.log.Debug("out of rotation", "confirmed", drained, "took", time.Since(now))
-			w.end.drained = true
+			t.log.Debug("out of rotation", "confirmed", drained, "took", time.Since(now))
+			t.drained = true
 		}
 	})
 	return false
 }
 
-// stopContainers stops what runs, all at once. A grace period that became
-// shorter meanwhile starts the stops anew with it.
-func (w *worker) stopContainers(active []*container) {
-	grace := gracePeriod(w.pod)
-	if w.isRemoved && w.pod.DeletionGracePeriodSeconds == nil && w.pod.Spec.TerminationGracePeriodSeconds == nil {
-		grace = minGrace
+// stopContainers stops all containers at once, except that sidecars wait for their
+// turns. If the grace period became shorter,
+// it cancels the running stops and stops again with the new one.
+func (cs *containers) stopContainers(active []*container) {
+	grace := gracePeriod(cs.pod)
+	if cs.isRemoved && cs.pod.DeletionGracePeriodSeconds == nil && cs.pod.Spec.TerminationGracePeriodSeconds == nil {
+		grace = minGracePeriod
 	}
-	if w.verdict != nil && w.verdict.evicted {
-		grace = min(grace, evictionGrace)
+	if cs.verdict != nil && cs.verdict.evicted {
+		grace = min(grace, evictionGracePeriod)
 	}
+	cs.giveTurns(active)
 	for _, c := range active {
-		if cancel := w.jobs[stopKey(c.id)]; cancel != nil {
-			if grace < w.stops[c.id].grace {
-				cancel() // its end brings us back here
+		if cancel := cs.running[stopKey(c.id)]; cancel != nil {
+			if grace < cs.stops[c.id].grace {
+				cancel() // the job's end brings the worker back here
 			}
 			continue
 		}
-		w.stopContainer(c, grace, describeKill(c.name))
+		cs.stopContainer(c, grace, describeKill(c.name), cs.turns[c.id])
 	}
 }
 
-// stop is how a container is being stopped.
+// stop is the state of stopping a container.
 type stop struct {
 	grace  time.Duration
 	hooked bool // its preStop hook has run
@@ -137,10 +131,10 @@ type stop struct {
 
 func stopKey(containerID string) string { return "stop " + containerID }
 
-// kill stops one container that must not go on, so that it can be started again.
-func (w *worker) kill(k kill) {
-	grace := gracePeriod(w.pod)
-	if spec := specOf(w.pod, k.container.name); spec != nil {
+// kill stops one container although the pod is to run; its restart follows.
+func (cs *containers) kill(k kill) {
+	grace := gracePeriod(cs.pod)
+	if spec := podspec.Container(cs.pod, k.container.name); spec != nil {
 		probe := spec.LivenessProbe
 		if k.reason == killStartup {
 			probe = spec.StartupProbe
@@ -149,78 +143,125 @@ func (w *worker) kill(k kill) {
 			grace = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
 		}
 	}
-	w.stopContainer(k.container, grace, k.message)
+	cs.stopContainer(k.container, grace, k.message, nil)
 }
 
-func specOf(pod *corev1.Pod, name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
+// giveTurns lets sidecars stop in the reverse order of their start, after all app
+// containers: each when those that started after it have exited.
+func (cs *containers) giveTurns(active []*container) {
+	byName := map[string]*container{}
+	later := false
+	for _, c := range active {
+		switch {
+		case isSidecar(cs.pod, c.name):
+			byName[c.name] = c
+		case podspec.Ephemeral(cs.pod, c.name) == nil:
+			later = true
 		}
 	}
-	return nil
+	for _, spec := range slices.Backward(cs.pod.Spec.InitContainers) {
+		c := byName[spec.Name]
+		if c == nil {
+			continue
+		}
+		turn := cs.turns[c.id]
+		if turn == nil {
+			turn = make(chan struct{})
+			cs.turns[c.id] = turn
+		}
+		if !later && !closed(turn) {
+			close(turn)
+		}
+		later = true
+	}
 }
 
-// stopContainer runs the preStop hook and stops the container, beside the worker.
-func (w *worker) stopContainer(c *container, grace time.Duration, message string) {
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// await waits until c is closed or ctx ends, at most for the grace period. It returns
+// the rest of that. A nil c is not waited for.
+func await(ctx context.Context, c <-chan struct{}, grace time.Duration) time.Duration {
+	if c == nil || grace == 0 {
+		return grace
+	}
+	began := time.Now()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-c:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return max(grace-time.Since(began), minGracePeriod)
+}
+
+// stopContainer starts a job that runs the preStop hook, waits for the container's turn
+// and stops it. turn may be nil.
+func (cs *containers) stopContainer(c *container, grace time.Duration, message string, turn <-chan struct{}) {
 	key := stopKey(c.id)
-	if _, busy := w.jobs[key]; busy || !w.retries.due(key, time.Now()) {
+	if cs.busy(key) || !cs.retries.due(key, time.Now()) {
 		return
 	}
-	spec := specOf(w.pod, c.name)
+	spec := podspec.Container(cs.pod, c.name)
 	if spec == nil {
 		spec = &corev1.Container{Name: c.name}
 	}
-	before := w.stops[c.id]
-	w.stops[c.id] = stop{grace: grace, hooked: before.hooked}
+	before := cs.stops[c.id]
+	cs.stops[c.id] = stop{grace: grace, hooked: before.hooked}
 	if before == (stop{}) {
-		w.containerEvent(spec, corev1.EventTypeNormal, "Killing", message)
+		cs.containerEvent(spec, corev1.EventTypeNormal, "Killing", message)
 	}
 	var hook *corev1.LifecycleHandler
 	if !before.hooked {
 		hook = preStopOf(spec, c)
 	}
-	pod := w.withAddresses()
-	w.job(w.upstream, key, func(ctx context.Context) func() {
-		left := w.preStop(ctx, pod, spec, c.id, hook, grace)
+	pod := cs.withAddresses()
+	cs.job(cs.upstream, key, func(ctx context.Context) func() {
+		left := cs.preStop(ctx, pod, spec, c.id, hook, grace)
 		hooked := ctx.Err() == nil
+		left = await(ctx, turn, left)
 		var err error
-		if hooked {
-			_, err = w.m.cfg.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.id, Timeout: int64((left + time.Second - 1) / time.Second)})
+		if ctx.Err() == nil {
+			_, err = cs.m.cfg.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.id, Timeout: int64((left + time.Second - 1) / time.Second)})
 		}
 		canceled := ctx.Err() != nil
 		return func() {
-			w.changed()
-			w.stops[c.id] = stop{grace: grace, hooked: hooked}
+			cs.changed()
+			cs.stops[c.id] = stop{grace: grace, hooked: hooked}
 			if err != nil && !cri.NotFound(err) && !canceled {
-				w.log.Warn("container not stopped", "container", c.name, "error", err)
-				w.retries.fail(key, time.Now(), time.Second, 10*time.Second)
+				cs.log.Warn("stop container failed", "container", c.name, "error", err)
+				cs.retries.fail(key, time.Now(), time.Second, 10*time.Second)
 				return
 			}
-			w.retries.ok(key)
+			cs.retries.ok(key)
 		}
 	})
 }
 
-// preStop runs the hook, if there is one, and says what is left of the grace period.
-func (w *worker) preStop(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, id string, hook *corev1.LifecycleHandler, grace time.Duration) time.Duration {
+// preStop runs the hook, if any, and returns the rest of the grace period.
+func (cs *containers) preStop(ctx context.Context, pod *corev1.Pod, spec *corev1.Container, id string, hook *corev1.LifecycleHandler, grace time.Duration) time.Duration {
 	if hook == nil || grace == 0 {
 		return grace
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	if err := w.m.hook(ctx, pod, spec, id, hook); err != nil && !errors.Is(err, context.Canceled) {
-		w.log.Warn("preStop hook failed", "container", spec.Name, "error", err)
-		w.m.cfg.Events.EventOn(pod, images.FieldPath(pod, spec.Name), corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	if err := cs.m.hook(ctx, pod, spec, id, hook); err != nil && !errors.Is(err, context.Canceled) {
+		cs.log.Warn("preStop hook failed", "container", spec.Name, "error", err)
+		cs.m.cfg.Events.EventOn(pod, images.FieldPath(pod, spec.Name), corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
-	return max(grace-time.Since(began), minGrace)
+	return max(grace-time.Since(began), minGracePeriod)
 }
 
-// preStopOf finds the hook in the spec, or, when the API has the pod no more,
-// in what the container itself carries.
+// preStopOf returns the preStop hook from the spec or, if the API no longer has the
+// pod, from the container's annotations; nil if there is none.
 func preStopOf(spec *corev1.Container, c *container) *corev1.LifecycleHandler {
 	if spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil {
 		return spec.Lifecycle.PreStop
@@ -236,159 +277,9 @@ func preStopOf(spec *corev1.Container, c *container) *corev1.LifecycleHandler {
 	return &h
 }
 
-// stopSandboxes takes down the pod's network.
-func (w *worker) stopSandboxes(ctx context.Context, now time.Time) bool {
-	if w.end.stopped {
-		return true
-	}
-	if !w.retries.due("stop sandbox", now) {
-		return false
-	}
-	for _, box := range w.observed.sandboxes {
-		if _, err := w.m.cfg.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: box.id}); err != nil && !cri.NotFound(err) {
-			if ctx.Err() == nil {
-				w.log.Warn("pod sandbox not stopped", "error", err)
-				w.event(corev1.EventTypeWarning, "FailedKillPod", fmt.Sprintf("error killing pod: failed to \"KillPodSandbox\" for %q with KillPodSandboxError: %q", w.uid, err))
-			}
-			w.retries.fail("stop sandbox", now, time.Second, 10*time.Second)
-			return false
-		}
-	}
-	w.retries.ok("stop sandbox")
-	w.end.stopped = true
-	return true
-}
-
-// release gives back what the pod held. A deleted pod leaves nothing: then, and
-// when the API knows how it ended, it is deleted there for good. True when
-// there is nothing left to do, ever.
-func (w *worker) release(ctx context.Context) (done bool) {
-	now := time.Now()
-	deleted := w.isRemoved || w.pod.DeletionTimestamp != nil
-	if deleted {
-		if len(w.observed.active()) > 0 { // something came back from the dead
-			w.end.stopped = false
-			w.enter(terminating)
-			w.wake()
-			return false
-		}
-		if !w.removeSandboxes(ctx, now) {
-			return false
-		}
-	}
-	if !w.releaseNode(ctx, now) || !deleted {
-		return false
-	}
-	if w.isRemoved {
-		w.removeFiles()
-		return true
-	}
-	if !w.m.writer.flushed(w.uid) {
-		return false // the writer wakes us
-	}
-	w.removeFiles()
-	w.deleteForGood(ctx, now)
-	return false
-}
-
-// releaseNode tears volumes down and removes the cgroup.
-func (w *worker) releaseNode(ctx context.Context, now time.Time) bool {
-	if w.end.released {
-		return true
-	}
-	if !w.retries.due("release", now) {
-		return false
-	}
-	err := w.m.cfg.Volumes.TearDown(ctx, w.uid)
-	if err != nil && ctx.Err() == nil {
-		w.event(corev1.EventTypeWarning, "FailedUnMount", err.Error())
-	}
-	if err == nil {
-		err = w.m.cfg.Cgroups.Remove(ctx, w.uid)
-	}
-	if err == nil && w.m.cfg.UserNS != nil {
-		err = w.m.cfg.UserNS.Release(w.uid)
-	}
-	if err != nil {
-		if ctx.Err() == nil {
-			w.log.Warn("pod not cleaned up", "error", err)
-		}
-		w.retries.fail("release", now, time.Second, 30*time.Second)
-		return false
-	}
-	w.retries.ok("release")
-	w.end.released = true
-	w.m.released(w.uid)
-	return true
-}
-
-func (w *worker) removeSandboxes(ctx context.Context, now time.Time) bool {
-	if w.observed.empty() {
-		return true
-	}
-	if !w.retries.due("remove", now) {
-		return false
-	}
-	remove := func() error {
-		for _, c := range w.observed.containers {
-			if _, err := w.m.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.id}); err != nil && !cri.NotFound(err) {
-				return err
-			}
-		}
-		for _, box := range w.observed.sandboxes {
-			if _, err := w.m.cfg.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: box.id}); err != nil && !cri.NotFound(err) {
-				return err
-			}
-		}
-		return nil
-	}
-	if err := remove(); err != nil {
-		if ctx.Err() == nil {
-			w.log.Warn("pod sandbox not removed", "error", err)
-		}
-		w.retries.fail("remove", now, time.Second, 10*time.Second)
-		w.changed()
-		return false
-	}
-	w.retries.ok("remove")
-	w.observed = observed{}
-	return true
-}
-
-// removeFiles removes what the kubelet wrote for the pod. Volumes have gone before.
-func (w *worker) removeFiles() {
-	dir := w.m.podDir(w.uid)
-	for _, path := range []string{filepath.Join(dir, "etc-hosts"), filepath.Join(dir, "containers"), w.m.logDir(w.pod), filepath.Join(dir, identityFile)} {
-		if err := os.RemoveAll(path); err != nil {
-			w.log.Warn("pod's files not removed", "error", err)
-		}
-	}
-	_ = os.Remove(dir) // not if something else is in it
-}
-
-// deleteForGood ends the pod's life in the API. A pod with finalizers stays
-// there until others are done with it.
-func (w *worker) deleteForGood(ctx context.Context, now time.Time) {
-	if !w.end.deleteSent.IsZero() && now.Before(w.end.deleteSent.Add(30*time.Second)) || !w.retries.due("delete", now) {
-		return
-	}
-	if w.end.deletedOnce && w.pod.DeletionGracePeriodSeconds != nil && *w.pod.DeletionGracePeriodSeconds == 0 {
-		return
-	}
-	if err := w.m.cfg.API.DeletePod(ctx, w.pod.Namespace, w.pod.Name, w.uid); err != nil {
-		if ctx.Err() == nil {
-			w.log.Warn("pod not deleted for good", "error", err)
-		}
-		w.retries.fail("delete", now, 200*time.Millisecond, 10*time.Second)
-		return
-	}
-	w.retries.ok("delete")
-	w.end.deleteSent, w.end.deletedOnce = now, true
-	w.again(now.Add(30 * time.Second))
-}
-
-// orphanGrace is the grace period a pod that only the runtime knows was made with.
-func orphanGrace(annotations map[string]string) *int64 {
+// orphanGracePeriod returns the grace period of a pod that only the runtime has; nil if it
+// is not recorded.
+func orphanGracePeriod(annotations map[string]string) *int64 {
 	n, err := strconv.ParseInt(annotations[cri.AnnotationGracePeriod], 10, 64)
 	if err != nil {
 		return nil

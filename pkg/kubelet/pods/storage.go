@@ -12,22 +12,23 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/podspec"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/volumes"
 )
 
-// The eviction signals of limits on local storage, as upstream's metric has them.
+// The eviction signals for limits on local storage, as in upstream's metric.
 const (
 	signalEmptyDir  = "emptydirfs.limit"
 	signalPod       = "ephemeralpodfs.limit"
 	signalContainer = "ephemeralcontainerfs.limit"
 )
 
-// storage is what a pod takes of the node's disk, in bytes.
+// storage is the disk usage of a pod in bytes.
 type storage struct {
 	volumes    map[string]int64 // by volume
 	containers map[string]int64 // by container: its writable layer and its logs
-	files      int64            // what else the kubelet keeps of the pod
+	files      int64            // the kubelet's other files of the pod
 }
 
 func (s *storage) total() int64 {
@@ -41,8 +42,8 @@ func (s *storage) total() int64 {
 	return sum
 }
 
-// measureStorage measures a pod with limits on local storage every
-// measurePeriod, beside the worker, and evicts it when it exceeds one.
+// measureStorage starts a job every measurePeriod that measures a pod with limits on
+// local storage and evicts it if it exceeds one.
 func (w *worker) measureStorage(now time.Time) {
 	if !limitsStorage(w.pod) {
 		return
@@ -56,7 +57,7 @@ func (w *worker) measureStorage(now time.Time) {
 	w.job(w.startCtx, "measure", func(ctx context.Context) func() {
 		used, err := w.m.storage(ctx, pod)
 		if err != nil && ctx.Err() == nil {
-			w.log.Warn("local storage not measured in full", "error", err)
+			w.log.Warn("measure local storage failed", "error", err)
 		}
 		e := exceeds(pod, used)
 		if e == nil {
@@ -77,8 +78,8 @@ func limitsStorage(pod *corev1.Pod) bool {
 	return limit.Sign() > 0
 }
 
-// exceeds compares what a pod takes with its limits, in upstream's order and
-// with upstream's messages. It returns nil if the pod keeps to all of them.
+// exceeds compares the usage of a pod with its limits, in upstream's order and with
+// upstream's messages. It returns nil if no limit is exceeded.
 func exceeds(pod *corev1.Pod, used storage) *eviction {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -103,8 +104,8 @@ func over(used int64, limit *resource.Quantity) bool {
 	return limit != nil && limit.Sign() > 0 && used > limit.Value()
 }
 
-// storage measures what the pod takes. On an error the result holds what could
-// be measured, which is a lower bound.
+// storage measures the pod's disk usage. With an error it returns what could be
+// measured, which is a lower bound.
 func (m *Manager) storage(ctx context.Context, pod *corev1.Pod) (storage, error) {
 	s := storage{containers: map[string]int64{}}
 	var err error
@@ -116,20 +117,17 @@ func (m *Manager) storage(ctx context.Context, pod *corev1.Pod) (storage, error)
 	}
 	layers, err := m.writableLayers(ctx, pod)
 	errs := []error{err}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			name := list[i].Name
-			logged, err := volumes.DiskUsage(ctx, filepath.Join(m.logDir(pod), name))
-			errs = append(errs, err)
-			s.containers[name] = layers[name] + logged
-		}
+	for c := range podspec.Containers(pod) {
+		logged, err := volumes.DiskUsage(ctx, filepath.Join(m.logDir(pod), c.Name))
+		errs = append(errs, err)
+		s.containers[c.Name] = layers[c.Name] + logged
 	}
 	s.files, err = volumes.DiskUsage(ctx, filepath.Join(m.podDir(pod.UID), "containers")) // termination messages
 	return s, errors.Join(append(errs, err)...)
 }
 
-// writableLayers asks the runtime for the size of each container's writable
-// layer. Of several containers by one name the newest counts, as upstream.
+// writableLayers returns the sizes of the containers' writable layers. As upstream,
+// it counts only the newest of several containers with the same name.
 func (m *Manager) writableLayers(ctx context.Context, pod *corev1.Pod) (map[string]int64, error) {
 	res, err := m.cfg.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{
 		Filter: &runtimeapi.ContainerStatsFilter{LabelSelector: map[string]string{cri.LabelPodUID: string(pod.UID)}},

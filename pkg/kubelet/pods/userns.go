@@ -11,18 +11,18 @@ import (
 	"podium/pkg/kubelet/cri"
 )
 
-// UserNS gives pods ranges of ids for their user namespaces.
+// UserNS allocates ranges of ids for the user namespaces of pods.
 type UserNS interface {
-	// Of returns the pod's namespace, the same one in each call until Release.
+	// Of returns the pod's namespace, the same one in every call until Release.
 	Of(uid types.UID) (*runtimeapi.UserNamespace, error)
-	// Release gives the pod's range back. Twice is fine, as is a pod without one.
+	// Release frees the pod's range. It does nothing for a pod without a range.
 	Release(uid types.UID) error
 }
 
 func wantsUserNS(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
 
-// refuseUserNS refuses a pod with a user namespace if the kernel or the runtime
-// cannot make one. The error means that the runtime does not answer.
+// refuseUserNS rejects a pod with a user namespace if the kernel or the runtime does
+// not support one. The error means that the runtime does not answer.
 func (m *Manager) refuseUserNS(ctx context.Context, pod *corev1.Pod) (*refusal, error) {
 	if !wantsUserNS(pod) {
 		return nil, nil
@@ -45,8 +45,8 @@ func (m *Manager) refuseUserNS(ctx context.Context, pod *corev1.Pod) (*refusal, 
 	return refuse(`RuntimeClass handler "" does not support user namespaces`), nil
 }
 
-// mapIDs lets the container see the owners of files in its mounts as they are
-// on the node: the kernel maps the ids of the pod's namespace back.
+// mapIDs makes the mounts idmapped: the container sees the owners of files as they
+// are on the node.
 func mapIDs(mounts []*runtimeapi.Mount, n *runtimeapi.UserNamespace) {
 	if n == nil {
 		return

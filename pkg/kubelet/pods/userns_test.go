@@ -18,8 +18,8 @@ import (
 	"podium/pkg/kubelet/userns"
 )
 
-// namespaced runs a test on a node whose kernel and runtime make user
-// namespaces, for two pods.
+// namespaced runs a test on a node whose kernel and runtime support user namespaces,
+// with ranges for two pods.
 func namespaced(t *testing.T, cfg crifake.Config, f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestANodeWithoutUserNamespacesRefusesPodsWithThem(t *testing.T) {
 	}
 }
 
-// noUserNS must not be asked for a range.
+// noUserNS fails the test if a range is requested.
 type noUserNS struct{ t *testing.T }
 
 func (n noUserNS) Of(uid types.UID) (*runtimeapi.UserNamespace, error) {

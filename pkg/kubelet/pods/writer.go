@@ -16,57 +16,65 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"podium/pkg/backoff"
+	"podium/pkg/conditions"
 )
 
-// API is what the pods package asks of the apiserver about pods.
+// API reads, updates and deletes pods in the API.
 type API interface {
 	GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 	// PatchStatus sends a strategic merge patch to the status subresource.
 	PatchStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.Pod, error)
-	// DeletePod removes the pod for good, if it still has this uid.
+	// DeletePod deletes the pod without a grace period, if it still has this uid.
 	DeletePod(ctx context.Context, namespace, name string, uid types.UID) error
 }
 
-// How long a failed write waits for its next attempt.
+// The back-off of a failed write.
 const (
 	minWriteDelay = 200 * time.Millisecond
 	maxWriteDelay = 10 * time.Second
 )
 
-// maxRepeats is how often in a row a status is said again because the API's is
-// another.
+// restoreDelay is how long a change by another client to a reported status
+// stays: upstream's kubelet looks for such changes every ten seconds.
+const restoreDelay = 10 * time.Second
+
+// maxRepeats limits how often in a row a status is written again because the API
+// returns a different one.
 const maxRepeats = 3
 
-// writer reports pod statuses. For each pod the writes are one after another
-// and only the latest status is written; a failed write is tried again until it
-// succeeds or the pod is gone.
+// writer writes pod statuses to the API. It writes one status of a pod at a time, and
+// always the latest. It retries a failed write until the write succeeds or the pod
+// is gone. It is safe for concurrent use.
 type writer struct {
 	api  API
 	log  *slog.Logger
-	wake func(types.UID) // called when a pod's latest status has arrived
+	wake func(types.UID) // called when the API has a pod's latest status
 
 	mu      sync.Mutex
-	ctx     context.Context // of Run; nil before it
+	ctx     context.Context // of run; nil before run
 	entries map[types.UID]*entry
 	busy    sync.WaitGroup
-	slots   chan struct{} // bounds concurrent requests
+	slots   chan struct{} // limits concurrent requests
 }
 
-// entry is one pod's.
+// entry is the state of one pod.
 type entry struct {
-	base    *corev1.Pod       // the newest known of the API
-	want    *corev1.PodStatus // what the kubelet last said; nil: nothing yet
-	version int               // counts what the kubelet said
-	arrived int               // the version the API has
-	sending bool              // a goroutine is at work
-	kick    chan struct{}     // cuts its waiting short
+	base    *corev1.Pod       // the newest version from the API
+	want    *corev1.PodStatus // the latest status from set; nil: none yet
+	version int               // incremented by each change of the status
+	arrived int               // the version that the API has
+	sending bool              // a goroutine runs send
+	restore bool              // the next write waits for restoreDelay
+	kick    chan struct{}     // ends the back-off of send
 }
 
 func newWriter(api API, log *slog.Logger, concurrency int, wake func(types.UID)) *writer {
 	return &writer{api: api, log: log, wake: wake, entries: map[types.UID]*entry{}, slots: make(chan struct{}, concurrency)}
 }
 
-// run lets writes happen until ctx ends, and waits for those under way.
+// run starts writing and blocks until ctx ends and all writes have ended.
 func (w *writer) run(ctx context.Context) {
 	w.mu.Lock()
 	w.ctx = ctx
@@ -78,7 +86,8 @@ func (w *writer) run(ctx context.Context) {
 	w.busy.Wait()
 }
 
-// set says a pod's status. Saying the same twice writes once.
+// set sets a pod's status, to be written in the background. It does nothing if the
+// status has not changed. It takes ownership of status.
 func (w *writer) set(pod *corev1.Pod, status corev1.PodStatus) {
 	normalize(&status)
 	w.mu.Lock()
@@ -92,8 +101,9 @@ func (w *writer) set(pod *corev1.Pod, status corev1.PodStatus) {
 	w.startLocked(pod.UID, e)
 }
 
-// observe takes a pod as the informer shows it. When somebody else has changed
-// what is the kubelet's to say, it is said again.
+// observe handles a pod from the informer. If another client has changed what the
+// kubelet reports, the status is written again after restoreDelay, or with the
+// next change of the status.
 func (w *writer) observe(pod *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,13 +112,15 @@ func (w *writer) observe(pod *corev1.Pod) {
 		return
 	}
 	e.base = pod
-	if e.want != nil && e.arrived == e.version && !e.saidLocked() {
+	if e.want != nil && e.arrived == e.version && !e.syncedLocked() {
 		e.version++
+		e.restore = true
 		w.startLocked(pod.UID, e)
 	}
 }
 
-// latest is the pod with the status the kubelet last said.
+// latest returns the pod with the status that was last set, or pod itself if none
+// was. It does not modify pod.
 func (w *writer) latest(pod *corev1.Pod) *corev1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,7 +138,7 @@ func (w *writer) latest(pod *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// flushed says that the API has the latest status.
+// flushed reports whether the API has the latest status.
 func (w *writer) flushed(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +146,7 @@ func (w *writer) flushed(uid types.UID) bool {
 	return e == nil || e.arrived == e.version
 }
 
-// forget drops a pod that is gone.
+// forget drops the state of a pod that no longer exists.
 func (w *writer) forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,6 +156,7 @@ func (w *writer) forget(uid types.UID) {
 	}
 }
 
+// entryLocked returns the pod's entry and creates it on the first call. w.mu is held.
 func (w *writer) entryLocked(pod *corev1.Pod) *entry {
 	e := w.entries[pod.UID]
 	if e == nil {
@@ -156,6 +169,8 @@ func (w *writer) entryLocked(pod *corev1.Pod) *entry {
 	return e
 }
 
+// startLocked makes sure that a goroutine writes the entry's latest version. It does
+// nothing before run and after its end. w.mu is held.
 func (w *writer) startLocked(uid types.UID, e *entry) {
 	if w.ctx == nil || w.ctx.Err() != nil || e.arrived == e.version {
 		return
@@ -172,10 +187,13 @@ func (w *writer) startLocked(uid types.UID, e *entry) {
 	}()
 }
 
-// send writes until the latest version has arrived.
+// send writes until the API has the latest version or ctx ends.
 func (w *writer) send(ctx context.Context, uid types.UID, e *entry) {
-	delay, repeats := minWriteDelay, 0
+	retry, repeats := backoff.Backoff{Initial: minWriteDelay, Max: maxWriteDelay}, 0
 	for {
+		if w.restores(e) && backoff.SleepOrWake(ctx, restoreDelay, e.kick) != nil {
+			return
+		}
 		w.mu.Lock()
 		if w.entries[uid] != e || e.arrived == e.version {
 			e.sending = false
@@ -190,14 +208,14 @@ func (w *writer) send(ctx context.Context, uid types.UID, e *entry) {
 			if ctx.Err() != nil {
 				return
 			}
-			w.log.Warn("pod status not written", "pod", base.Namespace+"/"+base.Name, "error", err, "retry", delay)
-			if !sleep(ctx, delay, e.kick) {
+			wait := retry.Next()
+			w.log.Warn("patch pod status failed", "pod", base.Namespace+"/"+base.Name, "error", err, "retry", wait)
+			if backoff.SleepOrWake(ctx, wait, e.kick) != nil {
 				return
 			}
-			delay = min(2*delay, maxWriteDelay)
 			continue
 		}
-		delay = minWriteDelay
+		retry.Reset()
 		last := repeats == maxRepeats
 		switch again := w.take(e, got, version, last); {
 		case again && !last:
@@ -213,34 +231,44 @@ func (w *writer) send(ctx context.Context, uid types.UID, e *entry) {
 	}
 }
 
-// take notes what a write of a version has led to. again: the API has something
-// else all the same, and nothing counts as said unless this was the last try. A
-// write changes only what differs from the newest that was known, and the API
-// may have moved on from that: by a write of ours whose answer was lost, or by
-// somebody else's.
+// restores reports, once, that the next write waits for restoreDelay.
+func (w *writer) restores(e *entry) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	restore := e.restore
+	e.restore = false
+	return restore
+}
+
+// take handles the result of writing a version; got is nil if the pod no longer
+// exists. It returns true if the API still has a different status; then the version
+// counts as arrived only if last is set. A write changes only what differs from
+// the newest known version, and the API may have a newer one: from a write of the
+// kubelet whose response was lost, or from another client.
 func (w *writer) take(e *entry, got *corev1.Pod, version int, last bool) (again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if got == nil { // the pod is no more: nothing is owed
+	if got == nil { // the pod does not exist any more
 		e.arrived = e.version
 		return false
 	}
 	if newer(got, e.base) {
 		e.base = got
 	}
-	again = e.version == version && !e.saidLocked()
+	again = e.version == version && !e.syncedLocked()
 	if !again || last {
 		e.arrived = version
 	}
 	return again
 }
 
-// saidLocked says that the API has what the kubelet last said, as far as is known.
-func (e *entry) saidLocked() bool {
+// syncedLocked reports whether the API has the latest status, as far as is known.
+func (e *entry) syncedLocked() bool {
 	return apiequality.Semantic.DeepEqual(merged(e.base, e.want), e.base.Status)
 }
 
-// attempt writes the status once. It answers nil for a pod that is gone.
+// attempt writes the status once. It returns nil without an error if the pod no
+// longer exists. On a conflict it reads the pod and tries once more.
 func (w *writer) attempt(ctx context.Context, base *corev1.Pod, want *corev1.PodStatus) (*corev1.Pod, error) {
 	select {
 	case w.slots <- struct{}{}:
@@ -262,7 +290,7 @@ func (w *writer) attempt(ctx context.Context, base *corev1.Pod, want *corev1.Pod
 		case !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) || try > 0:
 			return nil, err
 		}
-		// Somebody was faster, or another pod has the name now.
+		// Another client wrote first, or another pod now has the name.
 		fresh, err := w.api.GetPod(ctx, base.Namespace, base.Name)
 		if apierrors.IsNotFound(err) || err == nil && fresh.UID != base.UID {
 			return nil, nil
@@ -274,8 +302,8 @@ func (w *writer) attempt(ctx context.Context, base *corev1.Pod, want *corev1.Pod
 	}
 }
 
-// statusPatch is the difference between what the API has and what is wanted,
-// with the uid as a precondition; nil if there is none.
+// statusPatch returns the patch from base's status to want, with the uid as a
+// precondition; nil if they are equal.
 func statusPatch(base *corev1.Pod, want *corev1.PodStatus) ([]byte, error) {
 	status := merged(base, want)
 	if apiequality.Semantic.DeepEqual(status, base.Status) {
@@ -292,25 +320,25 @@ func statusPatch(base *corev1.Pod, want *corev1.PodStatus) ([]byte, error) {
 	return strategicpatch.CreateTwoWayMergePatch(from, to, corev1.Pod{})
 }
 
-// merged is what the API should have: the kubelet's word, but other people's
-// conditions and fields as they are, and never a finished pod that runs again.
+// merged returns the status that the API should have: the kubelet's status, but
+// conditions and fields of other clients as in base. A pod in a final phase stays in
+// that phase.
 func merged(base *corev1.Pod, want *corev1.PodStatus) corev1.PodStatus {
 	out := *want.DeepCopy()
 	out.NominatedNodeName = base.Status.NominatedNodeName
 	out.Resize = base.Status.Resize
 	out.ResourceClaimStatuses = base.Status.ResourceClaimStatuses
-	out.EphemeralContainerStatuses = base.Status.EphemeralContainerStatuses
 	out.Conditions = nil
 	for _, c := range base.Status.Conditions {
-		if mine := condition(want, c.Type); mine != nil && isOurs(mine) {
+		if mine := conditions.Find(want.Conditions, c.Type); mine != nil && isOwned(mine) {
 			c = keepTransition(*mine, c)
-		} else if isOurs(&c) && c.Type != corev1.PodScheduled {
+		} else if isOwned(&c) && c.Type != corev1.PodScheduled {
 			continue
 		}
 		out.Conditions = append(out.Conditions, c)
 	}
 	for _, c := range want.Conditions {
-		if isOurs(&c) && condition(&out, c.Type) == nil {
+		if isOwned(&c) && conditions.Find(out.Conditions, c.Type) == nil {
 			out.Conditions = append(out.Conditions, c)
 		}
 	}
@@ -326,7 +354,7 @@ func merged(base *corev1.Pod, want *corev1.PodStatus) corev1.PodStatus {
 	return out
 }
 
-// keepTransition keeps the API's transition time of a condition that has not changed.
+// keepTransition keeps the API's transition time if the condition's status is the same.
 func keepTransition(c, has corev1.PodCondition) corev1.PodCondition {
 	if c.Status == has.Status && !has.LastTransitionTime.IsZero() {
 		c.LastTransitionTime = has.LastTransitionTime
@@ -334,17 +362,17 @@ func keepTransition(c, has corev1.PodCondition) corev1.PodCondition {
 	return c
 }
 
-// isOurs reports whether the kubelet writes the condition. DisruptionTarget is
-// the writer's that its reason names.
-func isOurs(c *corev1.PodCondition) bool {
+// isOwned reports whether the kubelet owns the condition. The owner of
+// DisruptionTarget is the client that its reason names.
+func isOwned(c *corev1.PodCondition) bool {
 	if c.Type == corev1.DisruptionTarget {
 		return c.Reason == corev1.PodReasonTerminationByKubelet
 	}
-	return slices.Contains(ours, c.Type)
+	return slices.Contains(ownedConditions, c.Type)
 }
 
-// normalize cuts times to what the wire carries, so that a status equals itself
-// after a round trip.
+// normalize truncates times to the precision of the API, so that a status equals
+// itself after a round trip.
 func normalize(s *corev1.PodStatus) {
 	cut := func(t *metav1.Time) {
 		if t != nil && !t.IsZero() {
@@ -356,7 +384,7 @@ func normalize(s *corev1.PodStatus) {
 		cut(&s.Conditions[i].LastTransitionTime)
 		cut(&s.Conditions[i].LastProbeTime)
 	}
-	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
 		for i := range list {
 			for _, state := range []*corev1.ContainerState{&list[i].State, &list[i].LastTerminationState} {
 				if state.Running != nil {
@@ -371,7 +399,8 @@ func normalize(s *corev1.PodStatus) {
 	}
 }
 
-// newer compares revisions; they are integers (KEP-5504).
+// newer reports whether a has a newer resourceVersion than b. resourceVersions are
+// integers (KEP-5504).
 func newer(a, b *corev1.Pod) bool {
 	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)
@@ -381,22 +410,10 @@ func newer(a, b *corev1.Pod) bool {
 	return x > y
 }
 
+// poke sends to c without blocking; c has room for one token.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// sleep waits, less if kicked; it is false when ctx ended.
-func sleep(ctx context.Context, d time.Duration, kick <-chan struct{}) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-kick:
-	case <-ctx.Done():
-		return false
-	}
-	return true
 }

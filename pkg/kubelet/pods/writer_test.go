@@ -16,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// unheard is an API whose answers to the first writes are lost, and whose
-// watch shows nothing meanwhile.
+// unheard is an API whose responses to the first writes are lost and whose watch
+// shows nothing meanwhile.
 type unheard struct {
 	*fakeAPI
 	lost int
 	log  bytes.Buffer
-	keep func(*corev1.Pod) // what it makes of each pod that is written; nil: nothing
+	keep func(*corev1.Pod) // changes each pod that is written; nil: no change
 }
 
 func (u *unheard) PatchStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.Pod, error) {
@@ -38,7 +38,7 @@ func (u *unheard) PatchStatus(ctx context.Context, namespace, name string, patch
 	return got, err
 }
 
-// inWriter tells a story of one pod's writer; said is what the API has in the end.
+// inWriter runs a test of one pod's writer; said is the status in the API at the end.
 func inWriter(t *testing.T, api *unheard, story func(set func(corev1.PodStatus))) (said corev1.PodStatus) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -73,9 +73,9 @@ func readyStatus(id string, ready corev1.ConditionStatus) corev1.PodStatus {
 
 const keepsAnother = "keeps another pod status"
 
-// TestAWriteWhoseAnswerIsLost: it changed the API all the same, and the next
-// write, made of the difference to what is known, must not leave half of it.
-func TestAWriteWhoseAnswerIsLost(t *testing.T) {
+// The write whose response is lost has changed the API. The next write, a patch from
+// the last known status, must not leave a part of it.
+func TestStatusPatchWithLostResponse(t *testing.T) {
 	api := &unheard{lost: 1}
 	want := readyStatus("two", corev1.ConditionTrue)
 	got := inWriter(t, api, func(set func(corev1.PodStatus)) {
@@ -90,7 +90,7 @@ func TestAWriteWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// TestAnAPIThatIsRightAtLast needs every try there is, and nobody complains.
+// An API that needs maxRepeats writes gets them, without a warning.
 func TestAnAPIThatIsRightAtLast(t *testing.T) {
 	wrong := maxRepeats
 	api := &unheard{}
@@ -107,8 +107,8 @@ func TestAnAPIThatIsRightAtLast(t *testing.T) {
 	}
 }
 
-// TestAnAPIThatKnowsBetter is told a few times, and then left alone.
-func TestAnAPIThatKnowsBetter(t *testing.T) {
+// A status that the API keeps changing is written again a few times, then left alone.
+func TestAPIKeepsAnotherStatus(t *testing.T) {
 	api := &unheard{keep: func(p *corev1.Pod) { p.Status.Message = "mine" }}
 	inWriter(t, api, func(set func(corev1.PodStatus)) { set(readyStatus("two", corev1.ConditionTrue)) })
 	if n := len(api.writes()); n != 1+maxRepeats {

@@ -21,22 +21,22 @@ import (
 	"podium/pkg/kubelet/cri"
 )
 
-// UserAgent is what probes call themselves, with the version of the API they implement.
+// UserAgent is the User-Agent of probes, with the version of the implemented API.
 const UserAgent = "kube-probe/1.36"
 
-// maxOutput bounds what a probe's answer may say.
+// maxOutput limits the output of a probe in bytes.
 const maxOutput = 10 * 1024
 
-// Dial opens connections to containers; tests and simulations give their own.
+// Dial opens connections to containers. Tests and simulations replace it.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Checker asks one question.
+// Checker runs single checks. It is safe for concurrent use.
 type Checker struct {
 	Runtime cri.Runtime
 	Dial    Dial
 }
 
-// Check does what the probe says, once, within its timeout.
+// Check runs the probe once. It blocks for at most the probe's timeout.
 func (k Checker) Check(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, spec *corev1.Probe) Result {
 	timeout := seconds(spec.TimeoutSeconds, 1)
 	switch {
@@ -132,11 +132,11 @@ func grpcError(ctx context.Context, addr string, timeout time.Duration, err erro
 	return fmt.Sprintf("error: health rpc failed: %v", err)
 }
 
-// errNoAddress keeps a probe from asking the node itself: an address without a
-// host is this machine.
+// errNoAddress prevents a probe from reaching the node itself: an empty host means
+// the local machine.
 var errNoAddress = errors.New("the pod has no address")
 
-// hostOf is the host a handler names, or else the pod.
+// hostOf returns the host that the handler names, or else the pod's IP.
 func hostOf(named string, pod *corev1.Pod) (string, error) {
 	switch {
 	case named != "":
@@ -147,7 +147,8 @@ func hostOf(named string, pod *corev1.Pod) (string, error) {
 	return pod.Status.PodIP, nil
 }
 
-// Port is a port by number, or by the name the container gives it.
+// Port returns the number of a port that is given by number or by the name of a
+// container port.
 func Port(p intstr.IntOrString, c *corev1.Container) (int, error) {
 	if p.Type == intstr.Int {
 		return valid(p.IntValue())

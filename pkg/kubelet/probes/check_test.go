@@ -38,7 +38,7 @@ var dial = Checker{Dial: (&net.Dialer{}).DialContext}
 func podAt() *corev1.Pod { return &corev1.Pod{Status: corev1.PodStatus{PodIP: "127.0.0.1"}} }
 
 func TestHTTPProbe(t *testing.T) {
-	var got atomic.Pointer[http.Request] // each connection has a goroutine of its own
+	var got atomic.Pointer[http.Request] // each connection has its own goroutine
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got.Store(r.Clone(context.Background()))
 		switch r.URL.Path {
@@ -90,7 +90,7 @@ func TestHTTPProbe(t *testing.T) {
 	}
 }
 
-func TestHTTPSProbeDoesNotCareWhoItIs(t *testing.T) {
+func TestHTTPSProbeSkipsCertificateVerification(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
 	u, _ := url.Parse(server.URL)

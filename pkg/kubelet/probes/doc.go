@@ -1,4 +1,4 @@
-// Package probes asks containers how they are: by a command, an HTTP request, a
-// connection or the gRPC health protocol, in the rhythm and with the thresholds
-// that the pod says. One goroutine a probe; it lives as long as its container.
+// Package probes runs liveness, readiness and startup probes: commands, HTTP
+// requests, TCP connections and gRPC health checks, with the periods and thresholds
+// of the pod's spec. Each probe has a goroutine that ends with its container.
 package probes

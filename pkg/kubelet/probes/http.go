@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxRedirects is how many redirects on the same host are followed.
+// maxRedirects limits the redirects on the same host.
 const maxRedirects = 10
 
 func (k Checker) http(ctx context.Context, pod *corev1.Pod, c *corev1.Container, action *corev1.HTTPGetAction, timeout time.Duration) Result {
@@ -42,12 +42,12 @@ func (k Checker) http(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
 	return Result{Failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", res.StatusCode)}
 }
 
-// HTTPClient asks without keeping connections and follows redirects on the same
-// host only. It does not verify certificates: upstream documents that "the
-// kubelet sends an HTTPS request skipping the certificate verification" (scheme
+// HTTPClient returns a client that does not reuse connections and follows redirects
+// on the same host only. It does not verify certificates: upstream documents that
+// "the kubelet sends an HTTPS request skipping the certificate verification" (scheme
 // of httpGet), and pods have certificates for their Service's name, not for the
-// address that is probed. A probe asks whether the container answers; it sends
-// no credential and shows nothing of the answer but the beginning of a failure.
+// address that is probed. A probe only checks whether the container answers; it
+// sends no credential and shows only the beginning of a failed response.
 func HTTPClient(dial Dial, timeout time.Duration) *http.Client {
 	return &http.Client{
 		Timeout: timeout,
@@ -68,7 +68,7 @@ func HTTPClient(dial Dial, timeout time.Duration) *http.Client {
 	}
 }
 
-// Request is the request of an httpGet: of a probe, or of a lifecycle hook.
+// Request returns the request of an httpGet action of a probe or a lifecycle hook.
 func Request(ctx context.Context, pod *corev1.Pod, c *corev1.Container, action *corev1.HTTPGetAction, agent string) (*http.Request, error) {
 	port, err := Port(action.Port, c)
 	if err != nil {
@@ -105,7 +105,7 @@ func Request(ctx context.Context, pod *corev1.Pod, c *corev1.Container, action *
 		case set[name]:
 			req.Header.Add(name, h.Value)
 		case h.Value == "" && (name == "User-Agent" || name == "Accept"):
-			req.Header.Del(name) // said empty: not sent
+			req.Header.Del(name) // empty in the spec: do not send it
 			if name == "User-Agent" {
 				req.Header.Set(name, "")
 			}

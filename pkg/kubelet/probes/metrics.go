@@ -3,19 +3,17 @@ package probes
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/prom"
 )
 
-// Metrics counts what probes found, under upstream's name.
+// Metrics count the results of probes, with upstream's name. A nil *Metrics counts
+// nothing.
 type Metrics struct{ total *prometheus.CounterVec }
 
-// NewMetrics registers the series.
+// NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
-	m := &Metrics{total: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "prober_probe_total",
-		Help: "Cumulative number of a liveness, readiness or startup probe for a container by result.",
-	}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"})}
-	r.MustRegister(m.total)
-	return m
+	return &Metrics{prom.For(r).CounterVec("prober_probe_total", "Cumulative number of a liveness, readiness or startup probe for a container by result.", "probe_type", "result", "container", "pod", "namespace", "pod_uid")}
 }
 
 func (m *Metrics) count(kind Kind, pod *corev1.Pod, container string, o Outcome) {
@@ -26,7 +24,7 @@ func (m *Metrics) count(kind Kind, pod *corev1.Pod, container string, o Outcome)
 	m.total.WithLabelValues(string(kind), result, container, pod.Name, pod.Namespace, string(pod.UID)).Inc()
 }
 
-// Forget drops the series of a pod that is gone.
+// Forget deletes the metrics of a pod that no longer exists.
 func (m *Metrics) Forget(pod *corev1.Pod) {
 	if m != nil {
 		m.total.DeletePartialMatch(prometheus.Labels{"pod_uid": string(pod.UID)})

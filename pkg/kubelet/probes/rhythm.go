@@ -10,22 +10,21 @@ import (
 	"podium/pkg/kubelet/images"
 )
 
-// Kind says which of a container's probes it is.
+// Kind is the type of a probe.
 type Kind string
 
-// The kinds of probe, as events and metrics spell them.
+// The types of probes, as in events and metrics.
 const (
 	Readiness Kind = "Readiness"
 	Liveness  Kind = "Liveness"
 	Startup   Kind = "Startup"
 )
 
-// Outcome is what one question brought.
+// Outcome is the outcome of one check.
 type Outcome int
 
-// Success, and two sorts of no: Failure is the container's, Unknown is ours
-// (the question could not be asked) and counts for nothing. Warning is a success
-// with something to say.
+// The outcomes. Warning is a success with a message. Failure is the container's;
+// Unknown means that the kubelet could not run the check, and does not count.
 const (
 	Success Outcome = iota
 	Warning
@@ -33,16 +32,17 @@ const (
 	Unknown
 )
 
-// Result is an outcome and its text.
+// Result is the outcome of a check with its output.
 type Result struct {
 	Outcome Outcome
 	Output  string
 }
 
-// tries bounds how often a question that could not be asked is asked again at once.
+// tries is how often a check is tried at once while its outcome is Unknown.
 const tries = 3
 
-// rhythm asks one probe's question in its period and counts the answers.
+// rhythm runs one probe periodically and counts consecutive results. Only the
+// goroutine of run uses it.
 type rhythm struct {
 	set    *Set
 	p      *probed
@@ -51,9 +51,11 @@ type rhythm struct {
 	target Target
 
 	last Outcome
-	row  int32 // how often in a row the last outcome came
+	row  int32 // number of consecutive results equal to last
 }
 
+// run runs the probe until it is finished or ctx ends. Liveness and readiness probes
+// first wait until the container has started.
 func (r *rhythm) run(ctx context.Context) {
 	if r.kind != Startup {
 		select {
@@ -86,7 +88,7 @@ func seconds(n, otherwise int32) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// ask asks once; it is true when nothing more is to be asked.
+// ask runs the check once. It returns true if the probe is finished.
 func (r *rhythm) ask(ctx context.Context) (done bool) {
 	pod := r.set.pod(r.p)
 	var res Result
@@ -99,7 +101,7 @@ func (r *rhythm) ask(ctx context.Context) (done bool) {
 	if ctx.Err() != nil {
 		return true
 	}
-	r.tell(pod, res)
+	r.recordResult(pod, res)
 	r.set.cfg.Metrics.count(r.kind, pod, r.target.Container.Name, res.Outcome)
 	if res.Outcome == Unknown {
 		return false
@@ -125,11 +127,12 @@ func (r *rhythm) ask(ctx context.Context) (done bool) {
 		return false
 	}
 	r.set.report(r.p, r.kind, good)
-	// A started container is not asked again, nor one that is to be killed.
+	// A startup probe ends with its first verdict; a failed liveness probe kills
+	// the container.
 	return r.kind == Startup || r.kind == Liveness && !good
 }
 
-func (r *rhythm) tell(pod *corev1.Pod, res Result) {
+func (r *rhythm) recordResult(pod *corev1.Pod, res Result) {
 	var reason, message string
 	switch res.Outcome {
 	case Success:

@@ -11,30 +11,30 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Recorder is told of failed probes.
+// Recorder records events of probes.
 type Recorder interface {
 	EventOn(obj scheme.Object, fieldPath, eventType, reason, message string)
 }
 
-// Config is what all probes of a kubelet share.
+// Config is shared by all probes of a kubelet.
 type Config struct {
 	Check   Checker
 	Events  Recorder
 	Log     *slog.Logger
-	Metrics *Metrics // nil: not counted
+	Metrics *Metrics // nil: no metrics
 }
 
-// Target is a running container to be probed.
+// Target is a running container to probe.
 type Target struct {
-	Pod       *corev1.Pod // for its events and ports; with its IP in status
+	Pod       *corev1.Pod // for its events and ports; its status has the pod's IP
 	Container *corev1.Container
 	ID        string
 	Started   time.Time
-	// What a kubelet that was started again knows from the API.
+	// The container's state in the API, from an earlier kubelet.
 	WasReady, WasStarted bool
 }
 
-// Set holds the probes of one pod. Its methods may be called from any goroutine.
+// Set holds the probes of one pod. It is safe for concurrent use.
 type Set struct {
 	cfg      Config
 	onChange func()
@@ -44,27 +44,27 @@ type Set struct {
 	running sync.WaitGroup
 }
 
-// probed is one container's results.
+// probed is the state of one container's probes.
 type probed struct {
 	cancel  context.CancelFunc
 	target  Target
 	ready   bool
 	started bool
-	failed  Kind          // Liveness or Startup when the container must be killed, else ""
+	failed  Kind          // Liveness or Startup if the container must be killed, else ""
 	up      chan struct{} // closed when started
-	ending  bool          // only readiness goes on
-	stop    []func()      // ends the liveness and startup probes
+	ending  bool          // only the readiness probe continues
+	stop    []func()      // cancel the liveness and startup probes
 }
 
-// New makes an empty set. onChange is called, from a probe's goroutine, when a
-// result changed.
+// New returns an empty set. onChange is called on a probe's goroutine when a result
+// has changed.
 func New(cfg Config, onChange func()) *Set {
 	return &Set{cfg: cfg, onChange: onChange, probed: map[string]*probed{}}
 }
 
-// Keep probes exactly these containers: it begins with the new ones and ends
-// with those not named. ending says that the pod is being stopped: then only
-// readiness is still asked. Probes end with ctx.
+// Keep makes targets the probed containers: it starts the probes of new ones and
+// cancels those of others. ending means that the pod is being terminated; then only
+// readiness probes run. Probes end with ctx. Keep does not block.
 func (s *Set) Keep(ctx context.Context, targets []Target, ending bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,10 +91,12 @@ func (s *Set) Keep(ctx context.Context, targets []Target, ending bool) {
 	}
 }
 
-// Wait returns when no probe runs any more: after Keep of nothing, or when their context ended.
+// Wait blocks until no probe runs: call it after Keep without targets or after the
+// end of the probes' context.
 func (s *Set) Wait() { s.running.Wait() }
 
-// Ready says that the container's readiness probe, if it has one, succeeded.
+// Ready reports whether the container's readiness probe, if any, succeeds. It is
+// false for an unknown id.
 func (s *Set) Ready(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +104,8 @@ func (s *Set) Ready(id string) bool {
 	return p != nil && p.ready
 }
 
-// Started says that the container's startup probe, if it has one, succeeded.
+// Started reports whether the container's startup probe, if any, has succeeded. It
+// is false for an unknown id.
 func (s *Set) Started(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +113,8 @@ func (s *Set) Started(id string) bool {
 	return p != nil && p.started
 }
 
-// Failed is the probe by whose failure the container must be killed; "" is none.
+// Failed returns the type of the probe whose failure requires that the container is
+// killed; "" if there is none.
 func (s *Set) Failed(id string) Kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,6 +124,7 @@ func (s *Set) Failed(id string) Kind {
 	return ""
 }
 
+// beginLocked starts the probes of a container. s.mu is held.
 func (s *Set) beginLocked(ctx context.Context, t Target, ending bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := t.Container
@@ -153,7 +158,7 @@ func (s *Set) launch(ctx context.Context, p *probed, kind Kind, spec *corev1.Pro
 	s.running.Go(func() { r.run(ctx) })
 }
 
-// report takes a result that has passed its threshold.
+// report records a result that has reached its threshold.
 func (s *Set) report(p *probed, kind Kind, good bool) {
 	s.mu.Lock()
 	changed := false

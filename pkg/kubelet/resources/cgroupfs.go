@@ -17,20 +17,23 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/backoff"
 )
 
-// Options of the hierarchy on this machine.
+// Options configure the cgroup hierarchy on this machine.
 type Options struct {
-	Mount   string       // where cgroups are mounted; "": /sys/fs/cgroup
-	Root    string       // the cgroup below which kubepods stands; "": the top
-	Systemd Units        // systemd, when it owns the tree: cgroups are slices; nil: they are directories
-	PIDs    int64        // process ids all pods together may have; 0: no bound
-	PodPIDs int64        // process ids one pod may have; 0: no bound
-	Unbound bool         // kubepods is made but gets no limits: upstream's --enforce-node-allocatable=none
+	Mount   string       // the mount point of cgroups; "": /sys/fs/cgroup
+	Root    string       // the parent of kubepods; "": the root cgroup
+	Systemd Units        // systemd, if it manages the cgroups as slices; nil: plain directories
+	PIDs    int64        // maximum process ids of all pods together; 0: no limit
+	PodPIDs int64        // maximum process ids of one pod; 0: no limit
+	Unbound bool         // create kubepods without limits: upstream's --enforce-node-allocatable=none
 	Log     *slog.Logger // required
 }
 
-// FS is the hierarchy in the file system.
+// FS implements Cgroups in the cgroup file system, v1 or v2. If the host does not
+// let it write, it logs that once and continues: containers have their own limits.
 type FS struct {
 	Options
 	unified bool
@@ -41,11 +44,11 @@ type FS struct {
 
 var _ Cgroups = (*FS)(nil)
 
-// controllers are those the kubelet itself writes to on cgroup v1; the runtime
-// makes directories in the others.
+// controllers are the cgroup v1 controllers that the kubelet writes to; the runtime
+// creates the directories of the others.
 var controllers = []string{"cpu", "memory", "pids"}
 
-// NewFS looks which version the host has.
+// NewFS returns an FS for the cgroup version of the host.
 func NewFS(o Options) *FS {
 	if o.Mount == "" {
 		o.Mount = "/sys/fs/cgroup"
@@ -54,10 +57,10 @@ func NewFS(o Options) *FS {
 	return &FS{Options: o, unified: err == nil, warned: map[string]bool{}}
 }
 
-// Unified says that the host has cgroup v2.
+// Unified reports whether the host uses cgroup v2.
 func (f *FS) Unified() bool { return f.unified }
 
-// Prepare makes kubepods and its QoS classes.
+// Prepare creates kubepods and the QoS classes.
 func (f *FS) Prepare(ctx context.Context, allocatable corev1.ResourceList) error {
 	top := Group{Memory: allocatable.Memory().Value(), PIDs: f.PIDs}
 	if f.Unbound {
@@ -76,7 +79,7 @@ func (f *FS) Prepare(ctx context.Context, allocatable corev1.ResourceList) error
 	)
 }
 
-// Ensure makes the pod's cgroup.
+// Ensure creates or updates the pod's cgroup and returns its name for the runtime.
 func (f *FS) Ensure(ctx context.Context, pod *corev1.Pod) (string, error) {
 	p := placeOf(pod)
 	if err := f.set(ctx, p, Pod(pod, f.PodPIDs)); err != nil {
@@ -88,13 +91,21 @@ func (f *FS) Ensure(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return p.dir(f.Root), nil
 }
 
-// Weigh sets the burstable class's weight.
+// Widen raises the limits of the pod's cgroup.
+func (f *FS) Widen(ctx context.Context, pod, from *corev1.Pod) error {
+	if err := f.set(ctx, placeOf(pod), Pod(pod, f.PodPIDs).Or(Pod(from, f.PodPIDs))); err != nil {
+		return fmt.Errorf("cgroup of pod: %w", err)
+	}
+	return nil
+}
+
+// Weigh sets the CPU weight of the burstable class.
 func (f *FS) Weigh(ctx context.Context, pods []*corev1.Pod) error {
 	return f.set(ctx, place{rootName, burstable}, Burstable(pods))
 }
 
-// Processes counts the process ids in the pod's cgroup, threads included. It is 0
-// for a pod without one and on a host without the pids controller.
+// Processes returns the number of process ids in the pod's cgroup, including threads.
+// It returns 0 for a pod without a cgroup or if the host has no pids controller.
 func (f *FS) Processes(pod *corev1.Pod) int64 {
 	data, err := os.ReadFile(filepath.Join(f.pidsMount(), f.dir(placeOf(pod)), "pids.current"))
 	if err != nil {
@@ -127,8 +138,8 @@ func (f *FS) lookForPIDs() error {
 	return err
 }
 
-// Remove ends the pod's cgroup in every hierarchy. Processes still in it are
-// killed first.
+// Remove removes the pod's cgroup in every hierarchy. It first kills the processes
+// that are still in it. A missing cgroup is not an error.
 func (f *FS) Remove(ctx context.Context, uid types.UID) error {
 	var errs []error
 	if f.Systemd != nil {
@@ -144,8 +155,8 @@ func (f *FS) Remove(ctx context.Context, uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// Abandoned lists pods whose cgroups hold no process. Those in which something
-// runs may be another kubelet's.
+// Abandoned returns the pods whose cgroups have no processes. Cgroups with processes
+// may belong to another kubelet.
 func (f *FS) Abandoned() ([]types.UID, error) {
 	busy := map[types.UID]bool{}
 	for _, h := range f.hierarchies() {
@@ -179,7 +190,7 @@ func (f *FS) dir(p place) string {
 	return p.dir(f.Root)
 }
 
-// hierarchies are the roots of all trees a pod can be in.
+// hierarchies returns the roots of all hierarchies.
 func (f *FS) hierarchies() []string {
 	if f.unified {
 		return []string{f.Mount}
@@ -197,8 +208,8 @@ func (f *FS) hierarchies() []string {
 	return out
 }
 
-// set makes a cgroup and writes what it is given. A host that does not let us
-// is warned of once and lived with: containers still have their own limits.
+// set creates or updates a cgroup. If the host does not permit that, set logs it
+// once and returns nil: containers still have their own limits.
 func (f *FS) set(ctx context.Context, p place, g Group) error {
 	if f.Systemd != nil {
 		return f.setSlice(ctx, p, g)
@@ -234,7 +245,7 @@ func (f *FS) setV1(p place, g Group) error {
 }
 
 func (f *FS) setV2(p place, g Group) error {
-	// A controller must be handed down at every level before it has files below.
+	// A controller must be enabled at every level above.
 	dir := f.Mount
 	for _, name := range strings.Split(strings.Trim(f.dir(p), "/"), "/") {
 		f.delegate(dir)
@@ -257,6 +268,7 @@ func (f *FS) setV2(p place, g Group) error {
 	return nil
 }
 
+// delegate enables all controllers of a cgroup for its children. It logs failures.
 func (f *FS) delegate(dir string) {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err != nil {
@@ -302,7 +314,8 @@ func period(quota int64) string {
 	return strconv.Itoa(QuotaPeriod)
 }
 
-// readOnly says that the host does not let us write its cgroups at all.
+// readOnly reports whether err means that the host's cgroups cannot be written, and
+// logs it once.
 func (f *FS) readOnly(what string, err error) bool {
 	if errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) {
 		f.warn(what, "cgroups are not writable here; pods are not bounded as a whole", err)
@@ -311,7 +324,7 @@ func (f *FS) readOnly(what string, err error) bool {
 	return false
 }
 
-// warn says a thing once.
+// warn logs a message once per key.
 func (f *FS) warn(key, message string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -321,7 +334,7 @@ func (f *FS) warn(key, message string, err error) {
 	}
 }
 
-// removeTree removes a cgroup and those below it, killing what still runs there.
+// removeTree removes a cgroup and its descendants after killing their processes.
 func removeTree(ctx context.Context, dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -332,9 +345,7 @@ func removeTree(ctx context.Context, dir string) error {
 		if err == nil || try == 20 {
 			return err
 		}
-		select {
-		case <-time.After(50 * time.Millisecond): // the kernel takes its time to bury the dead
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, 50*time.Millisecond) != nil { // the kernel needs time to remove killed processes
 			return err
 		}
 	}
@@ -358,16 +369,16 @@ func removeDirs(dir string) error {
 
 func killAll(dir string) {
 	for _, pid := range processes(dir) {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have exited already
 	}
 }
 
-// processes are those in a cgroup and below it.
+// processes returns the ids of the processes in a cgroup and its descendants.
 func processes(dir string) []int {
 	var out []int
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Name() != "cgroup.procs" {
-			return nil // what goes away meanwhile holds nothing
+			return nil // a cgroup removed meanwhile is empty
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {

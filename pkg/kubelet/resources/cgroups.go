@@ -9,40 +9,44 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Cgroups is the hierarchy pods live in: QoS classes, below them pods.
+// Cgroups is the cgroup hierarchy of pods: kubepods, QoS classes, pods.
 type Cgroups interface {
-	// Prepare makes the root of all pods and the QoS classes. allocatable is
-	// what all pods together may have; empty: no bound.
+	// Prepare creates the cgroup of all pods and the QoS classes. allocatable
+	// limits all pods together; empty: no limit.
 	Prepare(ctx context.Context, allocatable corev1.ResourceList) error
-	// Ensure makes a pod's cgroup and gives the runtime's name of it.
+	// Ensure creates or updates a pod's cgroup and returns its name for the runtime.
 	Ensure(ctx context.Context, pod *corev1.Pod) (parent string, err error)
-	// Weigh sets the weight of the burstable class by the pods on the node.
+	// Widen raises the limits of a pod's cgroup to those of pod and of from, which has
+	// other resources, where these are higher.
+	Widen(ctx context.Context, pod, from *corev1.Pod) error
+	// Weigh sets the CPU weight of the burstable class for the pods on the node.
 	Weigh(ctx context.Context, pods []*corev1.Pod) error
-	// Processes counts the process ids that a pod has; 0 if that is not known.
+	// Processes returns the number of a pod's process ids; 0 if it is unknown.
 	Processes(pod *corev1.Pod) int64
-	// Remove ends a pod's cgroup, wherever it is. An absent one is fine.
+	// Remove removes a pod's cgroup in every class. A missing cgroup is not an error.
 	Remove(ctx context.Context, uid types.UID) error
-	// Abandoned lists the pods that have a cgroup without any process in it.
+	// Abandoned returns the pods that have a cgroup without processes.
 	Abandoned() ([]types.UID, error)
-	// Unified says that the host has cgroup v2.
+	// Unified reports whether the host uses cgroup v2.
 	Unified() bool
 }
 
-// None is for hosts without cgroups, and for simulations: the runtime puts
-// containers where it likes, with their own limits.
+// None implements Cgroups without cgroups, for hosts that have none and for
+// simulations. The runtime chooses the containers' cgroups.
 type None struct{}
 
 var _ Cgroups = None{}
 
-func (None) Prepare(context.Context, corev1.ResourceList) error  { return nil }
-func (None) Ensure(context.Context, *corev1.Pod) (string, error) { return "", nil }
-func (None) Weigh(context.Context, []*corev1.Pod) error          { return nil }
-func (None) Processes(*corev1.Pod) int64                         { return 0 }
-func (None) Remove(context.Context, types.UID) error             { return nil }
-func (None) Abandoned() ([]types.UID, error)                     { return nil, nil }
-func (None) Unified() bool                                       { return false }
+func (None) Prepare(context.Context, corev1.ResourceList) error    { return nil }
+func (None) Ensure(context.Context, *corev1.Pod) (string, error)   { return "", nil }
+func (None) Widen(context.Context, *corev1.Pod, *corev1.Pod) error { return nil }
+func (None) Weigh(context.Context, []*corev1.Pod) error            { return nil }
+func (None) Processes(*corev1.Pod) int64                           { return 0 }
+func (None) Remove(context.Context, types.UID) error               { return nil }
+func (None) Abandoned() ([]types.UID, error)                       { return nil, nil }
+func (None) Unified() bool                                         { return false }
 
-// The names in the hierarchy, upstream's.
+// The names in the hierarchy. They are upstream's.
 const (
 	rootName   = "kubepods"
 	podPrefix  = "pod"
@@ -50,7 +54,7 @@ const (
 	bestEffort = "besteffort"
 )
 
-// class is the directory of a QoS class below kubepods; guaranteed pods have none.
+// class returns the directory of a QoS class below kubepods; "" for guaranteed pods.
 func class(q corev1.PodQOSClass) string {
 	switch q {
 	case corev1.PodQOSBurstable:
@@ -78,10 +82,10 @@ func podPlace(class string, uid types.UID) place {
 	return append(p, podPrefix+string(uid))
 }
 
-// dir is the place as cgroupfs has it.
+// dir returns the path of the cgroup for cgroupfs.
 func (p place) dir(root string) string { return path.Join(append([]string{"/", root}, p...)...) }
 
-// below puts the place under a root, whose names are steps like any other.
+// below returns the place below a root; each element of root is a level.
 func (p place) below(root string) place {
 	var out place
 	for _, name := range strings.Split(root, "/") {
@@ -92,12 +96,12 @@ func (p place) below(root string) place {
 	return append(out, p...)
 }
 
-// slice is the place as systemd has it: each unit's name spells out its parents.
+// slice returns the name of the systemd slice, which contains those of its parents.
 func (p place) slice() string {
 	return strings.Join(escaped(p), "-") + ".slice"
 }
 
-// sliceDir is where systemd puts the slice in the file system.
+// sliceDir returns the path of the slice in the cgroup file system.
 func (p place) sliceDir() string {
 	dirs := []string{"/"}
 	for i := range p {
@@ -106,7 +110,7 @@ func (p place) sliceDir() string {
 	return path.Join(dirs...)
 }
 
-// escaped turns dashes, which systemd reads as steps in the tree, into underscores.
+// escaped replaces dashes, which separate levels in slice names, by underscores.
 func escaped(names []string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
@@ -115,7 +119,7 @@ func escaped(names []string) []string {
 	return out
 }
 
-// uidOf reads a pod's uid back from the name of its cgroup's directory.
+// uidOf returns the pod's uid from the name of its cgroup's directory.
 func uidOf(name string) (types.UID, bool) {
 	if s, ok := strings.CutSuffix(name, ".slice"); ok {
 		i := strings.LastIndex(s, "-"+podPrefix)

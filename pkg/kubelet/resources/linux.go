@@ -9,9 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"podium/pkg/kubelet/podspec"
 )
 
-// The kernel's scales.
+// Ranges and units of the kernel, and OOM scores and priorities of upstream.
 const (
 	sharesPerCPU    = 1024
 	MinShares       = 2
@@ -25,7 +27,7 @@ const (
 	systemNodeClass = "system-node-critical"
 )
 
-// Shares is the weight of a CPU request.
+// Shares returns the CPU shares of a request in millicores.
 func Shares(milliCPU int64) int64 {
 	if milliCPU <= 0 {
 		return MinShares
@@ -33,7 +35,8 @@ func Shares(milliCPU int64) int64 {
 	return min(max(milliCPU*sharesPerCPU/milliPerCPU, MinShares), maxShares)
 }
 
-// Quota is the CPU time a limit allows in each period; 0: as much as there is.
+// Quota returns the CPU time in microseconds per QuotaPeriod for a limit in
+// millicores; 0: no limit.
 func Quota(milliCPU int64) int64 {
 	if milliCPU <= 0 {
 		return 0
@@ -41,13 +44,13 @@ func Quota(milliCPU int64) int64 {
 	return max(milliCPU*QuotaPeriod/milliPerCPU, minQuota)
 }
 
-// Weight is the cgroup v2 form of shares: 2..262144 becomes 1..10000.
+// Weight converts CPU shares (2..262144) to a cgroup v2 weight (1..10000).
 func Weight(shares int64) int64 {
 	return 1 + (min(max(shares, MinShares), maxShares)-2)*9999/262142
 }
 
-// OOMScoreAdj says how early the kernel kills a container when memory runs out:
-// the more of its node a container asked for, the later.
+// OOMScoreAdj returns the container's oom_score_adj: the larger the share of the
+// node's memory that it requests, the later the kernel kills it. memoryCapacity is in bytes.
 func OOMScoreAdj(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) int64 {
 	if pod.Spec.PriorityClassName == systemNodeClass || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemPriority+1000 {
 		return oomGuaranteed
@@ -61,11 +64,26 @@ func OOMScoreAdj(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) int
 	if memoryCapacity <= 0 {
 		return oomBestEffort - 1
 	}
-	adj := 1000 - 1000*c.Resources.Requests.Memory().Value()/memoryCapacity
+	request := c.Resources.Requests.Memory().Value()
+	if podspec.Sidecar(c) {
+		request = max(request, leastRequest(pod))
+	}
+	adj := 1000 - 1000*request/memoryCapacity
 	return min(max(adj, 1000+oomGuaranteed), oomBestEffort-1)
 }
 
-// Container is what the runtime is told of one container.
+// leastRequest returns the smallest memory request of an app container: sidecars are
+// not killed before the containers that they serve.
+func leastRequest(pod *corev1.Pod) int64 {
+	least := int64(math.MaxInt64)
+	for i := range pod.Spec.Containers {
+		least = min(least, pod.Spec.Containers[i].Resources.Requests.Memory().Value())
+	}
+	return least
+}
+
+// Container returns the resources of one container for the runtime. memoryCapacity is
+// the node's memory in bytes; v2 means cgroup v2.
 func Container(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64, v2 bool) *runtimeapi.LinuxContainerResources {
 	request, hasRequest := c.Resources.Requests[corev1.ResourceCPU]
 	limit := c.Resources.Limits.Cpu()
@@ -90,7 +108,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64, v2 bo
 	return r
 }
 
-// hugePages are the limits of huge pages, each size under the kernel's name for it.
+// hugePages returns the limits of huge pages with the kernel's names of their sizes.
 func hugePages(limits corev1.ResourceList) []*runtimeapi.HugepageLimit {
 	var out []*runtimeapi.HugepageLimit
 	for name, q := range limits {
@@ -106,7 +124,7 @@ func hugePages(limits corev1.ResourceList) []*runtimeapi.HugepageLimit {
 	return out
 }
 
-// pageSize writes 2 MiB as 2MB: the kernel's units are powers of two without saying so.
+// pageSize formats a size as the kernel does: 2 MiB is 2MB.
 func pageSize(bytes int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB"}
 	i := 0
@@ -116,15 +134,30 @@ func pageSize(bytes int64) string {
 	return strconv.FormatInt(bytes, 10) + units[i]
 }
 
-// Group is what one cgroup is given. Zero fields are left as the kernel has them.
+// Group holds the settings of a cgroup. Fields that are 0 stay at the kernel's value.
 type Group struct {
 	Shares int64
-	Quota  int64 // microseconds of each period
+	Quota  int64 // microseconds per QuotaPeriod
 	Memory int64 // bytes
 	PIDs   int64
 }
 
-// Pod is the cgroup of a whole pod: what all its containers may have together.
+// Or returns a group with the higher limits of both; 0 stands for no limit.
+func (g Group) Or(other Group) Group {
+	higher := func(a, b int64) int64 {
+		if a == 0 || b == 0 {
+			return 0
+		}
+		return max(a, b)
+	}
+	return Group{
+		Shares: max(g.Shares, other.Shares), Quota: higher(g.Quota, other.Quota),
+		Memory: higher(g.Memory, other.Memory), PIDs: higher(g.PIDs, other.PIDs),
+	}
+}
+
+// Pod returns the settings of a pod's cgroup. podPIDs is its limit of process ids;
+// 0: no limit.
 func Pod(pod *corev1.Pod, podPIDs int64) Group {
 	requests, limits := Requests(pod), Limits(pod)
 	request := requests.Cpu().MilliValue()
@@ -139,7 +172,8 @@ func Pod(pod *corev1.Pod, podPIDs int64) Group {
 	}
 }
 
-// Burstable is the weight of all burstable pods together.
+// Burstable returns the settings of the burstable class: the CPU shares of the sum of
+// its pods' requests.
 func Burstable(pods []*corev1.Pod) Group {
 	var milli int64
 	for _, pod := range pods {

@@ -3,9 +3,10 @@ package resources
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	podresources "k8s.io/component-helpers/resource"
 )
 
-// QOS is the pod's quality of service class.
+// QOS returns the pod's quality of service class.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
 func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
@@ -44,7 +45,7 @@ func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 	return corev1.PodQOSBurstable
 }
 
-// add sums CPU and memory, and counts those that are more than zero.
+// add adds CPU and memory to sum and returns how many of them are more than 0.
 func add(sum map[corev1.ResourceName]resource.Quantity, list corev1.ResourceList) int {
 	found := 0
 	for name, q := range list {
@@ -59,18 +60,20 @@ func add(sum map[corev1.ResourceName]resource.Quantity, list corev1.ResourceList
 	return found
 }
 
-// Requests is what the pod needs of a node: its containers together, or its
-// largest init container, or what it says as a pod; and its overhead.
+// Requests returns the resources that the pod requests of a node: the sum of its
+// containers or its largest init container, whichever is more, overridden by
+// pod-level requests; plus its overhead.
 func Requests(pod *corev1.Pod) corev1.ResourceList {
-	return total(pod, func(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Requests })
+	return podresources.PodRequests(pod, podresources.PodResourcesOptions{})
 }
 
-// Limits is the like for limits. A resource is left out if a container has no limit of it.
+// Limits is Requests for limits. It omits a resource if a container has no limit for
+// it, unless the pod has one.
 func Limits(pod *corev1.Pod) corev1.ResourceList {
-	out := total(pod, func(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Limits })
+	out := podresources.PodLimits(pod, podresources.PodResourcesOptions{})
 	for name := range out {
 		if r := pod.Spec.Resources; r != nil {
-			if _, said := r.Limits[name]; said {
+			if _, ok := r.Limits[name]; ok {
 				continue
 			}
 		}
@@ -85,42 +88,9 @@ func Limits(pod *corev1.Pod) corev1.ResourceList {
 	return out
 }
 
-// StorageLimit is what the pod may take of the node's disk: its containers'
-// limits of ephemeral-storage together, or the largest of its init containers'.
-// A container without a limit adds nothing, as upstream has it. 0: no limit.
+// StorageLimit returns the pod's limit of ephemeral-storage: the sum of its
+// containers' limits or the largest of its init containers'. As upstream, a container
+// without a limit adds nothing. 0: no limit.
 func StorageLimit(pod *corev1.Pod) resource.Quantity {
-	all := total(pod, func(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Limits })
-	return all[corev1.ResourceEphemeralStorage]
-}
-
-func total(pod *corev1.Pod, of func(*corev1.ResourceRequirements) corev1.ResourceList) corev1.ResourceList {
-	out := corev1.ResourceList{}
-	for i := range pod.Spec.Containers {
-		for name, q := range of(&pod.Spec.Containers[i].Resources) {
-			sum := out[name]
-			sum.Add(q)
-			out[name] = sum
-		}
-	}
-	for i := range pod.Spec.InitContainers {
-		for name, q := range of(&pod.Spec.InitContainers[i].Resources) {
-			if have, ok := out[name]; !ok || q.Cmp(have) > 0 {
-				out[name] = q.DeepCopy()
-			}
-		}
-	}
-	if pod.Spec.Resources != nil {
-		for name, q := range of(pod.Spec.Resources) {
-			out[name] = q.DeepCopy()
-		}
-	}
-	for name, q := range pod.Spec.Overhead {
-		sum, has := out[name]
-		if !has && len(pod.Spec.Containers) == 0 {
-			continue
-		}
-		sum.Add(q)
-		out[name] = sum
-	}
-	return out
+	return podresources.PodLimits(pod, podresources.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// list reads "cpu=1 memory=1Gi".
+// list parses "cpu=1 memory=1Gi".
 func list(pairs ...string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -160,7 +160,7 @@ func TestCgroupV1Files(t *testing.T) {
 			t.Errorf("%s is %s, want %s", file, got, want)
 		}
 	}
-	// Only the kernel's files keep a directory from being removed here.
+	// On a plain file system the kernel's files prevent the removal of the directory.
 	for _, c := range []string{"cpu", "memory"} {
 		matches, _ := filepath.Glob(filepath.Join(mount, c+parent, "*"))
 		for _, m := range matches {
@@ -202,13 +202,13 @@ func TestCgroupV2Files(t *testing.T) {
 }
 
 func TestReadOnlyCgroupsAreLivedWith(t *testing.T) {
-	f := NewFS(Options{Mount: "/proc/self/attr", Log: slog.New(slog.DiscardHandler)}) // nothing can be made there
+	f := NewFS(Options{Mount: "/proc/self/attr", Log: slog.New(slog.DiscardHandler)}) // no file can be created there
 	if _, err := f.Ensure(t.Context(), pod(container(nil, nil))); err != nil {
 		t.Errorf("%v: a host without cgroups still runs pods", err)
 	}
 }
 
-// bus is a systemd that remembers.
+// bus is a systemd in memory.
 type bus struct {
 	units map[string]map[string]any
 	calls []string
@@ -389,5 +389,20 @@ func TestUnenforcedAllocatableLeavesKubepodsUnlimited(t *testing.T) {
 	}
 	if u := b.units["kubepods-besteffort-podu_1.slice"]; u["TasksMax"] != uint64(100) {
 		t.Errorf("the pod has %v", u)
+	}
+}
+
+func TestSidecarIsKilledNoSoonerThanTheContainersItServes(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	memory := func(text string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(text)}}
+	}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		InitContainers: []corev1.Container{{Name: "s", RestartPolicy: &always, Resources: memory("1Mi")}},
+		Containers:     []corev1.Container{{Name: "a", Resources: memory("400Mi")}, {Name: "b", Resources: memory("200Mi")}},
+	}}
+	sidecar, b := OOMScoreAdj(pod, &pod.Spec.InitContainers[0], 1<<30), OOMScoreAdj(pod, &pod.Spec.Containers[1], 1<<30)
+	if sidecar != b {
+		t.Errorf("the sidecar has %d, the smallest app container %d", sidecar, b)
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// Units is what is asked of systemd over D-Bus. *dbus.Conn of go-systemd has it.
+// Units are the D-Bus methods of systemd that FS calls. *dbus.Conn of go-systemd
+// implements it.
 type Units interface {
 	StartTransientUnitContext(ctx context.Context, name, mode string, properties []systemd.Property, done chan<- string) (int, error)
 	SetUnitPropertiesContext(ctx context.Context, name string, runtime bool, properties ...systemd.Property) error
@@ -19,14 +20,14 @@ type Units interface {
 	ResetFailedUnitContext(ctx context.Context, name string) error
 }
 
-// Errors of systemd that mean that there is nothing to do.
+// D-Bus errors of systemd which mean that the work is already done.
 const (
 	unitExists  = "org.freedesktop.systemd1.UnitExists"
 	noSuchUnit  = "org.freedesktop.systemd1.NoSuchUnit"
 	modeReplace = "replace"
 )
 
-// ConnectSystemd opens the bus.
+// ConnectSystemd connects to systemd on D-Bus. The caller must close the connection.
 func ConnectSystemd(ctx context.Context) (*systemd.Conn, error) {
 	conn, err := systemd.NewWithContext(ctx)
 	if err != nil {
@@ -35,7 +36,7 @@ func ConnectSystemd(ctx context.Context) (*systemd.Conn, error) {
 	return conn, nil
 }
 
-// setSlice makes a slice, or gives one that is there what it is to have.
+// setSlice creates a slice or updates the properties of an existing one.
 func (f *FS) setSlice(ctx context.Context, p place, g Group) error {
 	full := p.below(f.Root)
 	name := full.slice()
@@ -72,7 +73,7 @@ func (f *FS) stopSlice(ctx context.Context, p place) error {
 		return fmt.Errorf("stop %s: %w", name, err)
 	}
 	err = await(ctx, name, done)
-	_ = f.Systemd.ResetFailedUnitContext(ctx, name) // it need not have failed
+	_ = f.Systemd.ResetFailedUnitContext(ctx, name) // fails if the unit did not fail
 	return err
 }
 
@@ -80,7 +81,7 @@ func await(ctx context.Context, name string, done <-chan string) error {
 	select {
 	case result := <-done:
 		if result != "done" && result != "skipped" {
-			return fmt.Errorf("%s: systemd says %s", name, result)
+			return fmt.Errorf("%s: systemd job result: %s", name, result)
 		}
 		return nil
 	case <-ctx.Done():
@@ -93,7 +94,7 @@ func isBusError(err error, name string) bool {
 	return errors.As(err, &e) && e.Name == name
 }
 
-// sliceProperties are a group's values under systemd's names for them.
+// sliceProperties returns the settings as systemd properties.
 func sliceProperties(g Group, v2 bool) []systemd.Property {
 	out := []systemd.Property{
 		property("CPUAccounting", true), property("MemoryAccounting", true), property("TasksAccounting", true),
@@ -105,7 +106,7 @@ func sliceProperties(g Group, v2 bool) []systemd.Property {
 			out = append(out, property("CPUShares", uint64(g.Shares)))
 		}
 	}
-	quota := uint64(math.MaxUint64) // none
+	quota := uint64(math.MaxUint64) // no limit
 	if g.Quota > 0 {
 		const perSecond = 1000000 / QuotaPeriod
 		quota = uint64(g.Quota) * perSecond

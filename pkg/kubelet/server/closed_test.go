@@ -12,7 +12,7 @@ import (
 	"podium/pkg/client/access"
 )
 
-// anyone is an administrator.
+// anyone authorizes every request, as for an administrator.
 type anyone struct{}
 
 func (anyone) Authenticate(*http.Request) (*access.User, error) {
@@ -23,8 +23,8 @@ func (anyone) MayResource(context.Context, *access.User, authorizationv1.Resourc
 	return true, nil
 }
 
-// Nothing here helps to look into the process or to run a command by a mere
-// link, not even for an administrator.
+// The server has no debug pages and does not run commands for a plain GET, not even
+// for an administrator.
 func TestNoDebugPages(t *testing.T) {
 	h := New(Config{Access: anyone{}, Pods: func() []*corev1.Pod { return nil }})
 	for _, tc := range []struct {

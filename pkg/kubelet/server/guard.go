@@ -10,15 +10,16 @@ import (
 	"podium/pkg/client/access"
 )
 
-// need are subresources of the node of which a client must have one.
+// need lists subresources of nodes; a client needs access to one of them.
 type need []string
 
-// guard lets those through who may, and answers with a handler's error.
+// guard authenticates and authorizes requests to h, and writes the response for the
+// error of h.
 func (s *server) guard(n need, h func(w http.ResponseWriter, r *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := s.Access.Authenticate(r)
 		if err != nil {
-			s.Log.Debug("unknown client", "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
+			s.Log.Debug("authentication failed", "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
@@ -31,7 +32,8 @@ func (s *server) guard(n need, h func(w http.ResponseWriter, r *http.Request) er
 	})
 }
 
-// allowed asks for each subresource in turn, and answers when none is granted.
+// allowed checks access to each subresource in turn. If none is allowed, it writes
+// the response and returns false.
 func (s *server) allowed(w http.ResponseWriter, r *http.Request, user *access.User, n need) bool {
 	verb := verbOf(r)
 	for _, subresource := range n {
@@ -39,7 +41,7 @@ func (s *server) allowed(w http.ResponseWriter, r *http.Request, user *access.Us
 			Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: s.NodeName,
 		})
 		if err != nil {
-			s.Log.Warn("authorization not decided", "user", user.Name, "path", r.URL.Path, "error", err)
+			s.Log.Warn("authorization failed", "user", user.Name, "path", r.URL.Path, "error", err)
 			http.Error(w, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Name, verb, subresource), http.StatusInternalServerError)
 			return false
 		}
@@ -51,11 +53,11 @@ func (s *server) allowed(w http.ResponseWriter, r *http.Request, user *access.Us
 	return false
 }
 
-// nobody knows nobody.
-type nobody struct{}
+// denyAll rejects all requests.
+type denyAll struct{}
 
-func (nobody) Authenticate(*http.Request) (*access.User, error) { return nil, access.ErrUnknown }
+func (denyAll) Authenticate(*http.Request) (*access.User, error) { return nil, access.ErrUnknown }
 
-func (nobody) MayResource(context.Context, *access.User, authorizationv1.ResourceAttributes) (bool, error) {
+func (denyAll) MayResource(context.Context, *access.User, authorizationv1.ResourceAttributes) (bool, error) {
 	return false, nil
 }

@@ -15,7 +15,7 @@ import (
 	"podium/pkg/client/access"
 )
 
-// may lets a user named in a header do what the user's name says: "get proxy".
+// may allows the user named in a header what the name says, such as "get proxy".
 type may struct{ asked []string }
 
 func (m *may) Authenticate(r *http.Request) (*access.User, error) {

@@ -12,10 +12,11 @@ import (
 
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/logs"
+	"podium/pkg/kubelet/podspec"
 )
 
-// containerLogs streams a container's log. Errors before its first byte are
-// 400 with upstream's words, which the apiserver hands on.
+// containerLogs streams a container's log. Errors before the first byte have status
+// 400 and upstream's texts, because the API server passes them on.
 func (s *server) containerLogs(w http.ResponseWriter, r *http.Request) error {
 	options, err := s.logOptions(r.URL.Query())
 	if err != nil {
@@ -26,7 +27,7 @@ func (s *server) containerLogs(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return failf(http.StatusNotFound, "pod %q does not exist", r.PathValue("pod"))
 	}
-	if _, ok := specOf(pod, name); !ok {
+	if podspec.Container(pod, name) == nil {
 		return failf(http.StatusNotFound, "container %q not found in pod %q", name, pod.Name)
 	}
 	id, err := logOwner(pod, name, r.URL.Query().Get("previous") == "true")
@@ -41,7 +42,7 @@ func (s *server) containerLogs(w http.ResponseWriter, r *http.Request) error {
 	options.Running = func(ctx context.Context) (bool, error) {
 		resp, err := s.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: bareID(id)})
 		if cri.NotFound(err) {
-			return false, nil // removed while we read
+			return false, nil // removed while its log was read
 		}
 		return resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING, err
 	}
@@ -50,16 +51,15 @@ func (s *server) containerLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil && !out.begun {
 		return failf(http.StatusBadRequest, "%v", err)
 	}
-	return nil // the client has what there was
+	return nil // the response has begun; the client has what there was
 }
 
-// logsDisabled answers for the node's log files where they are not served, as
-// upstream does.
+// logsDisabled responds as upstream does when the node's log files are not served.
 func logsDisabled(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)
 }
 
-// logWriter remembers whether the answer has begun.
+// logWriter records whether the response has begun.
 type logWriter struct {
 	w     http.ResponseWriter
 	begun bool
@@ -73,7 +73,7 @@ func (l *logWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// logOptions reads the query of a PodLogOptions.
+// logOptions parses the query parameters of PodLogOptions.
 func (s *server) logOptions(q url.Values) (logs.Options, error) {
 	o := logs.Options{Follow: q.Get("follow") == "true", Timestamps: q.Get("timestamps") == "true", Log: s.Log}
 	invalid := failf(http.StatusUnprocessableEntity, `{"message": "Invalid request."}`)
@@ -126,8 +126,8 @@ func (s *server) logOptions(q url.Values) (logs.Options, error) {
 	return o, nil
 }
 
-// logOwner is the id of the container whose log is meant: the present one, or
-// the one before it. The texts are upstream's.
+// logOwner returns the id of the container whose log is requested: the current one,
+// or the previous one. The error texts are upstream's.
 func logOwner(pod *corev1.Pod, name string, previous bool) (string, error) {
 	st := statusOf(pod, name)
 	if st == nil {

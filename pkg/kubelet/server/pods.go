@@ -16,7 +16,7 @@ import (
 	"podium/pkg/kubelet/stats"
 )
 
-// pods lists the pods of this node, as the kubelet sees them.
+// pods writes the list of the node's pods, as the kubelet has them.
 func (s *server) pods(w http.ResponseWriter, r *http.Request) error {
 	list := newPodList()
 	for _, p := range s.Pods() {
@@ -29,7 +29,8 @@ func newPodList() *corev1.PodList {
 	return &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{}}
 }
 
-// runningPods lists what the runtime runs, wanted or not.
+// runningPods writes the list of the pods whose containers run in the runtime, even
+// if the API does not have them.
 func (s *server) runningPods(w http.ResponseWriter, r *http.Request) error {
 	resp, err := s.Runtime.ListContainers(r.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}})
@@ -80,7 +81,7 @@ func (s *server) series(w http.ResponseWriter, r *http.Request, render func(*sta
 	return nil
 }
 
-// find is the pod that a path names; with a uid, only that one.
+// find returns the pod in the request's path; if the path has a uid, only that pod.
 func (s *server) find(r *http.Request) (*corev1.Pod, bool) {
 	namespace, name, uid := r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid"))
 	var found *corev1.Pod
@@ -88,7 +89,7 @@ func (s *server) find(r *http.Request) (*corev1.Pod, bool) {
 		if p.Namespace != namespace || p.Name != name || uid != "" && p.UID != uid {
 			continue
 		}
-		// One that goes and one that comes may share the name for a moment.
+		// A deleted pod and its successor may have the same name for a while.
 		if found == nil || found.DeletionTimestamp != nil && p.DeletionTimestamp == nil {
 			found = p
 		}
@@ -96,7 +97,7 @@ func (s *server) find(r *http.Request) (*corev1.Pod, bool) {
 	return found, found != nil
 }
 
-// statusOf is the status of a container of any sort, nil if there is none.
+// statusOf returns the status of a container of any type; nil if there is none.
 func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses} {
 		for i := range list {
@@ -108,24 +109,7 @@ func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// specOf is a container's name and terminal, by its spec.
-func specOf(pod *corev1.Pod, name string) (tty, found bool) {
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return list[i].TTY, true
-			}
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if c := &pod.Spec.EphemeralContainers[i]; c.Name == name {
-			return c.TTY, true
-		}
-	}
-	return false, false
-}
-
-// bareID takes the runtime's name off a container id: containerd://abc.
+// bareID strips the runtime's name from a container id: containerd://abc.
 func bareID(id string) string {
 	if _, bare, ok := strings.Cut(id, "://"); ok {
 		return bare

@@ -22,51 +22,51 @@ import (
 	"podium/pkg/kubelet/stats"
 )
 
-// Access knows clients and says what they may do: *access.Delegate.
+// Access authenticates clients and authorizes requests; *access.Delegate implements it.
 type Access interface {
-	// Authenticate is who a request comes from, or an error.
+	// Authenticate returns the user of a request, or an error.
 	Authenticate(r *http.Request) (*access.User, error)
-	// MayResource says whether a user may do this to an object of the API: here,
-	// to a subresource of the node.
+	// MayResource reports whether a user may access an object of the API, here a
+	// subresource of the node.
 	MayResource(ctx context.Context, u *access.User, what authorizationv1.ResourceAttributes) (bool, error)
 }
 
-// Config is what the handlers work with.
+// Config holds the dependencies of the handlers.
 type Config struct {
 	NodeName string
-	// Pods lists every pod the kubelet knows, each with its present status
-	// (container ids are taken from it). The objects are not modified.
+	// Pods returns every pod of the kubelet with its latest status, from which
+	// the container ids are taken. The server does not modify the pods.
 	Pods    func() []*corev1.Pod
 	Runtime runtimeapi.RuntimeServiceClient
-	Access  Access // nil: nobody gets anything
-	// Settings are the daemon's, for /configz; nil: 404.
+	Access  Access // nil: every request is rejected
+	// Settings is the configuration for /configz; nil: 404.
 	Settings map[string]any
-	// Streaming is how the runtime's streaming server is reached; nil: by TCP.
+	// Streaming reaches the runtime's streaming server; nil: by TCP.
 	Streaming http.RoundTripper
 
-	Health   http.Handler         // /healthz, /livez, /readyz, for everyone; nil: plain "ok"
+	Health   http.Handler         // /healthz, /livez, /readyz, without authorization; nil: plain "ok"
 	Registry *prometheus.Registry // for /metrics; nil: 404
 	NodeLogs fs.FS                // for /logs/, e.g. logs.FS of /var/log; nil: 405
-	LogsDir  string               // --pod-logs-dir: containers' logs are below it
-	RootDir  string               // --root-dir: whose file system the statistics tell of
+	LogsDir  string               // --pod-logs-dir: the directory of containers' logs
+	RootDir  string               // --root-dir: the statistics report its file system
 	ProcDir  string               // "": /proc
 	Log      *slog.Logger         // nil: discarded
 	Now      func() time.Time     // nil: time.Now
 }
 
-// server has the handlers.
+// server implements the handlers.
 type server struct {
 	Config
 	stats *stats.Collector
 }
 
-// New is the handler to be served over TLS. Every page wants a user who may.
+// New returns the handler to serve over TLS. It authorizes every request.
 func New(cfg Config) http.Handler {
 	if cfg.Access == nil {
-		cfg.Access = nobody{}
+		cfg.Access = denyAll{}
 	}
 	if cfg.Streaming == nil {
-		cfg.Streaming = &http.Transport{DisableKeepAlives: true} // a connection a stream; no proxy: it is this machine
+		cfg.Streaming = &http.Transport{DisableKeepAlives: true} // one connection per stream; no proxy, since the server is local
 	}
 	if cfg.Health == nil {
 		cfg.Health = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
@@ -87,8 +87,8 @@ func New(cfg Config) http.Handler {
 	return s.routes()
 }
 
-// routes are upstream's paths, each with the subresources of the node of which
-// a client must have one: proxy is all there is, the others are a part of it.
+// routes registers upstream's paths with the subresources of nodes that they need.
+// Access to the subresource proxy includes most of the others.
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, need need, h func(w http.ResponseWriter, r *http.Request) error) {
@@ -131,13 +131,12 @@ func (s *server) routes() http.Handler {
 		nodeLogs = http.StripPrefix("/logs/", http.FileServerFS(s.NodeLogs))
 	}
 	handle("GET /logs/", need{"log"}, page(nodeLogs))
-	mux.Handle("/", s.guard(need{"proxy"}, page(http.NotFoundHandler()))) // strangers do not learn what there is
+	mux.Handle("/", s.guard(need{"proxy"}, page(http.NotFoundHandler()))) // unauthorized clients do not learn which paths exist
 	return mux
 }
 
-// verbOf is what a request does, in the API's words. To run something in a
-// container is to create, also where WebSocket makes it a GET: who may only
-// look must not.
+// verbOf returns the API verb of a request. Exec, attach and port-forward need
+// create even as GET requests (WebSocket), so that read access is not enough.
 func verbOf(r *http.Request) string {
 	for _, stream := range []string{"/exec/", "/attach/", "/portForward/"} {
 		if strings.HasPrefix(r.URL.Path, stream) {
@@ -157,7 +156,7 @@ func verbOf(r *http.Request) string {
 	return "get"
 }
 
-// failure is an error with its status code.
+// failure is an error with an HTTP status code.
 type failure struct {
 	code int
 	text string
@@ -169,7 +168,7 @@ func failf(code int, format string, args ...any) error {
 	return &failure{code, fmt.Sprintf(format, args...)}
 }
 
-// fail answers in plain text, as clients of a kubelet expect.
+// fail writes the error as plain text, as clients of a kubelet expect.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	code := http.StatusInternalServerError
 	var f *failure

@@ -14,9 +14,10 @@ import (
 
 	"podium/pkg/client/streams"
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/podspec"
 )
 
-// exec runs a command in a container and connects the client to it.
+// exec runs a command in a container and proxies its streams to the client.
 func (s *server) exec(w http.ResponseWriter, r *http.Request) error {
 	opts, err := streamOptions(r)
 	if err != nil {
@@ -38,8 +39,8 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request) error {
 	return target.RemoteCommand(w, r, opts)
 }
 
-// attach connects the client to a container's own streams. Whether there is a
-// terminal was decided when the container was made.
+// attach proxies the streams of a container's main process to the client. The
+// container's spec determines whether they are a terminal.
 func (s *server) attach(w http.ResponseWriter, r *http.Request) error {
 	opts, err := streamOptions(r)
 	if err != nil {
@@ -63,7 +64,7 @@ func (s *server) attach(w http.ResponseWriter, r *http.Request) error {
 	return target.RemoteCommand(w, r, opts)
 }
 
-// portForward connects the client to ports of a pod's network.
+// portForward proxies connections of the client to ports of a pod.
 func (s *server) portForward(w http.ResponseWriter, r *http.Request) error {
 	if err := mustUpgrade(r); err != nil {
 		return err
@@ -101,7 +102,7 @@ func (s *server) portForward(w http.ResponseWriter, r *http.Request) error {
 	return target.PortForward(w, r)
 }
 
-// streamOptions reads which streams the client wants.
+// streamOptions parses which streams the client requests.
 func streamOptions(r *http.Request) (streams.Options, error) {
 	q := r.URL.Query()
 	on := func(name string) bool { return q.Get(name) == "1" || q.Get(name) == "true" }
@@ -122,7 +123,7 @@ func mustUpgrade(r *http.Request) error {
 	return nil
 }
 
-// running is the container that a path names, if it runs.
+// running returns the container in the request's path if it is running.
 func (s *server) running(r *http.Request) (id string, tty bool, err error) {
 	name := r.PathValue("container")
 	pod, ok := s.find(r)
@@ -130,14 +131,14 @@ func (s *server) running(r *http.Request) (id string, tty bool, err error) {
 		return "", false, failf(http.StatusNotFound, "pod does not exist")
 	}
 	st := statusOf(pod, name)
-	tty, known := specOf(pod, name)
-	if !known || st == nil || st.State.Running == nil {
+	spec := podspec.Container(pod, name)
+	if spec == nil || st == nil || st.State.Running == nil {
 		return "", false, failf(http.StatusInternalServerError, "container not found (%q)", name)
 	}
-	return bareID(st.ContainerID), tty, nil
+	return bareID(st.ContainerID), spec.TTY, nil
 }
 
-// target is the place a runtime told us to go for a stream.
+// target returns the streaming server at the URL that the runtime returned.
 func (s *server) target(address string) (streams.Target, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -146,7 +147,7 @@ func (s *server) target(address string) (streams.Target, error) {
 	return streams.Target{URL: u, Transport: s.Streaming}, nil
 }
 
-// runtimeFailure is the runtime's no with the code that clients understand.
+// runtimeFailure converts an error of the runtime to one with an HTTP status code.
 func runtimeFailure(err error) error {
 	code := http.StatusInternalServerError
 	switch status.Code(err) {

@@ -16,7 +16,7 @@ import (
 	"podium/pkg/kubelet/cri"
 )
 
-// Collector measures on demand.
+// Collector measures on demand. It is safe for concurrent use.
 type Collector struct {
 	NodeName string
 	Runtime  runtimeapi.RuntimeServiceClient
@@ -28,17 +28,17 @@ type Collector struct {
 	last map[string]sample // by container id, and "" for the node
 }
 
-// sample is a reading of processor time; two of them make a rate.
+// sample is a reading of CPU time; two samples give a rate.
 type sample struct {
 	at    time.Time
 	nanos uint64
 	rate  *uint64
 }
 
-// rateWindow is the least time over which a rate is measured.
+// rateWindow is the minimum interval over which a rate is measured.
 const rateWindow = time.Second
 
-// Summary measures everything now.
+// Summary measures the node and all pods. It blocks on the runtime.
 func (c *Collector) Summary(ctx context.Context) (*Summary, error) {
 	resp, err := c.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *Collector) Summary(ctx context.Context) (*Summary, error) {
 		if byPod[uid] == nil {
 			byPod[uid] = map[string]*runtimeapi.ContainerStats{}
 		}
-		// Of several by one name the latest counts: the others have ended.
+		// Of several containers with one name, the newest counts.
 		if old := byPod[uid][name]; old == nil || old.GetCpu().GetTimestamp() < st.GetCpu().GetTimestamp() {
 			byPod[uid][name] = st
 		}
@@ -146,8 +146,8 @@ func value(v *runtimeapi.UInt64Value) *uint64 {
 	return &u
 }
 
-// rate fills in how many cores are in use, from this reading and the one
-// before. The first reading has none.
+// rate sets how many nanocores are in use since the previous sample. Without a
+// previous sample it sets nothing.
 func (c *Collector) rate(seen map[string]sample, id string, cpu *CPU) {
 	if cpu == nil || cpu.UsageCoreNanoSeconds == nil {
 		return

@@ -1,3 +1,3 @@
-// Package stats measures the node and its pods: what /stats/summary,
-// /metrics/resource and /metrics/cadvisor of the kubelet tell.
+// Package stats measures the node and its pods for the kubelet's /stats/summary,
+// /metrics/resource and /metrics/cadvisor.
 package stats

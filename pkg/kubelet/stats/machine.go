@@ -12,13 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Machine reads the node's own numbers from the kernel.
+// Machine reads the node's statistics from the kernel.
 type Machine struct {
-	Proc    string // where /proc is
-	RootDir string // on the file system whose space the node reports
+	Proc    string // the mount point of procfs
+	RootDir string // the node reports the file system of this directory
 }
 
-// Node fills in what the kernel tells; what it does not tell stays out.
+// Node returns the node's statistics. It omits what it cannot read.
 func (m Machine) Node(name string, now time.Time) Node {
 	at := metav1.NewTime(now)
 	n := Node{NodeName: name}
@@ -33,12 +33,12 @@ func (m Machine) Node(name string, now time.Time) Node {
 	return n
 }
 
-// cpu is the time spent not idle, and the time of boot.
+// cpu returns the non-idle CPU time and the boot time as a Unix time.
 func (m Machine) cpu() (nanos uint64, boot int64, err error) {
 	err = m.lines("stat", func(fields []string) {
 		switch {
 		case fields[0] == "cpu" && len(fields) > 8:
-			// user nice system idle iowait irq softirq steal, in hundredths
+			// user nice system idle iowait irq softirq steal, in 1/100 s
 			for _, i := range []int{1, 2, 3, 6, 7, 8} {
 				v, _ := strconv.ParseUint(fields[i], 10, 64)
 				nanos += v * uint64(time.Second/100)
@@ -116,7 +116,7 @@ func (m Machine) processes(at metav1.Time) *Rlimit {
 	return &Rlimit{Time: at, MaxPID: &most, NumOfRunningProcesses: &now}
 }
 
-// lines calls f with the words of each line that has some.
+// lines calls f with the fields of each line that is not empty.
 func (m Machine) lines(file string, f func(fields []string)) error {
 	r, err := os.Open(filepath.Join(m.Proc, file))
 	if err != nil {

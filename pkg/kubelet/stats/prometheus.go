@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// series writes one metric in Prometheus' text form. A value without a
-// measurement is left out.
+// series writes metrics in the Prometheus text format. It omits values that are nil.
 type series struct {
 	out  strings.Builder
 	kind map[string]bool
@@ -23,8 +22,8 @@ func (s *series) add(name, kind, help, labels string, value *uint64, scale float
 	fmt.Fprintf(&s.out, "%s%s %g\n", name, labels, float64(*value)*scale)
 }
 
-// ResourceMetrics is a summary as /metrics/resource gives it: what an
-// autoscaler's metrics pipeline reads.
+// ResourceMetrics returns the text of /metrics/resource, which the resource metrics
+// pipeline of autoscalers reads.
 func ResourceMetrics(sum *Summary) string {
 	s := &series{kind: map[string]bool{}}
 	for _, each := range []func(Pod, Container, string){
@@ -60,8 +59,8 @@ func podLabels(p Pod) string {
 	return fmt.Sprintf("{namespace=%q,pod=%q}", p.PodRef.Namespace, p.PodRef.Name)
 }
 
-// ContainerMetrics is a summary under the names that /metrics/cadvisor has
-// them, as far as they are measured.
+// ContainerMetrics returns the text of /metrics/cadvisor, for the metrics that are
+// measured.
 func ContainerMetrics(sum *Summary) string {
 	s := &series{kind: map[string]bool{}}
 	for _, m := range []struct {

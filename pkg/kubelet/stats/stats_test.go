@@ -16,7 +16,7 @@ import (
 	"podium/pkg/kubelet/stats"
 )
 
-// containers is a runtime that knows only statistics.
+// containers is a runtime that only has statistics.
 type containers struct {
 	runtimeapi.RuntimeServiceClient
 	stats []*runtimeapi.ContainerStats
@@ -86,7 +86,7 @@ container_memory_working_set_bytes{container="a",namespace="ns",pod="p"} 100
 	}
 }
 
-func TestAMachineThatTellsNothing(t *testing.T) {
+func TestStatsWithoutSources(t *testing.T) {
 	n := stats.Machine{Proc: t.TempDir(), RootDir: "/no/such/directory"}.Node("n", time.Unix(0, 0))
 	if n.CPU != nil || n.Memory != nil || n.Network != nil || n.Fs != nil || n.Rlimit != nil {
 		t.Errorf("made up: %+v", n)

@@ -6,16 +6,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Summary is what /stats/summary answers. Nil values were not measured.
+// Summary is the response of /stats/summary. Nil values were not measured.
 type Summary struct {
 	Node Node  `json:"node"`
 	Pods []Pod `json:"pods"`
 }
 
-// Node is the machine's part.
+// Node holds the statistics of the node.
 type Node struct {
 	NodeName  string      `json:"nodeName"`
-	StartTime metav1.Time `json:"startTime"` // the machine's boot
+	StartTime metav1.Time `json:"startTime"` // the boot time
 	CPU       *CPU        `json:"cpu,omitempty"`
 	Memory    *Memory     `json:"memory,omitempty"`
 	Network   *Network    `json:"network,omitempty"`
@@ -23,7 +23,7 @@ type Node struct {
 	Rlimit    *Rlimit     `json:"rlimit,omitempty"`
 }
 
-// Pod is one pod's part.
+// Pod holds the statistics of a pod.
 type Pod struct {
 	PodRef     PodRef      `json:"podRef"`
 	StartTime  metav1.Time `json:"startTime"`
@@ -32,14 +32,14 @@ type Pod struct {
 	Memory     *Memory     `json:"memory,omitempty"`
 }
 
-// PodRef names a pod.
+// PodRef identifies a pod.
 type PodRef struct {
 	Name      string    `json:"name"`
 	Namespace string    `json:"namespace"`
 	UID       types.UID `json:"uid"`
 }
 
-// Container is one container's part.
+// Container holds the statistics of a container.
 type Container struct {
 	Name      string      `json:"name"`
 	StartTime metav1.Time `json:"startTime"`
@@ -48,14 +48,14 @@ type Container struct {
 	Rootfs    *Filesystem `json:"rootfs,omitempty"`
 }
 
-// CPU is processor time.
+// CPU is CPU usage.
 type CPU struct {
 	Time                 metav1.Time `json:"time"`
 	UsageNanoCores       *uint64     `json:"usageNanoCores,omitempty"`
 	UsageCoreNanoSeconds *uint64     `json:"usageCoreNanoSeconds,omitempty"`
 }
 
-// Memory is in bytes.
+// Memory is memory usage in bytes.
 type Memory struct {
 	Time            metav1.Time `json:"time"`
 	AvailableBytes  *uint64     `json:"availableBytes,omitempty"`
@@ -66,13 +66,13 @@ type Memory struct {
 	MajorPageFaults *uint64     `json:"majorPageFaults,omitempty"`
 }
 
-// Network is traffic since boot, over all interfaces and of the default one.
+// Network is the traffic of all interfaces since boot.
 type Network struct {
 	Time       metav1.Time `json:"time"`
 	Interfaces []Interface `json:"interfaces,omitempty"`
 }
 
-// Interface is one network interface's traffic.
+// Interface is the traffic of one network interface.
 type Interface struct {
 	Name     string  `json:"name"`
 	RxBytes  *uint64 `json:"rxBytes,omitempty"`
@@ -81,7 +81,7 @@ type Interface struct {
 	TxErrors *uint64 `json:"txErrors,omitempty"`
 }
 
-// Filesystem is space and inodes.
+// Filesystem is the usage of space in bytes and of inodes.
 type Filesystem struct {
 	Time           metav1.Time `json:"time"`
 	AvailableBytes *uint64     `json:"availableBytes,omitempty"`
@@ -92,7 +92,7 @@ type Filesystem struct {
 	InodesUsed     *uint64     `json:"inodesUsed,omitempty"`
 }
 
-// Rlimit is how many processes the machine may have, and has.
+// Rlimit is the maximum number of processes of the machine and the current one.
 type Rlimit struct {
 	Time                  metav1.Time `json:"time"`
 	MaxPID                *int64      `json:"maxpid,omitempty"`

@@ -1,3 +1,3 @@
-// Package sysctls knows which kernel parameters a pod may set: those that
-// concern its own namespaces alone, and those an administrator lets it set.
+// Package sysctls determines which sysctls a pod may set: those that affect only its
+// own namespaces, and those that an administrator allows.
 package sysctls

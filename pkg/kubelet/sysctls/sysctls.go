@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// namespace is the kernel's namespace that a parameter belongs to, in the words
-// of upstream's messages.
+// namespace is the kernel namespace that a sysctl belongs to, as in upstream's
+// messages.
 type namespace string
 
 const (
@@ -21,8 +21,8 @@ const (
 	network namespace = "Net"
 )
 
-// safe lists the parameters that change nothing outside of the pod, with the
-// kernel that first kept them apart by namespace.
+// safe returns the sysctls that affect only the pod, with the first kernel version
+// that namespaces them.
 func safe() map[string]kernel {
 	return map[string]kernel{
 		"kernel.shm_rmid_forced":              {},
@@ -40,14 +40,14 @@ func safe() map[string]kernel {
 	}
 }
 
-// kernel is major and minor version.
+// kernel is a major and minor version.
 type kernel [2]int
 
 func (k kernel) less(o kernel) bool { return slices.Compare(k[:], o[:]) < 0 }
 
 var kernelFormat = regexp.MustCompile(`^(\d{1,6})\.(\d{1,6})`)
 
-// parseKernel reads "6.1.0-13-amd64"; what cannot be read is older than all.
+// parseKernel parses a release such as "6.1.0-13-amd64". An invalid one is {0, 0}.
 func parseKernel(release string) kernel {
 	m := kernelFormat.FindStringSubmatch(release)
 	if m == nil {
@@ -58,8 +58,8 @@ func parseKernel(release string) kernel {
 	return kernel{major, minor}
 }
 
-// Allowed are the parameters that pods of this node may set. A nil *Allowed is
-// none.
+// Allowed is the set of sysctls that pods of this node may set. A nil *Allowed
+// allows none.
 type Allowed struct {
 	names    map[string]namespace
 	prefixes map[string]namespace
@@ -69,8 +69,8 @@ const maxName = 253
 
 var pattern = regexp.MustCompile(`^([a-z0-9*]([-_a-z0-9*]*[a-z0-9*])?[./])*[a-z0-9*]([-_a-z0-9*]*[a-z0-9*])?$`)
 
-// New is what the kernel of that release makes safe, and what more an
-// administrator allows: names, or patterns that end in *.
+// New returns the sysctls that are safe with the kernel release, and those in more: names,
+// or patterns that end with *.
 func New(release string, more []string) (*Allowed, error) {
 	a := &Allowed{names: map[string]namespace{}, prefixes: map[string]namespace{}}
 	have := parseKernel(release)
@@ -107,7 +107,7 @@ func (a *Allowed) add(text string) error {
 	return nil
 }
 
-// namespaceOf is unknown for parameters of the whole machine.
+// namespaceOf returns unknown for a sysctl that is not namespaced.
 func namespaceOf(name string) namespace {
 	switch name {
 	case "kernel.sem", "kernel.shm", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
@@ -123,8 +123,8 @@ func namespaceOf(name string) namespace {
 	return unknown
 }
 
-// Name is a parameter with dots between its parts: in net/ipv4/conf/eth0.1 the
-// dot belongs to a part, and becomes a slash.
+// Name returns a sysctl's name with dots as separators. In net/ipv4/conf/eth0.1 the
+// dot belongs to an element and becomes a slash.
 func Name(text string) string {
 	if i := strings.IndexAny(text, "./"); i < 0 || text[i] == '.' {
 		return text
@@ -140,7 +140,8 @@ func Name(text string) string {
 	}, text)
 }
 
-// Check says why the pod may not set what it wants to set, in upstream's words.
+// Check returns an error with upstream's text if the pod sets a sysctl that it may
+// not set. a may be nil.
 func (a *Allowed) Check(pod *corev1.Pod) error {
 	s := pod.Spec.SecurityContext
 	if s == nil {

@@ -68,7 +68,7 @@ func TestNoListOfTheMachinesParameters(t *testing.T) {
 	}
 }
 
-// FuzzAllowed: whatever the flag says, no parameter of the whole machine gets through.
+// FuzzAllowed checks that no flag value allows a sysctl that is not namespaced.
 func FuzzAllowed(f *testing.F) {
 	f.Add("kernel.shm*", "kernel.shmmax", "6.1")
 	f.Add("net.*", "net/ipv4/conf/eth0.1/mtu", "4.4.0-x")

@@ -1,5 +1,5 @@
-// Package userns gives each pod with a user namespace (hostUsers: false) a range
-// of user and group ids of the node that no other pod has. A range is recorded
-// in the pod's directory, in upstream's file and form, so that it survives the
-// kubelet.
+// Package userns allocates a range of the node's user and group ids to each pod with
+// a user namespace (hostUsers: false). Ranges do not overlap. They are recorded in the
+// pods' directories, in upstream's file and format, so that they survive a restart of
+// the kubelet.
 package userns

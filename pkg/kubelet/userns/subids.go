@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// owner is the user whose subordinate ids are those of pods; upstream's.
+// owner is the user whose subordinate ids pods get; as upstream.
 const owner = "kubelet"
 
-// NodeRange is the block of ids for pods: the subordinate ids of the user
-// kubelet as getsubids(1) tells them, or the default if the node has no such
-// user or program.
+// NodeRange returns the ids for pods: the subordinate ids of the user kubelet
+// according to getsubids(1), or the default if the user or the program does not
+// exist. It runs getsubids and blocks until it ends.
 func NodeRange(ctx context.Context, maxPods int) (Range, error) {
 	var unknown user.UnknownUserError
 	if _, err := user.Lookup(owner); errors.As(err, &unknown) {
@@ -44,8 +44,8 @@ func NodeRange(ctx context.Context, maxPods int) (Range, error) {
 	return parseSubIDs(string(uids), maxPods)
 }
 
-// parseSubIDs reads the one line "0: kubelet 65536 7208960". The range must
-// begin after the node's own ids and hold one range for each pod.
+// parseSubIDs parses a single line "0: kubelet 65536 7208960". The range must begin
+// after the node's own ids and have Length ids for each pod.
 func parseSubIDs(text string, maxPods int) (Range, error) {
 	fields := strings.Fields(text)
 	if len(fields) != 4 || strings.Count(strings.TrimSpace(text), "\n") > 0 {

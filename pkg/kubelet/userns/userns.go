@@ -13,23 +13,23 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Length is the number of ids in a pod's namespace.
+// Length is the number of ids in a pod's user namespace.
 const Length = 65536
 
 // File is the name of the record in a pod's directory.
 const File = "userns"
 
-// Range is a block of the node's ids. Ranges of pods are cut from it.
+// Range is a range of the node's ids, from which pods get theirs.
 type Range struct{ First, Length uint32 }
 
-// DefaultRange is upstream's for a node without subordinate ids of its own: it
-// begins after the ids of the node itself.
+// DefaultRange returns upstream's range for a node without subordinate ids: it begins
+// after the node's own ids.
 func DefaultRange(maxPods int) Range {
-	const most = 1<<32/Length - 1 // all ids but the node's own
+	const most = 1<<32/Length - 1 // all ids except the node's own
 	return Range{First: Length, Length: uint32(min(maxPods, most)) * Length}
 }
 
-// record is what the file of a pod holds; upstream's form.
+// record is the content of a pod's record, in upstream's format.
 type record struct {
 	UIDs []mapping `json:"uidMappings"`
 	GIDs []mapping `json:"gidMappings"`
@@ -41,17 +41,17 @@ type mapping struct {
 	Length      uint32 `json:"length"`
 }
 
-// Allocator gives out ranges. It is safe for concurrent use.
+// Allocator allocates ranges. It is safe for concurrent use.
 type Allocator struct {
-	dir string // of the pods' directories
+	dir string // the parent of the pods' directories
 	all Range
 
 	mu     sync.Mutex
 	firsts map[types.UID]uint32 // the first id of each pod's range
 }
 
-// New reads the records of the pods below rootDir. It fails on one that it does
-// not understand: that pod's ids could be given to another.
+// New returns an Allocator with the records of the pods below rootDir. It fails if a
+// record is invalid, because that pod's ids could be allocated again.
 func New(rootDir string, all Range) (*Allocator, error) {
 	a := &Allocator{dir: filepath.Join(rootDir, "pods"), all: all, firsts: map[types.UID]uint32{}}
 	entries, err := os.ReadDir(a.dir)
@@ -90,8 +90,8 @@ func parse(data []byte) (uint32, error) {
 	return m.HostID, nil
 }
 
-// Of returns the pod's namespace. It chooses and records a range on the first
-// call for a pod.
+// Of returns the pod's user namespace. The first call for a pod allocates and records
+// a range; it fails if all ranges are in use.
 func (a *Allocator) Of(uid types.UID) (*runtimeapi.UserNamespace, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -120,8 +120,8 @@ func (a *Allocator) freeLocked() (uint32, error) {
 	return 0, fmt.Errorf("all %d ranges of ids for user namespaces are in use", a.all.Length/Length)
 }
 
-// takenLocked reports whether a pod has an id of the range, which a record of
-// another configuration may share only in part.
+// takenLocked reports whether a pod's range overlaps the range at first. A range from
+// another configuration may overlap it partly. a.mu is held.
 func (a *Allocator) takenLocked(first uint64) bool {
 	for _, has := range a.firsts {
 		if first < uint64(has)+Length && uint64(has) < first+Length {
@@ -131,7 +131,7 @@ func (a *Allocator) takenLocked(first uint64) bool {
 	return false
 }
 
-// write makes the record appear whole or not at all.
+// write writes the record atomically.
 func (a *Allocator) write(uid types.UID, first uint32) error {
 	if !filepath.IsLocal(string(uid)) || filepath.Base(string(uid)) != string(uid) {
 		return fmt.Errorf("pod uid %q is not a file name", uid)
@@ -152,7 +152,8 @@ func (a *Allocator) write(uid types.UID, first uint32) error {
 	return os.Rename(part, filepath.Join(dir, File))
 }
 
-// Release gives the pod's range back and removes the record. Twice is fine.
+// Release frees the pod's range and removes the record. It does nothing if the pod
+// has none.
 func (a *Allocator) Release(uid types.UID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// file is one file of a volume whose contents we write.
+// file is a file that the kubelet writes to a volume.
 type file struct {
 	data []byte
 	mode fs.FileMode
-	uid  *int64 // nil: root's
+	uid  *int64 // nil: root
 }
 
-// payload is all files of such a volume, by relative, clean, slash-separated path.
+// payload is the files of a volume by relative, clean, slash-separated path.
 type payload map[string]file
 
-// The names a volume reserves. What a container sees as "key" is a link to
-// "..data/key", and "..data" a link to the directory that holds the present
-// set: one rename switches from one set to the next.
+// The reserved names of a volume. The "key" that a container sees is a link to
+// "..data/key", and "..data" is a link to the directory with the current set of
+// files, so that one rename replaces the set.
 //
 //	key ─▶ ..data/key        ..data ─▶ ..2026_01_02_15_04_05.123
 const (
@@ -34,19 +34,19 @@ const (
 	setLayout   = "..2006_01_02_15_04_05."
 )
 
-// writer replaces the contents of the directory a volume lives in.
+// writer atomically replaces the contents of a volume's directory.
 type writer struct {
 	dir   string
 	group *int64 // the pod's fsGroup
 	now   func() time.Time
 
-	// step is called before each change to the disk; an error ends the write
-	// there, as a crash would. Tests set it.
+	// step is called before each change on disk; its error ends the write there,
+	// as a crash would. Tests set it.
 	step func(name string) error
 }
 
-// write makes the volume hold exactly the payload. A reader sees the old set or
-// the new one, never a mixture. Whatever an interrupted write left is cleared.
+// write makes the volume contain exactly files. A reader sees the old or the new set.
+// write also removes what an interrupted write has left.
 func (w *writer) write(files payload) error {
 	for p := range files {
 		if err := checkPath(p); err != nil {
@@ -86,7 +86,7 @@ func (w *writer) at(step string) error {
 	return w.step(step)
 }
 
-// holds tells whether the set in dir is exactly files.
+// holds reports whether the set in dir is exactly files.
 func holds(root *os.Root, dir string, files payload) bool {
 	if path.Base(dir) != dir {
 		return false
@@ -113,7 +113,7 @@ func holds(root *os.Root, dir string, files payload) bool {
 	return err == nil && found == len(files)
 }
 
-// writeSet writes the files into a fresh directory, with final modes and owners.
+// writeSet writes the files to a new directory, with their final modes and owners.
 func (w *writer) writeSet(root *os.Root, files payload) (string, error) {
 	dir, err := w.makeSetDir(root)
 	if err != nil {
@@ -135,6 +135,7 @@ func (w *writer) writeSet(root *os.Root, files payload) (string, error) {
 	return dir, nil
 }
 
+// makeSetDir creates the directory of a new set and returns its name.
 func (w *writer) makeSetDir(root *os.Root) (string, error) {
 	if err := w.at("set"); err != nil {
 		return "", err
@@ -174,8 +175,8 @@ func (w *writer) writeFile(root *os.Root, name string, f file) error {
 	return w.own(root, name, f.mode.Perm(), f.uid, false)
 }
 
-// own sets a file's owner and mode. The kernel clears setuid-like bits on a
-// change of owner, so the mode comes last.
+// own sets a file's owner and mode. It sets the mode last, because a change of owner
+// clears the setuid and setgid bits.
 func (w *writer) own(root *os.Root, name string, mode fs.FileMode, uid *int64, dir bool) error {
 	owner, group := -1, -1
 	if uid != nil {
@@ -193,7 +194,7 @@ func (w *writer) own(root *os.Root, name string, mode fs.FileMode, uid *int64, d
 	return root.Chmod(name, mode)
 }
 
-// point makes ..data lead to the set in dir, in one rename.
+// point makes ..data point to the set in dir, atomically.
 func (w *writer) point(root *os.Root, dir string) error {
 	if err := w.at("prepare"); err != nil {
 		return err
@@ -210,7 +211,7 @@ func (w *writer) point(root *os.Root, dir string) error {
 	return root.Rename(newDataLink, dataLink)
 }
 
-// link makes the names that containers see.
+// link creates the links that containers see.
 func (w *writer) link(root *os.Root, files payload) error {
 	for _, name := range slices.Sorted(maps.Keys(visible(files))) {
 		want := path.Join(dataLink, name)
@@ -220,7 +221,7 @@ func (w *writer) link(root *os.Root, files payload) error {
 		if err := w.at("link " + name); err != nil {
 			return err
 		}
-		// A sub-path of a volume that was still empty made a directory here.
+		// A sub-path of an empty volume may have created a directory here.
 		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -231,8 +232,8 @@ func (w *writer) link(root *os.Root, files payload) error {
 	return nil
 }
 
-// sweep removes what does not belong to the present set: links to keys that
-// are gone, older sets, and what interrupted writes left.
+// sweep removes what does not belong to the current set: links to removed keys,
+// older sets, and what interrupted writes have left.
 func (w *writer) sweep(root *os.Root, current string, files payload) error {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
@@ -256,12 +257,12 @@ func (w *writer) sweep(root *os.Root, current string, files payload) error {
 	return nil
 }
 
-// isSet tells a set's directory, whatever the clock said when it was made.
+// isSet reports whether name is that of a set's directory, at any time of the clock.
 func isSet(name string) bool {
 	return len(name) > 2 && name[:2] == ".." && name[2] >= '0' && name[2] <= '9'
 }
 
-// visible are the first elements of the paths.
+// visible returns the first elements of the paths.
 func visible(files payload) map[string]bool {
 	names := make(map[string]bool, len(files))
 	for p := range files {
@@ -271,13 +272,13 @@ func visible(files payload) map[string]bool {
 	return names
 }
 
-// The longest path and the longest name in it that a volume takes.
+// The maximum length of a path and of a name in it.
 const (
 	maxPath = 4096
 	maxName = 255
 )
 
-// checkPath refuses a path that leaves the volume or meets a reserved name.
+// checkPath returns an error if the path leaves the volume or uses a reserved name.
 func checkPath(p string) error {
 	switch {
 	case p == "":

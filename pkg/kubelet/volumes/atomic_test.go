@@ -25,7 +25,7 @@ func newWriter(dir string) *writer {
 	return &writer{dir: dir, now: func() time.Time { return time.Unix(0, 0) }}
 }
 
-// reads checks that a reader sees all of files, and nothing else of alternatives.
+// reads checks that a reader sees all of files with their contents.
 func reads(dir string, files payload) error {
 	for p, f := range files {
 		data, err := os.ReadFile(filepath.Join(dir, p))
@@ -36,7 +36,7 @@ func reads(dir string, files payload) error {
 	return nil
 }
 
-// present is what ..data holds: the set a reader that goes through it sees.
+// present returns the set that a reader sees through ..data.
 func present(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -67,8 +67,8 @@ func plain(files payload) map[string]string {
 	return out
 }
 
-// A crash before any step leaves the old set or the new one, whole; the next
-// write finishes the work and leaves nothing behind.
+// A crash before any step leaves the complete old or new set; the next write finishes
+// the work and leaves nothing behind.
 func TestCrashBetweenAnyTwoSteps(t *testing.T) {
 	older := set("a", "1", "b", "1", "dir/x", "1", "gone", "1")
 	newer := set("a", "2", "b", "2", "dir/x", "2", "dir/sub/y", "2", "new", "2")
@@ -121,7 +121,7 @@ func TestCrashBetweenAnyTwoSteps(t *testing.T) {
 	}
 }
 
-// Readers that go through ..data while sets change never see a mixture.
+// Readers that go through ..data during changes never see a mixture of sets.
 func TestReadersSeeWholeSets(t *testing.T) {
 	dir := t.TempDir()
 	w := newWriter(dir)
@@ -140,7 +140,7 @@ func TestReadersSeeWholeSets(t *testing.T) {
 			}
 			root, err := os.OpenRoot(filepath.Join(dir, dataLink))
 			if err != nil {
-				continue // the set went between reading the link and opening it
+				continue // the set was removed after the link was read
 			}
 			a, errA := root.ReadFile("a")
 			b, errB := root.ReadFile("b")

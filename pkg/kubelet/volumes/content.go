@@ -8,126 +8,93 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-
-	"podium/pkg/kubelet/downward"
 )
 
-// setUpContent makes the directory of a volume whose files we write, in memory
-// but for ConfigMaps, and fills it. While the apiserver cannot be asked, a
-// volume that was filled before is good as it is.
-func (m *Manager) setUpContent(ctx context.Context, state *podState, pod *corev1.Pod, v *corev1.Volume, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	if v.ConfigMap == nil {
-		if err := m.mountTmpfs(dir, m.memorySize(pod, nil)); err != nil {
-			return err
-		}
-	}
-	if err := ownDir(dir, fsGroup(pod), false); err != nil {
-		return err
-	}
-	err := m.writeContent(ctx, state, pod, v, dir)
-	if err != nil && isOutage(err) {
-		if _, have := os.Lstat(filepath.Join(dir, dataLink)); have == nil {
-			m.Log.Warn("volume keeps its contents: its source cannot be read", "pod", pod.Namespace+"/"+pod.Name, "volume", v.Name, "err", err)
-			return nil
-		}
-	}
-	return err
+// content is the driver of volumes whose files the kubelet writes. It converts each
+// to the projected volume with the same files.
+type content struct {
+	directory
+	name      string
+	inMemory  bool
+	projected func(v *corev1.Volume) *corev1.ProjectedVolumeSource // returns nil for volumes of another driver
 }
 
-// isOutage tells an apiserver that does not answer from one that says no.
+func (c content) Name() string                   { return c.name }
+func (c content) Supports(v *corev1.Volume) bool { return c.projected(v) != nil }
+func (c content) OnDisk(*corev1.Volume) bool     { return !c.inMemory }
+
+// SetUp writes the volume's files. If the API does not answer and the volume has
+// contents from an earlier set-up, it succeeds with these.
+func (c content) SetUp(ctx context.Context, v *Volume) (Mount, error) {
+	mount := Mount{HostPath: v.Dir, ReadOnly: true}
+	if err := os.MkdirAll(v.Dir, 0o755); err != nil {
+		return mount, err
+	}
+	if c.inMemory {
+		if err := c.host.mountTmpfs(v.Dir, c.host.memorySize(v.Pod, nil)); err != nil {
+			return mount, err
+		}
+	}
+	if err := ownDir(v.Dir, fsGroup(v.Pod), false); err != nil {
+		return mount, err
+	}
+	err := c.Refresh(ctx, v)
+	if err != nil && isOutage(err) {
+		if _, have := os.Lstat(filepath.Join(v.Dir, dataLink)); have == nil {
+			c.host.Log.Warn("read volume contents failed, keeping the old ones", "pod", v.Pod.Namespace+"/"+v.Pod.Name, "volume", v.name, "err", err)
+			return mount, nil
+		}
+	}
+	return mount, err
+}
+
+// Refresh updates the files if they have changed.
+func (c content) Refresh(ctx context.Context, v *Volume) error {
+	r := &reader{host: c.host, v: v, files: payload{}}
+	source := c.projected(v.Spec)
+	var errs []error
+	for i := range source.Sources {
+		errs = append(errs, r.projection(ctx, &source.Sources[i], or(source.DefaultMode, defaultMode)))
+	}
+	if err := utilerrors.NewAggregate(errs); err != nil {
+		return err
+	}
+	w := &writer{dir: v.Dir, group: fsGroup(v.Pod), now: c.host.Now}
+	return w.write(r.files)
+}
+
+// isOutage reports whether err means that the API did not answer, as opposed to an
+// error response of the API or an error of the disk or the spec.
 func isOutage(err error) bool {
+	var several utilerrors.Aggregate
+	if errors.As(err, &several) {
+		return !slices.ContainsFunc(several.Errors(), func(err error) bool { return !isOutage(err) })
+	}
 	var disk *fs.PathError
 	var config *configError
 	return apierrors.ReasonForError(err) == "" && !errors.As(err, &disk) && !errors.As(err, &config)
 }
 
-// configError is a volume that cannot be filled as its spec wants it.
+// configError is the error of a volume whose spec refers to something invalid.
 type configError struct{ error }
 
 func configErrorf(format string, args ...any) error {
 	return &configError{fmt.Errorf(format, args...)}
 }
 
-func (m *Manager) writeContent(ctx context.Context, state *podState, pod *corev1.Pod, v *corev1.Volume, dir string) error {
-	r := &reader{m: m, state: state, pod: pod, files: payload{}}
-	if err := r.volume(ctx, v); err != nil {
-		return err
-	}
-	w := &writer{dir: dir, group: fsGroup(pod), now: m.Now}
-	return w.write(r.files)
-}
-
 // reader collects a volume's files from its sources.
 type reader struct {
-	m     *Manager
-	state *podState
-	pod   *corev1.Pod
+	host  *Config
+	v     *Volume
 	files payload
 }
 
-func (r *reader) volume(ctx context.Context, v *corev1.Volume) error {
-	switch {
-	case v.ConfigMap != nil:
-		return r.configMap(ctx, v.ConfigMap.Name, v.ConfigMap.Items, mode(v.ConfigMap.DefaultMode), v.ConfigMap.Optional)
-	case v.Secret != nil:
-		return r.secret(ctx, v.Secret.SecretName, v.Secret.Items, mode(v.Secret.DefaultMode), v.Secret.Optional)
-	case v.DownwardAPI != nil:
-		return r.downward(v.DownwardAPI.Items, mode(v.DownwardAPI.DefaultMode))
-	case v.Projected != nil:
-		var errs []error
-		for i := range v.Projected.Sources {
-			errs = append(errs, r.projection(ctx, &v.Projected.Sources[i], mode(v.Projected.DefaultMode)))
-		}
-		return utilerrors.NewAggregate(errs)
-	}
-	return nil
-}
-
-func (r *reader) projection(ctx context.Context, p *corev1.VolumeProjection, mode fs.FileMode) error {
-	switch {
-	case p.ConfigMap != nil:
-		return r.configMap(ctx, p.ConfigMap.Name, p.ConfigMap.Items, mode, p.ConfigMap.Optional)
-	case p.Secret != nil:
-		return r.secret(ctx, p.Secret.Name, p.Secret.Items, mode, p.Secret.Optional)
-	case p.DownwardAPI != nil:
-		return r.downward(p.DownwardAPI.Items, mode)
-	case p.ServiceAccountToken != nil:
-		return r.token(ctx, p.ServiceAccountToken, mode)
-	}
-	return configErrorf("the kubelet does not know this kind of projection")
-}
-
-func (r *reader) configMap(ctx context.Context, name string, items []corev1.KeyToPath, mode fs.FileMode, optional *bool) error {
-	cm, err := frozen(ctx, r, "configmap", name, r.m.Sources.ConfigMap, func(cm *corev1.ConfigMap) *bool { return cm.Immutable })
-	if cm == nil {
-		return absent(err, optional)
-	}
-	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
-	for k, v := range cm.Data {
-		data[k] = []byte(v)
-	}
-	for k, v := range cm.BinaryData {
-		data[k] = v
-	}
-	return r.pick(data, items, mode, optional, "configmap references non-existent config key: %s")
-}
-
-func (r *reader) secret(ctx context.Context, name string, items []corev1.KeyToPath, mode fs.FileMode, optional *bool) error {
-	s, err := frozen(ctx, r, "secret", name, r.m.Sources.Secret, func(s *corev1.Secret) *bool { return s.Immutable })
-	if s == nil {
-		return absent(err, optional)
-	}
-	return r.pick(s.Data, items, mode, optional, "references non-existent secret key: %s")
-}
-
-// absent lets an optional object be missing.
+// absent returns err, or nil if it says that an optional object does not exist.
 func absent(err error, optional *bool) error {
 	if apierrors.IsNotFound(err) && optional != nil && *optional {
 		return nil
@@ -135,15 +102,15 @@ func absent(err error, optional *bool) error {
 	return err
 }
 
-// frozen reads an object; one that is immutable is read once for the pod. The
-// kubelet's words for an absent one name its kind in the singular.
+// frozen reads an object. It reads an immutable object only once per volume. As
+// upstream, the NotFound error names the kind in the singular.
 func frozen[T any](ctx context.Context, r *reader, kind, name string,
 	get func(ctx context.Context, namespace, name string) (*T, error), immutable func(*T) *bool) (*T, error) {
 	key := kind + "/" + name
-	if obj, ok := r.state.frozen[key]; ok {
+	if obj, ok := r.v.frozen[key]; ok {
 		return obj.(*T), nil
 	}
-	obj, err := get(ctx, r.pod.Namespace, name)
+	obj, err := get(ctx, r.v.Pod.Namespace, name)
 	if apierrors.IsNotFound(err) {
 		return nil, apierrors.NewNotFound(corev1.Resource(kind), name)
 	}
@@ -151,12 +118,13 @@ func frozen[T any](ctx context.Context, r *reader, kind, name string,
 		return nil, err
 	}
 	if is := immutable(obj); is != nil && *is {
-		r.state.frozen[key] = obj
+		r.v.frozen[key] = obj
 	}
 	return obj, nil
 }
 
-// pick adds all keys under their names, or those that items want under their paths.
+// pick adds all keys under their names or, if items is not empty, the items under
+// their paths. missing is the format of the error for a key that does not exist.
 func (r *reader) pick(data map[string][]byte, items []corev1.KeyToPath, mode fs.FileMode, optional *bool, missing string) error {
 	if len(items) == 0 {
 		for k, v := range data {
@@ -177,27 +145,8 @@ func (r *reader) pick(data map[string][]byte, items []corev1.KeyToPath, mode fs.
 	return nil
 }
 
-func (r *reader) downward(items []corev1.DownwardAPIVolumeFile, mode fs.FileMode) error {
-	var errs []error
-	for _, item := range items {
-		var text string
-		var err error
-		switch {
-		case item.FieldRef != nil:
-			text, err = downward.Field(r.pod, item.FieldRef.FieldPath)
-		case item.ResourceFieldRef != nil:
-			text, err = downward.Resource(r.pod, nil, item.ResourceFieldRef, r.m.Node())
-		}
-		if err != nil {
-			errs = append(errs, &configError{err})
-			continue
-		}
-		r.files[clean(item.Path)] = file{data: []byte(text), mode: or(item.Mode, mode)}
-	}
-	return utilerrors.NewAggregate(errs)
-}
-
-// clean is the path as the payload has it; what leaves the volume still does.
+// clean returns the path in the form of a payload's keys. The writer rejects a path
+// that leaves the volume.
 func clean(p string) string {
 	if p == "" {
 		return ""
@@ -206,8 +155,6 @@ func clean(p string) string {
 }
 
 const defaultMode fs.FileMode = 0o644
-
-func mode(m *int32) fs.FileMode { return or(m, defaultMode) }
 
 func or(m *int32, otherwise fs.FileMode) fs.FileMode {
 	if m == nil {

@@ -1,7 +1,10 @@
-// Package volumes puts a pod's volumes on the node's disk and takes them away
-// again: emptyDir, hostPath, configMap, secret, projected and downwardAPI.
+// Package volumes sets up and tears down the volumes of a node's pods.
 //
-// What it knows of a pod that is gone is on disk, below <root>/pods/<uid>, in
-// upstream's layout: volumes/kubernetes.io~<plugin>/<volume>, and
-// volume-subpaths/<volume>/<key> for bind-mounted sub-paths.
+// A Driver handles the volumes of one source; drivers.go lists the drivers. All state
+// that a restarted kubelet needs is on disk below <root>/pods/<uid>, in upstream's
+// layout:
+//
+//	volumes/<driver>/<volume>        what containers mount
+//	plugins/<driver>/<volume>        what the driver keeps beside it
+//	volume-subpaths/<volume>/<key>   bind mounts of sub-paths
 package volumes

@@ -1,89 +1,127 @@
 package volumes
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
-// setUpEmptyDir makes dir an empty directory, once: a marker beside it says
-// that it is done, so that what containers did to it survives our restart.
-// After a reboot a memory-backed one is gone, and made anew.
-func (m *Manager) setUpEmptyDir(pod *corev1.Pod, v *corev1.Volume, dir string) error {
-	memory := false
-	switch v.EmptyDir.Medium {
-	case corev1.StorageMediumDefault:
-	case corev1.StorageMediumMemory:
-		memory = true
-	default:
-		return fmt.Errorf("unknown storage medium %q", v.EmptyDir.Medium)
-	}
-	marker := filepath.Join(m.emptyDirs(pod.UID), v.Name, "ready")
-	if m.isDone(marker, dir, memory) {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	if memory {
-		if err := m.mountTmpfs(dir, m.memorySize(pod, v.EmptyDir)); err != nil {
-			return err
-		}
-	}
-	if err := ownDir(dir, fsGroup(pod), true); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(marker), 0o750); err != nil {
-		return err
-	}
-	return os.WriteFile(marker, nil, 0o640)
+// emptyDir is the driver of emptyDir volumes, on disk and in memory.
+type emptyDir struct{ directory }
+
+func (emptyDir) Name() string                   { return "kubernetes.io~empty-dir" }
+func (emptyDir) Supports(v *corev1.Volume) bool { return v.EmptyDir != nil }
+func (emptyDir) OnDisk(v *corev1.Volume) bool {
+	return v.EmptyDir.Medium == corev1.StorageMediumDefault
 }
 
-func (m *Manager) isDone(marker, dir string, memory bool) bool {
+func (d emptyDir) SetUp(_ context.Context, v *Volume) (Mount, error) {
+	source := v.Spec.EmptyDir
+	switch source.Medium {
+	case corev1.StorageMediumDefault:
+		return d.make(v, nil)
+	case corev1.StorageMediumMemory:
+		return d.make(v, func() error { return d.host.mountTmpfs(v.Dir, d.host.memorySize(v.Pod, source)) })
+	}
+	return Mount{}, fmt.Errorf("unknown storage medium %q", source.Medium)
+}
+
+// make creates the empty directory of the volume once. A marker in StateDir records
+// that this is done, so that the contents survive a restart of the kubelet. mount,
+// if not nil, mounts a file system on the directory. That does not survive a reboot;
+// then make creates the volume again.
+func (d emptyDir) make(v *Volume, mount func() error) (Mount, error) {
+	out := Mount{HostPath: v.Dir}
+	marker := filepath.Join(v.StateDir, "ready")
+	if d.isDone(marker, v.Dir, mount != nil) {
+		return out, nil
+	}
+	if err := os.MkdirAll(v.Dir, 0o755); err != nil {
+		return out, err
+	}
+	if mount != nil {
+		if err := mount(); err != nil {
+			return out, err
+		}
+	}
+	if err := ownDir(v.Dir, fsGroup(v.Pod), true); err != nil {
+		return out, err
+	}
+	if err := os.MkdirAll(v.StateDir, 0o750); err != nil {
+		return out, err
+	}
+	return out, os.WriteFile(marker, nil, 0o640)
+}
+
+func (d emptyDir) isDone(marker, dir string, mounted bool) bool {
 	if _, err := os.Lstat(marker); err != nil {
 		return false
 	}
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 		return false
 	}
-	return !memory || m.isMountPoint(dir)
+	if !mounted {
+		return true
+	}
+	is, err := d.host.isMountPoint(dir)
+	return err == nil && is
 }
 
-func (m *Manager) isMountPoint(dir string) bool {
-	points, err := m.Mounter.Under(dir)
-	return err == nil && slices.Contains(points, dir)
+func (c *Config) isMountPoint(dir string) (bool, error) {
+	points, err := c.Mounter.Under(dir)
+	return slices.Contains(points, dir), err
 }
 
-// mountTmpfs puts a memory file system on dir, unless one is there.
-func (m *Manager) mountTmpfs(dir string, size int64) error {
-	points, err := m.Mounter.Under(dir)
-	if err != nil {
+// mount mounts a file system on dir, unless something is mounted there.
+func (c *Config) mount(fsType, dir string, options ...string) error {
+	if is, err := c.isMountPoint(dir); err != nil || is {
 		return err
 	}
-	if slices.Contains(points, dir) {
-		return nil
-	}
-	if err := m.Mounter.Tmpfs(dir, size); err != nil {
-		return fmt.Errorf("mount tmpfs on %s: %w", dir, err)
+	if err := c.Mounter.Mount(fsType, dir, strings.Join(options, ",")); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", fsType, dir, err)
 	}
 	return nil
 }
 
-// memorySize is how large a memory file system of the pod may grow: the least
-// of its size limit, the pod's memory limit and the node's allocatable memory.
-// 0 when none is known. source is nil for the volumes we fill ourselves.
-func (m *Manager) memorySize(pod *corev1.Pod, source *corev1.EmptyDirVolumeSource) int64 {
+// mountTmpfs mounts a tmpfs on dir, unless something is mounted there. The tmpfs does
+// not use swap if the kernel supports that (6.4). size is in bytes; 0: the kernel's
+// default.
+func (c *Config) mountTmpfs(dir string, size int64) error {
+	options := sized([]string{"mode=0777"}, size)
+	err := c.mount("tmpfs", dir, append(options, "noswap")...)
+	if errors.Is(err, unix.EINVAL) {
+		err = c.mount("tmpfs", dir, options...)
+	}
+	return err
+}
+
+// sized adds the mount option for the size of a file system, unless size is 0.
+func sized(options []string, size int64) []string {
+	if size > 0 {
+		options = append(options, fmt.Sprintf("size=%d", size))
+	}
+	return options
+}
+
+// memorySize returns the maximum size of a tmpfs of the pod in bytes: the minimum of
+// the size limit, the pod's memory limit and the node's allocatable memory; 0 if none
+// is known. source is nil for volumes that the kubelet fills.
+func (c *Config) memorySize(pod *corev1.Pod, source *corev1.EmptyDirVolumeSource) int64 {
 	var size int64
 	least := func(n int64) {
 		if n > 0 && (size == 0 || n < size) {
 			size = n
 		}
 	}
-	if node := m.Node(); node != nil {
+	if node := c.Node(); node != nil {
 		least(node.Status.Allocatable.Memory().Value())
 	}
 	least(podMemoryLimit(pod))
@@ -93,7 +131,8 @@ func (m *Manager) memorySize(pod *corev1.Pod, source *corev1.EmptyDirVolumeSourc
 	return size
 }
 
-// podMemoryLimit is 0 when some container has none.
+// podMemoryLimit returns the memory limit of the pod in bytes; 0 if a container has
+// none.
 func podMemoryLimit(pod *corev1.Pod) int64 {
 	if r := pod.Spec.Resources; r != nil && r.Limits.Memory().Value() > 0 {
 		return r.Limits.Memory().Value()
@@ -128,8 +167,8 @@ func fsGroup(pod *corev1.Pod) *int64 {
 	return nil
 }
 
-// ownDir gives a volume's directory its mode and the pod's group. Files made
-// in it later take the group over (setgid).
+// ownDir sets the mode and, if group is not nil, the group of a volume's directory.
+// Files created in it inherit the group (setgid).
 func ownDir(dir string, group *int64, writable bool) error {
 	mode := fs.FileMode(0o777)
 	if group != nil {
@@ -141,7 +180,7 @@ func ownDir(dir string, group *int64, writable bool) error {
 	return os.Chmod(dir, mode)
 }
 
-// groupBits are the mode bits that let a pod's fsGroup use a file.
+// groupBits returns the mode bits that give a pod's fsGroup access to a file.
 func groupBits(dir, writable bool) fs.FileMode {
 	bits := fs.FileMode(0o440)
 	if writable {

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,8 +12,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// checkHostPath holds a path of the node against the type the volume declares,
-// and makes what ...OrCreate asks for.
+// hostPath is the driver of hostPath volumes: paths of the node. The pod has no
+// directory for them, so there is nothing to tear down.
+type hostPath struct{ directory }
+
+func (hostPath) Name() string                   { return "kubernetes.io~host-path" }
+func (hostPath) Supports(v *corev1.Volume) bool { return v.HostPath != nil }
+func (hostPath) SetUp(_ context.Context, v *Volume) (Mount, error) {
+	return Mount{HostPath: v.Spec.HostPath.Path}, checkHostPath(v.Spec.HostPath)
+}
+
+// checkHostPath checks a path of the node against the type of the volume. For the
+// types DirectoryOrCreate and FileOrCreate it creates what is missing.
 func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	if v.Type == nil || *v.Type == corev1.HostPathUnset {
 		return nil
@@ -53,7 +64,7 @@ func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	return fmt.Errorf("%s is an invalid volume type", *v.Type)
 }
 
-// made lets another pod have been first, if what it made is of the type.
+// made ignores ErrExist if another pod has created something of the right type first.
 func made(err error, path string, want corev1.HostPathType) error {
 	if errors.Is(err, fs.ErrExist) {
 		return checkHostPath(&corev1.HostPathVolumeSource{Path: path, Type: &want})
@@ -65,10 +76,10 @@ func ofType(want fs.FileMode) func(fs.FileMode) bool {
 	return func(mode fs.FileMode) bool { return mode.Type() == want }
 }
 
-// makeHostDir and makeHostFile make what was absent a moment ago, and touch
-// nothing that somebody has put there since: no link is followed at the path's
-// end. They give exact modes, whatever our umask. Parents of a directory are
-// made; those of a file must exist.
+// makeHostDir and makeHostFile create a missing directory or file. They fail if the
+// path has come into existence, and do not follow a link at its end. They set exact
+// modes regardless of the umask. makeHostDir creates missing parents; the parent of a
+// file must exist.
 func makeHostDir(path string) error {
 	path = filepath.Clean(path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -18,10 +18,10 @@ func owner(info fs.FileInfo) (uid, gid uint32) {
 	return st.Uid, st.Gid
 }
 
-// needMounts skips where the machine does not let us mount.
+// needMounts skips the test if the machine does not permit mounts.
 func needMounts(t *testing.T) {
 	dir := t.TempDir()
-	if err := (volumes.Kernel{}).Tmpfs(dir, 1<<20); err != nil {
+	if err := (volumes.Kernel{}).Mount("tmpfs", dir, "size=1m"); err != nil {
 		t.Skipf("mounting a tmpfs needs root and CAP_SYS_ADMIN: %v", err)
 	}
 	if err := (volumes.Kernel{}).Unmount(dir); err != nil {
@@ -29,7 +29,7 @@ func needMounts(t *testing.T) {
 	}
 }
 
-// The whole life of a pod's volumes on the real kernel.
+// The lifecycle of a pod's volumes on the real kernel.
 func TestOnTheKernel(t *testing.T) {
 	needMounts(t)
 	n := newNode(t)
@@ -60,8 +60,8 @@ func TestOnTheKernel(t *testing.T) {
 		}
 	}
 
-	// A sub-path keeps showing what it showed when it was mounted, also while
-	// the container puts something else in its place.
+	// A sub-path keeps showing what was mounted, even if the container replaces the
+	// source.
 	os.MkdirAll(filepath.Join(disk.HostPath, "logs"), 0o755)
 	os.WriteFile(filepath.Join(disk.HostPath, "logs/a"), []byte("a"), 0o644)
 	sub, err := n.SubPath(t.Context(), disk, "logs")
@@ -76,7 +76,7 @@ func TestOnTheKernel(t *testing.T) {
 	if _, err := n.SubPath(t.Context(), disk, "logs"); err == nil {
 		t.Error("a link to / was taken for a sub-path")
 	}
-	// A file of a set that has been replaced: a container that starts later sees the new one.
+	// A container that starts after a set was replaced sees the new file.
 	key, err := n.SubPath(t.Context(), secret, "k")
 	if err != nil {
 		t.Fatal(err)

@@ -13,42 +13,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mounter is what the manager asks of the kernel.
+// Mounter mounts and unmounts.
 type Mounter interface {
-	// Tmpfs mounts a memory file system on the directory target. size 0: the kernel's default.
-	Tmpfs(target string, size int64) error
-	// Bind makes the file or directory behind fd visible at target, which exists and is of the same sort.
+	// Mount mounts a new file system on the directory target. options are those of
+	// mount(8) for the file system, separated by commas.
+	Mount(fsType, target, options string) error
+	// Bind bind-mounts the file or directory behind fd on target, which must exist
+	// and be of the same type.
 	Bind(fd int, target string) error
-	// Unmount takes one mount off target, even while it is in use.
+	// Unmount removes one mount from target, even if it is in use.
 	Unmount(target string) error
-	// Under lists the mount points at and below dir, deepest first, one that
-	// is mounted over several times as often.
+	// Under lists the mount points at and below dir, deepest first. A path with
+	// several mounts appears several times.
 	Under(dir string) ([]string, error)
 }
 
-// Kernel mounts for real. It needs CAP_SYS_ADMIN.
+// Kernel mounts with system calls. It needs CAP_SYS_ADMIN.
 type Kernel struct{}
 
-// Tmpfs keeps the contents out of swap where the kernel can (6.4).
-func (Kernel) Tmpfs(target string, size int64) error {
-	data := "mode=0777"
-	if size > 0 {
-		data += ",size=" + strconv.FormatInt(size, 10)
-	}
-	err := unix.Mount("tmpfs", target, "tmpfs", 0, data+",noswap")
-	if err == unix.EINVAL {
-		err = unix.Mount("tmpfs", target, "tmpfs", 0, data)
-	}
-	return err
+// Mount calls mount(2).
+func (Kernel) Mount(fsType, target, options string) error {
+	return unix.Mount(fsType, target, fsType, 0, options)
 }
 
-// Bind goes by the descriptor, so that nobody can put something else in its place.
+// Bind mounts by the descriptor, so that the source cannot be replaced meanwhile.
 func (Kernel) Bind(fd int, target string) error {
 	return unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND, "")
 }
 
-// Unmount detaches a busy mount: the path is free at once, the contents live
-// until the last user is gone.
+// Unmount detaches a busy mount lazily: the path is free at once, and the kernel
+// removes the mount when it is no longer used.
 func (Kernel) Unmount(target string) error {
 	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 	if err == unix.EBUSY {
@@ -57,6 +51,7 @@ func (Kernel) Unmount(target string) error {
 	return err
 }
 
+// Under reads /proc/self/mountinfo.
 func (Kernel) Under(dir string) ([]string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -66,7 +61,7 @@ func (Kernel) Under(dir string) ([]string, error) {
 	return mountPoints(f, dir)
 }
 
-// mountPoints reads a mountinfo table. In it, a later line lies over an earlier.
+// mountPoints parses a mountinfo table, in which a later line covers an earlier one.
 func mountPoints(table io.Reader, dir string) ([]string, error) {
 	var points []string
 	lines := bufio.NewReader(table)
@@ -90,7 +85,7 @@ func mountPoints(table io.Reader, dir string) ([]string, error) {
 	return points, nil
 }
 
-// unescape reads the octal escapes of mountinfo: \040 is a space.
+// unescape decodes the octal escapes of mountinfo: \040 is a space.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -109,11 +104,11 @@ func unescape(s string) string {
 	return out.String()
 }
 
-// Unmounted mounts nothing: volumes are plain directories and sub-paths empty
-// ones. For nodes without containers, as in the simulation.
+// Unmounted mounts nothing: volumes are plain directories and sub-paths empty ones.
+// It is for nodes without containers, as in the simulation.
 type Unmounted struct{}
 
-func (Unmounted) Tmpfs(string, int64) error      { return nil }
+func (Unmounted) Mount(_, _, _ string) error     { return nil }
 func (Unmounted) Bind(int, string) error         { return nil }
 func (Unmounted) Unmount(string) error           { return nil }
 func (Unmounted) Under(string) ([]string, error) { return nil, nil }

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SubPath resolves subPath inside a volume that SetUp returned and gives a path
-// to mount in its stead. No link in the volume leads out of it; and because
-// what was found is bind-mounted by its descriptor onto a path of our own, a
-// container that swaps the volume's contents meanwhile gains nothing. A
-// directory that is not there is made. TearDown takes the mount away.
+// SubPath resolves subPath in a volume that SetUp returned, and returns a path to
+// mount instead. Links cannot lead out of the volume. The result is bind-mounted by
+// its descriptor on a path of the kubelet, so that a container cannot replace it
+// meanwhile. SubPath creates a missing directory. It blocks while another call uses
+// the volume. TearDown removes the mount.
 func (m *Manager) SubPath(ctx context.Context, mount Mount, subPath string) (hostPath string, err error) {
 	if filepath.IsAbs(subPath) {
 		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", subPath)
@@ -31,14 +31,14 @@ func (m *Manager) SubPath(ctx context.Context, mount Mount, subPath string) (hos
 	if subPath = filepath.Clean(subPath); subPath == "." {
 		return mount.HostPath, nil
 	}
-	if err := checkUID(mount.pod); err != nil {
-		return "", err
-	}
-	state, err := m.lock(ctx, mount.pod)
+	v, err := m.known(mount)
 	if err != nil {
 		return "", err
 	}
-	defer state.unlock()
+	if err := v.lock(ctx); err != nil {
+		return "", err
+	}
+	defer v.unlock()
 
 	fd, err := openBeneath(mount.HostPath, subPath)
 	if err != nil {
@@ -53,8 +53,18 @@ func (m *Manager) SubPath(ctx context.Context, mount Mount, subPath string) (hos
 	return target, nil
 }
 
-// bind mounts the descriptor on target, replacing what was there unless it is
-// the same file: containers that run keep what they have.
+// known returns the volume of a Mount.
+func (m *Manager) known(mount Mount) (*Volume, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v := m.pods[mount.pod][mount.volume]; v != nil {
+		return v, nil
+	}
+	return nil, fmt.Errorf("volume %q of pod %q is not set up", mount.volume, mount.pod)
+}
+
+// bind bind-mounts fd on target and replaces what was mounted there, unless it is the
+// same file: running containers keep their mount.
 func (m *Manager) bind(fd int, target string) error {
 	points, err := m.Mounter.Under(target)
 	if err != nil {
@@ -84,7 +94,7 @@ func same(fd int, path string) bool {
 	return unix.Fstat(fd, &a) == nil && unix.Lstat(path, &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino
 }
 
-// removeTarget removes an earlier mount's empty target.
+// removeTarget removes the empty target of an earlier mount.
 func removeTarget(target string) error {
 	err := os.Remove(target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -93,7 +103,7 @@ func removeTarget(target string) error {
 	return err
 }
 
-// makeLike makes an empty file or directory to mount fd's on.
+// makeLike creates an empty file or directory of fd's type as a mount point.
 func makeLike(fd int, target string) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -112,12 +122,12 @@ var errEscapes = errors.New("it leads out of the volume")
 
 const (
 	pathFlags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	maxLinks  = 40 // as the kernel's
+	maxLinks  = 40 // the kernel's limit
 )
 
-// openBeneath opens path below the directory root, making directories that are
-// missing. It walks name by name, never letting the kernel follow a link:
-// links are read and walked by the same rules, and ".." stops at root.
+// openBeneath opens path below the directory root and creates missing directories. It
+// walks element by element and never lets the kernel follow a link: it reads links
+// and walks them in the same way, and fails if ".." would leave root.
 func openBeneath(root, path string) (int, error) {
 	w := &walk{todo: split(path)}
 	defer w.close()
@@ -141,8 +151,8 @@ func openBeneath(root, path string) (int, error) {
 	return w.take(), nil
 }
 
-// walk is a place in a tree: the directories from the root to here, open, and
-// the names still to go.
+// walk is a position in a tree: the open directories from the root to the position,
+// and the elements that remain.
 type walk struct {
 	open    []int
 	todo    []string
@@ -152,7 +162,7 @@ type walk struct {
 
 func (w *walk) here() int { return w.open[len(w.open)-1] }
 
-// take gives away the descriptor of the present place.
+// take removes the last open descriptor from w and returns it. The caller closes it.
 func (w *walk) take() int {
 	fd := w.here()
 	w.open = w.open[:len(w.open)-1]
@@ -165,6 +175,7 @@ func (w *walk) close() {
 	}
 }
 
+// step moves to the element name, which may be "..", a link or a missing directory.
 func (w *walk) step(name string) error {
 	if name == ".." {
 		if len(w.open) == 1 {
@@ -193,7 +204,7 @@ func (w *walk) step(name string) error {
 	return nil
 }
 
-// mkdir makes a missing directory with the volume's mode, whatever our umask.
+// mkdir creates a missing directory with the volume's mode, regardless of the umask.
 func (w *walk) mkdir(name string) (int, error) {
 	if err := unix.Mkdirat(w.here(), name, w.dirMode); err != nil && err != unix.EEXIST {
 		return -1, err
@@ -213,7 +224,7 @@ func (w *walk) mkdir(name string) (int, error) {
 	return fd, nil
 }
 
-// follow puts a link's text in front of what is still to go.
+// follow prepends the target of a link to the remaining elements.
 func (w *walk) follow(fd int) error {
 	if w.links++; w.links > maxLinks {
 		return unix.ELOOP
@@ -231,7 +242,7 @@ func (w *walk) follow(fd int) error {
 	return nil
 }
 
-// split is the path's names, without empty ones and dots.
+// split returns the elements of the path without empty ones and dots.
 func split(path string) []string {
 	var names []string
 	for _, name := range strings.Split(path, "/") {

@@ -13,9 +13,8 @@ import (
 	"podium/pkg/kubelet/volumes"
 )
 
-// Five hundred trees of directories, files and links, made by chance, most of
-// the links hostile: no sub-path of any leads out of the volume, and nothing
-// is made outside of it.
+// In 500 random trees of directories, files and mostly hostile links, no sub-path leads
+// out of the volume and nothing is created outside of it.
 func TestSubPathsCannotEscape(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -63,14 +62,14 @@ func TestSubPathsCannotEscape(t *testing.T) {
 
 var names = []string{"a", "b", "c"}
 
-// grow fills a volume; a link's text is anything a container may write.
+// grow fills a volume; the links have any target that a container could write.
 func grow(r *rand.Rand, root, outside string) {
 	dirs := []string{root}
 	for range 2 + r.IntN(10) {
 		p := filepath.Join(dirs[r.IntN(len(dirs))], names[r.IntN(len(names))])
 		switch r.IntN(4) {
 		case 0:
-			if f, err := os.OpenFile(p, os.O_CREATE|os.O_EXCL, 0o644); err == nil { // follows no link
+			if f, err := os.OpenFile(p, os.O_CREATE|os.O_EXCL, 0o644); err == nil { // does not follow links
 				f.Close()
 			}
 		case 1:
@@ -143,7 +142,7 @@ func BenchmarkSetUpAndTearDown(b *testing.B) {
 	p := pod(configMap("c"), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 	for i := 0; b.Loop(); i++ {
 		p.UID = "u"
-		if _, err := m.SetUp(b.Context(), p); err != nil {
+		if _, err := setUp(b.Context(), m, p); err != nil {
 			b.Fatal(err)
 		}
 		if err := m.TearDown(b.Context(), p.UID); err != nil {

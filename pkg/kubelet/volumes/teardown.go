@@ -6,57 +6,129 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TearDown unmounts and removes what the pod's volumes have on disk; what else
-// is in the pod's directory stays. It needs nothing but the disk, so it does
-// for a pod of an earlier kubelet too. Twice is fine.
+// TearDown unmounts and removes what the pod's volumes have on disk. It keeps other
+// files in the pod's directory. It relies on the disk only, so it works for the pods
+// of an earlier process too. It blocks while other calls use the pod's volumes, and
+// does nothing if the pod has no volumes.
 func (m *Manager) TearDown(ctx context.Context, uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return err
 	}
-	state, err := m.lock(ctx, uid)
-	if err != nil {
+	if err := m.recover(uid); err != nil {
 		return err
 	}
-	defer state.unlock()
-	for _, dir := range m.ours(uid) {
-		if err := ctx.Err(); err != nil {
+	m.mu.Lock()
+	known := maps.Clone(m.pods[uid])
+	m.mu.Unlock()
+	for _, v := range known {
+		if err := v.lock(ctx); err != nil {
 			return err
 		}
-		if err := m.takeDown(dir); err != nil {
+		defer v.unlock()
+	}
+	// Sub-paths are mounts of files in the volumes, so they go first. The state goes
+	// last: without it, a partly removed emptyDir would be taken for a new one.
+	if err := m.remove(m.subPaths(uid)); err != nil {
+		return err
+	}
+	for _, v := range known {
+		v.Pod, v.Spec = nil, nil
+		if err := m.tearDown(ctx, v); err != nil {
 			return err
 		}
 	}
-	// An empty plugins directory is ours too; one with something in it is not.
-	if err := os.Remove(filepath.Join(m.podDir(uid), "plugins")); err != nil &&
+	for _, dir := range m.ours(uid) {
+		if err := m.remove(dir); err != nil {
+			return err
+		}
+	}
+	// The manager owns an empty plugins directory, but not one with other contents.
+	if err := os.Remove(filepath.Join(m.podDir(uid), pluginsDir)); err != nil &&
 		!errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
 		return err
 	}
 	m.mu.Lock()
 	delete(m.pods, uid)
 	m.mu.Unlock()
-	clear(state.ready) // for one who already waits for this lock
+	for _, v := range known {
+		v.ready = nil // a caller may already be waiting for the volume
+	}
 	return nil
 }
 
-// ours are the directories of a pod that this package makes, in the order in
-// which they go: sub-paths are mounts of what lies in the volumes, and without
-// its marker an empty dir would be taken for a new one.
-func (m *Manager) ours(uid types.UID) []string {
-	return []string{
-		m.subPaths(uid),
-		filepath.Join(m.podDir(uid), volumesDir),
-		m.emptyDirs(uid),
+// recover adds the volumes on disk that this process does not know.
+func (m *Manager) recover(uid types.UID) error {
+	root := filepath.Join(m.podDir(uid), volumesDir)
+	drivers, err := readDir(root)
+	if err != nil {
+		return err
 	}
+	for _, driver := range drivers {
+		names, err := readDir(filepath.Join(root, driver.Name()))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			m.volume(uid, driver.Name(), name.Name())
+		}
+	}
+	return nil
 }
 
-func (m *Manager) takeDown(dir string) error {
+// readDir lists a directory. It returns nothing if dir does not exist or is not a
+// directory.
+func readDir(dir string) ([]fs.DirEntry, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil, nil
+	}
+	return entries, err
+}
+
+// tearDown calls the volume's driver to tear it down. If this kubelet does not have
+// the driver, it unmounts and removes the volume's directory.
+func (m *Manager) tearDown(ctx context.Context, v *Volume) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if info, err := os.Lstat(v.Dir); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		return nil // SetUp has not created it
+	}
+	var driver interface {
+		TearDown(context.Context, *Volume) error
+	} = directory{&m.Config}
+	name := filepath.Base(filepath.Dir(v.Dir))
+	if i := slices.IndexFunc(m.drivers, func(d Driver) bool { return d.Name() == name }); i >= 0 {
+		driver = m.drivers[i]
+	}
+	if err := driver.TearDown(ctx, v); err != nil {
+		return fmt.Errorf("tear down volume %q: %w", v.name, err)
+	}
+	return nil
+}
+
+// ours returns the directories of a pod that this package creates, in the order of
+// their removal.
+func (m *Manager) ours(uid types.UID) []string {
+	dirs := []string{m.subPaths(uid), filepath.Join(m.podDir(uid), volumesDir)}
+	for _, d := range m.drivers {
+		dirs = append(dirs, m.stateDir(uid, d.Name()))
+	}
+	return dirs
+}
+
+// remove unmounts everything at and below dir and removes dir. It returns nil if dir
+// does not exist.
+func (c *Config) remove(dir string) error {
 	if info, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
@@ -64,16 +136,16 @@ func (m *Manager) takeDown(dir string) error {
 	} else if !info.IsDir() {
 		return fmt.Errorf("remove %s: it is not a directory", dir)
 	}
-	points, err := m.Mounter.Under(dir)
+	points, err := c.Mounter.Under(dir)
 	if err != nil {
 		return err
 	}
 	for _, p := range points {
-		if err := m.Mounter.Unmount(p); err != nil {
+		if err := c.Mounter.Unmount(p); err != nil {
 			return fmt.Errorf("unmount %s: %w", p, err)
 		}
 	}
-	if points, err = m.Mounter.Under(dir); err != nil {
+	if points, err = c.Mounter.Under(dir); err != nil {
 		return err
 	} else if len(points) > 0 {
 		return fmt.Errorf("remove %s: %s is still a mount point", dir, points[0])
@@ -81,12 +153,9 @@ func (m *Manager) takeDown(dir string) error {
 	return removeTree(dir)
 }
 
-// Orphans lists the pods that have volumes on disk, whether or not they exist.
+// Orphans returns the pods that have volumes on disk, whether or not the pods exist.
 func (m *Manager) Orphans() ([]types.UID, error) {
-	entries, err := os.ReadDir(m.podsDir())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	entries, err := readDir(m.podsDir())
 	if err != nil {
 		return nil, err
 	}
@@ -103,9 +172,9 @@ func (m *Manager) Orphans() ([]types.UID, error) {
 	return uids, nil
 }
 
-// removeTree removes a directory and all below it. It follows no link and
-// enters no mount, not even one that appeared a moment ago. However deep a
-// container nested its directories, few descriptors are open at a time.
+// removeTree removes a directory and everything below it. It does not follow links
+// or enter mounts, even if they appear meanwhile. It limits the number of open
+// descriptors however deep the tree is.
 func removeTree(dir string) error {
 	top, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -126,14 +195,14 @@ func removeTree(dir string) error {
 				return fmt.Errorf("remove %s: %w", dir, err)
 			}
 		}
-		if _, err := top.Seek(0, io.SeekStart); err != nil { // what was moved up comes next
+		if _, err := top.Seek(0, io.SeekStart); err != nil { // continue with what was moved to the top
 			return err
 		}
 	}
 }
 
-// maxDepth is how far a remover descends; deeper directories it moves up to
-// the top first.
+// maxDepth is how deep a remover descends; it moves deeper directories to the top
+// first.
 const maxDepth = 64
 
 type remover struct {
@@ -141,6 +210,8 @@ type remover struct {
 	moved int
 }
 
+// remove removes name in the directory parent, recursively. A missing one is not an
+// error.
 func (r *remover) remove(parent int, name string, depth int) error {
 	err := unix.Unlinkat(parent, name, 0)
 	if err == nil || err == unix.ENOENT {
@@ -178,6 +249,7 @@ func (r *remover) remove(parent int, name string, depth int) error {
 	return nil
 }
 
+// moveUp moves a directory to the top under a new name, to be removed later.
 func (r *remover) moveUp(parent int, name string) error {
 	for {
 		to := fmt.Sprintf("deep-%d", r.moved)
@@ -193,8 +265,8 @@ func (r *remover) moveUp(parent int, name string) error {
 	}
 }
 
-// isMountRoot asks whether the open directory is where something is mounted.
-// Kernels before 5.8 do not say; there another device number does.
+// isMountRoot reports whether something is mounted on the open directory. Kernels
+// before 5.8 do not report that; for them it compares device numbers.
 func isMountRoot(parent, fd int) (bool, error) {
 	var dir unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE, &dir); err != nil {

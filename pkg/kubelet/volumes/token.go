@@ -9,11 +9,12 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-
 	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/kubelet/podspec"
 )
 
-// tokenKey is what tells the tokens of one pod apart.
+// tokenKey identifies a token of one pod.
 type tokenKey struct {
 	serviceAccount, audience string
 	seconds                  int64
@@ -21,51 +22,51 @@ type tokenKey struct {
 
 const (
 	tokenSeconds = 3600           // upstream's default lifetime
-	tokenMaxAge  = 24 * time.Hour // however long it is good for, a token is renewed after this
+	tokenMaxAge  = 24 * time.Hour // a token is renewed after this time even if it is valid for longer
 	tokenSpread  = 10 * time.Second
 )
 
-// token adds a service account's token, bound to the pod.
+// token adds a service account token that is bound to the pod.
 func (r *reader) token(ctx context.Context, p *corev1.ServiceAccountTokenProjection, mode fs.FileMode) error {
 	token, err := r.freshToken(ctx, p)
 	if err != nil {
 		return fmt.Errorf("failed to fetch token: %w", err)
 	}
-	owner := soleUser(r.pod)
-	if owner != nil || fsGroup(r.pod) != nil {
-		mode = 0o600 // the group's bits are added with the group
+	owner := commonUser(r.v.Pod)
+	if owner != nil || fsGroup(r.v.Pod) != nil {
+		mode = 0o600 // own adds the bits of the group
 	}
 	r.files[clean(p.Path)] = file{data: []byte(token), mode: mode, uid: owner}
 	return nil
 }
 
-// freshToken is the pod's present token, or a new one when a fifth or less of
-// its life is left. When none can be had, the old one serves until it expires.
+// freshToken returns the pod's current token, or requests a new one when renewAt has
+// passed. If that fails, it returns the old token until it expires.
 func (r *reader) freshToken(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error) {
-	key := tokenKey{r.pod.Spec.ServiceAccountName, p.Audience, tokenSeconds}
+	key := tokenKey{r.v.Pod.Spec.ServiceAccountName, p.Audience, tokenSeconds}
 	if p.ExpirationSeconds != nil {
 		key.seconds = *p.ExpirationSeconds
 	}
-	now := r.m.Now()
-	have := r.state.tokens[key]
-	if have != nil && now.Before(renewAt(have, r.pod.UID)) {
+	now := r.host.Now()
+	have := r.v.tokens[key]
+	if have != nil && now.Before(renewAt(have, r.v.Pod.UID)) {
 		return have.Status.Token, nil
 	}
 	var audiences []string
 	if key.audience != "" {
 		audiences = []string{key.audience}
 	}
-	got, err := r.m.Sources.Token(ctx, r.pod.Namespace, key.serviceAccount, &authenticationv1.TokenRequest{
+	got, err := r.host.Sources.Token(ctx, r.v.Pod.Namespace, key.serviceAccount, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{
 			Audiences:         audiences,
 			ExpirationSeconds: &key.seconds,
-			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: r.pod.Name, UID: r.pod.UID},
+			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: r.v.Pod.Name, UID: r.v.Pod.UID},
 		},
 	})
 	if err != nil {
 		if have != nil && now.Before(have.Status.ExpirationTimestamp.Time) {
-			r.m.Log.Warn("service account token could not be renewed; the present one is still good",
-				"pod", r.pod.Namespace+"/"+r.pod.Name, "expires", have.Status.ExpirationTimestamp.Time, "err", err)
+			r.host.Log.Warn("service account token could not be renewed; the present one is still good",
+				"pod", r.v.Pod.Namespace+"/"+r.v.Pod.Name, "expires", have.Status.ExpirationTimestamp.Time, "err", err)
 			return have.Status.Token, nil
 		}
 		return "", err
@@ -74,12 +75,12 @@ func (r *reader) freshToken(ctx context.Context, p *corev1.ServiceAccountTokenPr
 	if got.Spec.ExpirationSeconds == nil {
 		got.Spec.ExpirationSeconds = &key.seconds
 	}
-	r.state.tokens[key] = got
+	r.v.tokens[key] = got
 	return got.Status.Token, nil
 }
 
-// renewAt is 80% into a token's life, or a day. Pods started together are
-// spread over a few seconds.
+// renewAt returns the time at 80% of a token's lifetime, at most a day after its
+// issue. It spreads pods that started together over some seconds.
 func renewAt(t *authenticationv1.TokenRequest, pod types.UID) time.Time {
 	life := time.Duration(*t.Spec.ExpirationSeconds) * time.Second
 	issued := t.Status.ExpirationTimestamp.Add(-life)
@@ -89,8 +90,9 @@ func renewAt(t *authenticationv1.TokenRequest, pod types.UID) time.Time {
 	return issued.Add(min(life*8/10, tokenMaxAge) - early)
 }
 
-// soleUser is the user that all containers of the pod run as, if its spec says so.
-func soleUser(pod *corev1.Pod) *int64 {
+// commonUser returns the user that all containers of the pod run as; nil if the spec
+// does not set one user for all.
+func commonUser(pod *corev1.Pod) *int64 {
 	var podUser, user *int64
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		podUser = sc.RunAsUser
@@ -107,14 +109,8 @@ func soleUser(pod *corev1.Pod) *int64 {
 		}
 		user = u
 	}
-	for i := range pod.Spec.InitContainers {
-		visit(pod.Spec.InitContainers[i].SecurityContext)
-	}
-	for i := range pod.Spec.Containers {
-		visit(pod.Spec.Containers[i].SecurityContext)
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		visit(pod.Spec.EphemeralContainers[i].SecurityContext)
+	for c := range podspec.Containers(pod) {
+		visit(c.SecurityContext)
 	}
 	if !same {
 		return nil

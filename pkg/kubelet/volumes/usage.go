@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// SizeLimit is the size that the kubelet must hold the volume to: that of an
-// emptyDir on disk. The kernel holds one in memory to its own. nil: no limit.
+// SizeLimit returns the size limit that the kubelet must enforce: that of an emptyDir
+// on disk, since the kernel enforces that of a tmpfs. nil: no limit.
 func SizeLimit(v *corev1.Volume) *resource.Quantity {
 	e := v.EmptyDir
 	if e == nil || e.Medium != corev1.StorageMediumDefault || e.SizeLimit == nil || e.SizeLimit.Sign() <= 0 {
@@ -22,20 +22,17 @@ func SizeLimit(v *corev1.Volume) *resource.Quantity {
 	return e.SizeLimit
 }
 
-// Usage measures the bytes that the pod's emptyDir and configMap volumes take
-// on the node's disk, by the volume's name. A volume in memory is left out.
+// Usage returns the bytes that the pod's volumes use on the node's disk, by volume
+// name. It omits volumes that are not on disk (see DiskUser).
 func (m *Manager) Usage(ctx context.Context, pod *corev1.Pod) (map[string]int64, error) {
 	out := map[string]int64{}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		plugin := pluginConfigMap
-		switch {
-		case v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault:
-			plugin = pluginEmptyDir
-		case v.ConfigMap == nil:
+		d := m.driver(v)
+		if u, ok := d.(DiskUser); !ok || !u.OnDisk(v) {
 			continue
 		}
-		used, err := DiskUsage(ctx, m.volumeDir(pod.UID, plugin, v.Name))
+		used, err := DiskUsage(ctx, m.volumeDir(pod.UID, d.Name(), v.Name))
 		if err != nil {
 			return nil, fmt.Errorf("measure volume %q: %w", v.Name, err)
 		}
@@ -44,9 +41,8 @@ func (m *Manager) Usage(ctx context.Context, pod *corev1.Pod) (map[string]int64,
 	return out, nil
 }
 
-// DiskUsage is the number of bytes that a directory takes on its disk; 0 if it
-// does not exist. What several links share counts once. The walk cannot be led
-// out of the directory.
+// DiskUsage returns the number of bytes that a directory uses on disk; 0 if it does
+// not exist. It counts hard links once and does not follow links out of dir.
 func DiskUsage(ctx context.Context, dir string) (int64, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -24,12 +24,14 @@ import (
 	"podium/pkg/kubelet/volumes"
 )
 
-// api answers for the apiserver.
+// api implements Sources in memory.
 type api struct {
 	mu         sync.Mutex
 	down       error
 	configMaps map[string]*corev1.ConfigMap
 	secrets    map[string]*corev1.Secret
+	claims     map[string]*corev1.PersistentVolumeClaim
+	volumes    map[string]*corev1.PersistentVolume
 	reads      int
 	now        func() time.Time
 	tokens     int
@@ -61,6 +63,20 @@ func (a *api) Secret(_ context.Context, _, name string) (*corev1.Secret, error) 
 	return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
 }
 
+func (a *api) Claim(_ context.Context, _, name string) (*corev1.PersistentVolumeClaim, error) {
+	if c, ok := a.claims[name]; ok {
+		return c, nil
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+}
+
+func (a *api) PersistentVolume(_ context.Context, name string) (*corev1.PersistentVolume, error) {
+	if v, ok := a.volumes[name]; ok {
+		return v, nil
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumes"), name)
+}
+
 func (a *api) Token(_ context.Context, _, sa string, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +90,7 @@ func (a *api) Token(_ context.Context, _, sa string, req *authenticationv1.Token
 	return out, nil
 }
 
-// mounts is a kernel that only remembers.
+// mounts is a Mounter in memory.
 type mounts struct {
 	mu     sync.Mutex
 	points []string
@@ -82,8 +98,8 @@ type mounts struct {
 	fail   error
 }
 
-func (m *mounts) Tmpfs(target string, size int64) error {
-	return m.add(target, fmt.Sprintf("tmpfs %d", size))
+func (m *mounts) Mount(fsType, target, options string) error {
+	return m.add(target, fsType+" "+options)
 }
 func (m *mounts) Bind(fd int, target string) error {
 	from, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
@@ -142,13 +158,37 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// restart is a kubelet that knows nothing but the disk.
+// restart replaces the manager; only the disk remains.
 func (n *node) restart() {
 	n.Manager = volumes.New(volumes.Config{Root: n.root, Sources: n.api, Mounter: n.mounts, Now: func() time.Time { return n.clock },
 		Node: func() *corev1.Node {
 			return &corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi")}}}
 		}})
+}
+
+// setUp sets up every volume that a container of the pod mounts, and returns the
+// first error.
+func setUp(ctx context.Context, m *volumes.Manager, pod *corev1.Pod) (map[string]volumes.Mount, error) {
+	mounts := map[string]volumes.Mount{}
+	for _, v := range volumes.Mounted(pod) {
+		mount, err := m.SetUp(ctx, pod, v)
+		if err != nil {
+			return nil, err
+		}
+		mounts[v.Name] = mount
+	}
+	return mounts, nil
+}
+
+func (n *node) SetUp(ctx context.Context, pod *corev1.Pod) (map[string]volumes.Mount, error) {
+	return setUp(ctx, n.Manager, pod)
+}
+
+// Refresh refreshes the pod's volumes, which must be ready.
+func (n *node) Refresh(ctx context.Context, pod *corev1.Pod) error {
+	_, err := n.SetUp(ctx, pod)
+	return err
 }
 
 func pod(sources ...corev1.VolumeSource) *corev1.Pod {
@@ -169,8 +209,8 @@ func configMap(name string, items ...corev1.KeyToPath) corev1.VolumeSource {
 	return corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Items: items}}
 }
 
-// visible is what a container sees: "path mode content" of every file that
-// does not start with "..", links followed.
+// visible returns what a container sees: "path mode content" of every file whose name
+// does not start with "..", following links.
 func visible(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -355,9 +395,20 @@ func TestImmutableSourcesAreReadOnce(t *testing.T) {
 }
 
 func TestAnOutageDoesNotTakeContentsAway(t *testing.T) {
+	for name, source := range map[string]corev1.VolumeSource{
+		"configMap": configMap("c"),
+		"projected": {Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}},
+		}}},
+	} {
+		t.Run(name, func(t *testing.T) { testOutage(t, source) })
+	}
+}
+
+func testOutage(t *testing.T, source corev1.VolumeSource) {
 	n := newNode(t)
 	n.api.configMaps["c"] = &corev1.ConfigMap{Data: map[string]string{"a": "1"}}
-	p := pod(configMap("c"))
+	p := pod(source)
 	if _, err := n.SetUp(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
@@ -370,19 +421,19 @@ func TestAnOutageDoesNotTakeContentsAway(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"a": "0644 1"}, visible(t, got["v0"].HostPath)); diff != "" {
 		t.Error(diff)
 	}
-	fresh := pod(configMap("c"))
+	fresh := pod(source)
 	fresh.UID = "uid-2"
 	if _, err := n.SetUp(t.Context(), fresh); err == nil {
 		t.Error("a volume that was never filled is ready")
 	}
 	n.api.down, n.api.configMaps = nil, nil
 	n.restart()
-	if _, err := n.SetUp(t.Context(), p); !apierrors.IsNotFound(errors.Unwrap(err)) && err == nil {
-		t.Error("an apiserver that says no is not an outage")
+	if _, err := n.SetUp(t.Context(), p); err == nil || !strings.Contains(err.Error(), "not found") {
+		t.Errorf("an answer that the ConfigMap does not exist counts as an outage: %v", err)
 	}
 }
 
-// slowAPI answers when it is asked to end.
+// slowAPI answers when the context ends.
 type slowAPI struct{ api }
 
 func (a *slowAPI) ConfigMap(ctx context.Context, _, _ string) (*corev1.ConfigMap, error) {
@@ -390,7 +441,7 @@ func (a *slowAPI) ConfigMap(ctx context.Context, _, _ string) (*corev1.ConfigMap
 	return nil, ctx.Err()
 }
 
-// One who waits for the pod's turn waits no longer than his context.
+// A call that waits for another one returns when its context ends.
 func TestWaitingForAnotherCallEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := volumes.New(volumes.Config{Root: t.TempDir(), Sources: &slowAPI{}, Mounter: &mounts{}})
@@ -398,7 +449,7 @@ func TestWaitingForAnotherCallEndsWithTheContext(t *testing.T) {
 		p := pod(configMap("c"))
 		ended := make(chan error)
 		go func() {
-			_, err := m.SetUp(ctx, p)
+			_, err := setUp(ctx, m, p)
 			ended <- err
 		}()
 		synctest.Wait()
@@ -473,13 +524,13 @@ func TestEmptyDir(t *testing.T) {
 	if disk != want {
 		t.Errorf("at %s, want %s", disk, want)
 	}
-	if diff := cmp.Diff(map[string]string{limited: "tmpfs 1048576", free: "tmpfs 4294967296"}, n.mounts.kind); diff != "" {
+	if diff := cmp.Diff(map[string]string{limited: "tmpfs mode=0777,size=1048576,noswap", free: "tmpfs mode=0777,size=4294967296,noswap"}, n.mounts.kind); diff != "" {
 		t.Errorf("mounts (-want +got):\n%s", diff)
 	}
 	if info, _ := os.Stat(disk); info.Mode().Perm() != 0o777 {
 		t.Errorf("mode %v", info.Mode())
 	}
-	// What the containers did to it stays, whatever restarts.
+	// Changes by containers survive a restart.
 	os.WriteFile(filepath.Join(disk, "data"), []byte("kept"), 0o600)
 	os.Chmod(disk, 0o700)
 	n.restart()
@@ -489,7 +540,7 @@ func TestEmptyDir(t *testing.T) {
 	if info, _ := os.Stat(disk); info.Mode().Perm() != 0o700 || len(n.mounts.points) != 2 {
 		t.Errorf("set up twice: mode %v, mounts %v", info.Mode(), n.mounts.points)
 	}
-	// After a reboot memory is empty.
+	// After a reboot the memory is empty.
 	n.mounts.points = nil
 	n.restart()
 	if _, err := n.SetUp(t.Context(), p); err != nil || len(n.mounts.points) != 2 {
@@ -595,7 +646,7 @@ func TestTearDownNeedsOnlyTheDisk(t *testing.T) {
 func TestUIDsAreDirectoryNames(t *testing.T) {
 	n := newNode(t)
 	for _, uid := range []types.UID{"", ".", "..", "a/b", "../x", "a\x00b"} {
-		p := pod()
+		p := pod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 		p.UID = uid
 		if _, err := n.SetUp(t.Context(), p); err == nil {
 			t.Errorf("set up %q", uid)

@@ -1,6 +1,5 @@
-// Package conntrack ends tracked flows that our rules would not make any more:
-// UDP to endpoints that are gone (UDP knows no end of a connection: without
-// this the kernel sends a client's datagrams to a dead address for as long as
-// the client keeps talking), and flows to a Service's address from before there
-// were rules for it, which nobody answers.
+// Package conntrack deletes tracked flows that the current rules would not create:
+// UDP flows to removed endpoints, because the kernel otherwise sends a client's
+// datagrams to the old address for as long as the client sends, and flows to a
+// Service's address from before it had rules, which get no answer.
 package conntrack

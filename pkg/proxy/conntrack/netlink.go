@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is this machine's connection tracking, by netlink.
+// Kernel implements Table by netlink. It needs CAP_NET_ADMIN.
 type Kernel struct {
-	Six bool // of IPv6, else of IPv4
+	Six bool // IPv6 flows, else IPv4 flows
 }
 
 // Delete implements Table.

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"podium/pkg/proxy/rules"
+	"podium/pkg/netrules"
 	"podium/pkg/proxy/services"
 )
 
@@ -16,32 +16,32 @@ const (
 	chainExternal = "KUBE-EXTERNAL-SERVICES"
 	chainForward  = "KUBE-FORWARD"
 	chainFirewall = "KUBE-PROXY-FIREWALL"
-	chainMartians = "KUBE-FIREWALL"
+	chainLocalnet = "KUBE-FIREWALL"
 	chainProbe    = "KUBE-PROXY-PROBE"
 )
 
-// masqMark is the packet mark that asks for masquerading: bit 14, as upstream.
+// masqMark is the packet mark that requests masquerading: bit 14, as upstream.
 const masqMark = "0x4000/0x4000"
 
 var (
-	nodePorts        = rules.Chain{Table: rules.NAT, Name: chainPorts}
-	healthPorts      = rules.Chain{Table: rules.Filter, Name: chainPorts}
-	externalServices = rules.Chain{Table: rules.Filter, Name: chainExternal}
-	firewall         = rules.Chain{Table: rules.Filter, Name: chainFirewall}
+	nodePorts        = netrules.Chain{Table: netrules.NAT, Name: chainPorts}
+	healthPorts      = netrules.Chain{Table: netrules.Filter, Name: chainPorts}
+	externalServices = netrules.Chain{Table: netrules.Filter, Name: chainExternal}
+	firewall         = netrules.Chain{Table: netrules.Filter, Name: chainFirewall}
 )
 
-// portal is the chain where rules for a destination address stand. KUBE-SERVICES
-// is a tree: one branch for each 256 addresses in use, so that a packet passes
-// few rules and a new Service rewrites few.
-func portal(f *rules.Fragment, table string, ip netip.Addr) rules.Chain {
+// portal returns the chain for the rules of a destination address. KUBE-SERVICES is a
+// tree with one branch for each 256 addresses in use, so that a packet passes few
+// rules and a new Service rewrites few.
+func portal(f *netrules.Fragment, table string, ip netip.Addr) netrules.Chain {
 	net, _ := ip.Prefix(ip.BitLen() - 8)
-	branch := rules.Chain{Table: table, Name: chainServices + "-" + branchName(net)}
-	f.Branch(branch, rules.Chain{Table: table, Name: chainServices}, rules.Dst(net))
+	branch := netrules.Chain{Table: table, Name: chainServices + "-" + branchName(net)}
+	f.Branch(branch, netrules.Chain{Table: table, Name: chainServices}, netrules.Dst(net))
 	return branch
 }
 
-// branchName is the network itself or, for IPv6, what fits of its hash: a
-// chain's name has at most 28 letters.
+// branchName returns the network as the suffix of a chain's name or, for IPv6, a hash
+// of it: a chain's name has at most 28 characters.
 func branchName(net netip.Prefix) string {
 	text := net.Addr().String()
 	if net.Addr().Is4() {
@@ -51,7 +51,7 @@ func branchName(net netip.Prefix) string {
 	return hash(text)[:fits]
 }
 
-// wholeAddress has the recent match tell clients apart by all of their address.
+// wholeAddress makes the recent match distinguish clients by their whole address.
 func wholeAddress(f services.Family) string {
 	if f == services.IPv6 {
 		return " --mask ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
@@ -59,20 +59,20 @@ func wholeAddress(f services.Family) string {
 	return " --mask 255.255.255.255"
 }
 
-// Names that order contributors inside a chain they share. Services stand
-// between them under their own names.
+// Contributor names that sort before and after those of Services, in a chain that
+// they share.
 const (
 	First = "!"
 	Last  = "~"
 )
 
-// Base plans what is there without any Service. It comes in two fragments,
-// the rules before all others and those after.
-func (p *Planner) Base() (first, last rules.Fragment) {
-	nat := func(name string) rules.Chain { return rules.Chain{Table: rules.NAT, Name: name} }
-	filter := func(name string) rules.Chain { return rules.Chain{Table: rules.Filter, Name: name} }
+// Base plans the rules that do not depend on Services: those before all others and
+// those after.
+func (p *Planner) Base() (first, last netrules.Fragment) {
+	nat := func(name string) netrules.Chain { return netrules.Chain{Table: netrules.NAT, Name: name} }
+	filter := func(name string) netrules.Chain { return netrules.Chain{Table: netrules.Filter, Name: name} }
 	f := &first
-	for _, c := range []rules.Chain{nat(chainServices), nodePorts, filter(chainServices), healthPorts, externalServices, firewall} {
+	for _, c := range []netrules.Chain{nat(chainServices), nodePorts, filter(chainServices), healthPorts, externalServices, firewall} {
 		f.Ensure(c)
 	}
 	f.Add(nat(chainMarkMasq), "-j MARK --or-mark 0x4000")
@@ -88,8 +88,8 @@ func (p *Planner) Base() (first, last rules.Fragment) {
 	f.Add(filter(chainForward), p.Kernel.comment("kubernetes forwarding rules"), "-m mark --mark "+masqMark, "-j ACCEPT")
 	f.Add(filter(chainForward), p.Kernel.comment("kubernetes forwarding conntrack rule"), "-m conntrack --ctstate RELATED,ESTABLISHED", "-j ACCEPT")
 
-	if p.martians() { // route_localnet is on then: nobody else may speak to 127.0.0.1
-		f.Add(filter(chainMartians), "! -s 127.0.0.0/8 -d 127.0.0.0/8", p.Kernel.comment("block incoming localnet connections"),
+	if p.blocksLocalnet() { // with route_localnet, other machines could send to 127.0.0.1
+		f.Add(filter(chainLocalnet), "! -s 127.0.0.0/8 -d 127.0.0.0/8", p.Kernel.comment("block incoming localnet connections"),
 			"-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT", "-j DROP")
 	}
 	p.guard(f)
@@ -97,14 +97,15 @@ func (p *Planner) Base() (first, last rules.Fragment) {
 	return first, last
 }
 
-// martians: packets to 127.0.0.1 may come from elsewhere, and must be dropped.
-func (p *Planner) martians() bool { return p.LocalhostNodePorts && p.Family == services.IPv4 }
+// blocksLocalnet reports whether packets from other machines to 127.0.0.1 can arrive and
+// must be dropped.
+func (p *Planner) blocksLocalnet() bool { return p.LocalhostNodePorts && p.Family == services.IPv4 }
 
-// nodePortJumps leads what is addressed to this machine to the node ports,
-// after every other destination was tried.
-func (p *Planner) nodePortJumps(f *rules.Fragment) {
+// nodePortJumps adds the jumps to the node ports for packets to this machine, after
+// all other destinations.
+func (p *Planner) nodePortJumps(f *netrules.Fragment) {
 	note := p.Kernel.comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
-	svc := rules.Chain{Table: rules.NAT, Name: chainServices}
+	svc := netrules.Chain{Table: netrules.NAT, Name: chainServices}
 	notLoopback := ""
 	switch {
 	case p.Family == services.IPv6:
@@ -113,74 +114,75 @@ func (p *Planner) nodePortJumps(f *rules.Fragment) {
 		notLoopback = "! -d 127.0.0.0/8"
 	}
 	if len(p.NodePortAddresses) == 0 {
-		f.Add(svc, notLoopback, note, rules.LocalDst, rules.Jump(chainPorts))
+		f.Add(svc, notLoopback, note, netrules.LocalDst, netrules.Jump(chainPorts))
 		return
 	}
 	for _, net := range p.NodePortAddresses {
 		if net.Addr().IsLoopback() && (!p.LocalhostNodePorts || p.Family == services.IPv6) {
 			continue
 		}
-		f.Add(svc, rules.Dst(net), note, rules.LocalDst, rules.Jump(chainPorts))
+		f.Add(svc, netrules.Dst(net), note, netrules.LocalDst, netrules.Jump(chainPorts))
 	}
 }
 
-// HealthPort accepts load balancers' questions for the health check port of a Service.
-func (p *Planner) HealthPort(f *rules.Fragment, id string, port int32) {
-	f.Add(healthPorts, rules.Port("tcp", port), p.Kernel.comment(id+" health check node port"), "-j ACCEPT")
+// HealthPort accepts health checks of load balancers at the health check port of a
+// Service.
+func (p *Planner) HealthPort(f *netrules.Fragment, id string, port int32) {
+	f.Add(healthPorts, netrules.Port("tcp", port), p.Kernel.comment(id+" health check node port"), "-j ACCEPT")
 }
 
-// Announced closes addresses of load balancers that a node announces by having
-// them on its interface: there only Services are to answer, and not what listens
-// on all addresses of the machine. Echo and the like may pass.
-func (p *Planner) Announced(addresses []netip.Addr) rules.Fragment {
-	var f rules.Fragment
+// Announced plans rules that reject traffic to announced load-balancer addresses if no
+// Service matches it. Otherwise programs that listen on all addresses of the machine
+// would answer. ICMP is accepted.
+func (p *Planner) Announced(addresses []netip.Addr) netrules.Fragment {
+	var f netrules.Fragment
 	icmp := "icmp"
 	if p.Family == services.IPv6 {
 		icmp = "ipv6-icmp"
 	}
 	for _, a := range addresses {
 		if services.FamilyOf(a) == p.Family {
-			f.Add(externalServices, rules.Dst(rules.Host(a)), "! -p "+icmp, p.Kernel.comment("no Service has this port of a load balancer"), "-j REJECT")
+			f.Add(externalServices, netrules.Dst(netrules.Host(a)), "! -p "+icmp, p.Kernel.comment("no Service has this port of a load balancer"), "-j REJECT")
 		}
 	}
 	return f
 }
 
-// Hooks are the places where our chains hang in the system's, in the order
-// they shall stand there.
-func (p *Planner) Hooks() []rules.Hook {
+// Hooks returns the jumps from the system's chains to ours, in the order in which they
+// must stand there.
+func (p *Planner) Hooks() []netrules.Hook {
 	portals := p.Kernel.commentWords("kubernetes service portals")
 	external := p.Kernel.commentWords("kubernetes externally-visible service portals")
 	isNew := []string{"-m", "conntrack", "--ctstate", "NEW"}
 	fw := append(append([]string{}, isNew...), p.Kernel.commentWords("kubernetes load balancer firewall")...)
 	with := func(a, b []string) []string { return append(append([]string{}, a...), b...) }
-	hooks := append(p.guardHooks(), []rules.Hook{
-		{Table: rules.Filter, Chain: "INPUT", Match: fw, Target: chainFirewall},
-		{Table: rules.Filter, Chain: "INPUT", Match: p.Kernel.commentWords("kubernetes health check service ports"), Target: chainPorts},
-		{Table: rules.Filter, Chain: "INPUT", Match: with(isNew, external), Target: chainExternal},
-		{Table: rules.Filter, Chain: "FORWARD", Match: fw, Target: chainFirewall},
-		{Table: rules.Filter, Chain: "FORWARD", Match: p.Kernel.commentWords("kubernetes forwarding rules"), Target: chainForward},
-		{Table: rules.Filter, Chain: "FORWARD", Match: with(isNew, portals), Target: chainServices},
-		{Table: rules.Filter, Chain: "FORWARD", Match: with(isNew, external), Target: chainExternal},
-		{Table: rules.Filter, Chain: "OUTPUT", Match: fw, Target: chainFirewall},
-		{Table: rules.Filter, Chain: "OUTPUT", Match: with(isNew, portals), Target: chainServices},
-		{Table: rules.NAT, Chain: "PREROUTING", Match: portals, Target: chainServices},
-		{Table: rules.NAT, Chain: "OUTPUT", Match: portals, Target: chainServices},
-		{Table: rules.NAT, Chain: "POSTROUTING", Match: p.Kernel.commentWords("kubernetes postrouting rules"), Target: chainPostrout},
+	hooks := append(p.guardHooks(), []netrules.Hook{
+		{Table: netrules.Filter, Chain: "INPUT", Match: fw, Target: chainFirewall},
+		{Table: netrules.Filter, Chain: "INPUT", Match: p.Kernel.commentWords("kubernetes health check service ports"), Target: chainPorts},
+		{Table: netrules.Filter, Chain: "INPUT", Match: with(isNew, external), Target: chainExternal},
+		{Table: netrules.Filter, Chain: "FORWARD", Match: fw, Target: chainFirewall},
+		{Table: netrules.Filter, Chain: "FORWARD", Match: p.Kernel.commentWords("kubernetes forwarding rules"), Target: chainForward},
+		{Table: netrules.Filter, Chain: "FORWARD", Match: with(isNew, portals), Target: chainServices},
+		{Table: netrules.Filter, Chain: "FORWARD", Match: with(isNew, external), Target: chainExternal},
+		{Table: netrules.Filter, Chain: "OUTPUT", Match: fw, Target: chainFirewall},
+		{Table: netrules.Filter, Chain: "OUTPUT", Match: with(isNew, portals), Target: chainServices},
+		{Table: netrules.NAT, Chain: "PREROUTING", Match: portals, Target: chainServices},
+		{Table: netrules.NAT, Chain: "OUTPUT", Match: portals, Target: chainServices},
+		{Table: netrules.NAT, Chain: "POSTROUTING", Match: p.Kernel.commentWords("kubernetes postrouting rules"), Target: chainPostrout},
 	}...)
-	if p.martians() {
-		hooks = append(hooks, rules.Hook{Table: rules.Filter, Chain: "INPUT", Target: chainMartians}, rules.Hook{Table: rules.Filter, Chain: "OUTPUT", Target: chainMartians})
+	if p.blocksLocalnet() {
+		hooks = append(hooks, netrules.Hook{Table: netrules.Filter, Chain: "INPUT", Target: chainLocalnet}, netrules.Hook{Table: netrules.Filter, Chain: "OUTPUT", Target: chainLocalnet})
 	}
 	return hooks
 }
 
-// Owned says whether a chain is of a name that only this proxy gives.
-func Owned(c rules.Chain) bool {
+// Owned reports whether a chain's name is one that only this proxy uses.
+func Owned(c netrules.Chain) bool {
 	switch c.Name {
-	case chainMarkMasq, chainPostrout, chainServices, chainPorts, chainExternal, chainForward, chainFirewall, chainMartians, chainProbe:
+	case chainMarkMasq, chainPostrout, chainServices, chainPorts, chainExternal, chainForward, chainFirewall, chainLocalnet, chainProbe:
 		return true
 	}
-	for _, prefix := range []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", chainServices + "-", rules.PodChainPrefix} {
+	for _, prefix := range []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", chainServices + "-", netrules.PodChainPrefix} {
 		if strings.HasPrefix(c.Name, prefix) {
 			return true
 		}

@@ -1,4 +1,4 @@
-// Package iptables turns the proxy's model into iptables rules and holds the
-// kernel to them: plan (pure), then one iptables-restore a sync, then a watch
-// for those who change our rules behind our back.
+// Package iptables translates the proxy's model into iptables rules (pure), writes
+// them with one iptables-restore per sync, and repairs changes that other programs
+// make to them.
 package iptables

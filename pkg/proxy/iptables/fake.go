@@ -7,29 +7,29 @@ import (
 	"strings"
 	"sync"
 
-	"podium/pkg/proxy/rules"
+	"podium/pkg/netrules"
 )
 
-// Fake is iptables in memory: it reads batches as iptables-restore does and
-// refuses what the kernel would refuse (rules that jump nowhere, chains removed
-// while something jumps to them), all or nothing a table. Safe for concurrent use.
+// Fake implements Kernel in memory. It parses batches like iptables-restore and
+// rejects what the kernel rejects (jumps to missing chains, removal of chains that are
+// jumped to), atomically per table. It is safe for concurrent use.
 type Fake struct {
 	mu         sync.Mutex
 	tables     map[string]map[string][]string
 	generation uint32
 	writes     int // lines of batches read so far
 
-	// Has is what Features answers.
+	// Has is the result of Features.
 	Has  Features
 	fail func() error
 }
 
-// NewFake has the system's chains and nothing of ours.
+// NewFake returns a Fake with the system's chains only.
 func NewFake() *Fake {
 	return &Fake{Has: AllFeatures(), tables: map[string]map[string][]string{
-		rules.Filter: {"INPUT": nil, "FORWARD": nil, "OUTPUT": nil},
-		rules.NAT:    {"PREROUTING": nil, "INPUT": nil, "OUTPUT": nil, "POSTROUTING": nil},
-		rules.Raw:    {"PREROUTING": nil, "OUTPUT": nil},
+		netrules.Filter: {"INPUT": nil, "FORWARD": nil, "OUTPUT": nil},
+		netrules.NAT:    {"PREROUTING": nil, "INPUT": nil, "OUTPUT": nil, "POSTROUTING": nil},
+		netrules.Raw:    {"PREROUTING": nil, "OUTPUT": nil},
 	}}
 }
 
@@ -131,7 +131,7 @@ func (k *Fake) Generation() (uint32, bool) {
 }
 
 // Hook implements Kernel.
-func (k *Fake) Hook(h rules.Hook) (bool, error) {
+func (k *Fake) Hook(h netrules.Hook) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	chain, rule := k.tables[h.Table][h.Chain], strings.Join(h.Words(), " ")
@@ -147,7 +147,7 @@ func (k *Fake) Hook(h rules.Hook) (bool, error) {
 }
 
 // Unhook implements Kernel.
-func (k *Fake) Unhook(h rules.Hook) error {
+func (k *Fake) Unhook(h netrules.Hook) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	rule := strings.Join(h.Words(), " ")
@@ -158,14 +158,14 @@ func (k *Fake) Unhook(h rules.Hook) error {
 // Features implements Kernel.
 func (k *Fake) Features(context.Context) (Features, error) { return k.Has, nil }
 
-// FailWith has f asked before each restore; nil ends that.
+// FailWith makes each Restore fail with the error of f, if any; a nil f ends that.
 func (k *Fake) FailWith(f func() error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fail = f
 }
 
-// Flush empties a chain as a stranger would.
+// Flush empties a chain, as another program would.
 func (k *Fake) Flush(table, chain string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -173,14 +173,14 @@ func (k *Fake) Flush(table, chain string) {
 	k.generation++
 }
 
-// Lines is how many lines of batches were read since the start.
+// Lines returns the number of lines of all batches so far.
 func (k *Fake) Lines() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.writes
 }
 
-// Dump is a table as text, chains in alphabetical order.
+// Dump returns a table as text, with chains in alphabetical order.
 func (k *Fake) Dump(table string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,21 +1,21 @@
 package iptables
 
-import "podium/pkg/proxy/rules"
+import "podium/pkg/netrules"
 
-// Features is what this kernel and this iptables can do. Without Statistic
-// connections are spread by the client's address; without Recent ClientIP
-// affinity works by the client's address and knows no timeout. Without
-// ReversePath a pod can send from any address.
+// Features are the capabilities of the kernel and of iptables. Without Statistic,
+// connections are spread by the client's address. Without Recent, ClientIP affinity
+// uses the client's address and ignores the timeout. Without ReversePath, pods can
+// send from any address.
 type Features struct {
 	Comment     bool
 	Statistic   bool
 	Recent      bool
 	RandomFully bool
 	SCTP        bool
-	ReversePath bool // a packet can be matched by the way back to its source
+	ReversePath bool // the rpfilter match in the raw table
 }
 
-// AllFeatures is what an ordinary kernel has.
+// AllFeatures returns the capabilities of an ordinary kernel.
 func AllFeatures() Features {
 	return Features{Comment: true, Statistic: true, Recent: true, RandomFully: true, SCTP: true, ReversePath: true}
 }
@@ -24,7 +24,7 @@ func (f Features) comment(text string) string {
 	if !f.Comment {
 		return ""
 	}
-	return rules.Comment(text)
+	return netrules.Comment(text)
 }
 
 func (f Features) commentWords(text string) []string {
@@ -34,7 +34,7 @@ func (f Features) commentWords(text string) []string {
 	return []string{"-m", "comment", "--comment", text}
 }
 
-// Missing names, for the operator, what the kernel lacks and what follows.
+// Missing describes, for the operator, each missing capability and its effect.
 func (f Features) Missing() []string {
 	var out []string
 	if !f.Comment {

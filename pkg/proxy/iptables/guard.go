@@ -3,20 +3,20 @@ package iptables
 import (
 	"net/netip"
 
-	"podium/pkg/proxy/rules"
+	"podium/pkg/netrules"
 	"podium/pkg/proxy/services"
 )
 
 var (
-	podSource = rules.Chain{Table: rules.Raw, Name: rules.PodChainPrefix + "SOURCE"}
-	metadata  = rules.Chain{Table: rules.Filter, Name: rules.PodChainPrefix + "METADATA"}
+	podSource = netrules.Chain{Table: netrules.Raw, Name: netrules.PodChainPrefix + "SOURCE"}
+	metadata  = netrules.Chain{Table: netrules.Filter, Name: netrules.PodChainPrefix + "METADATA"}
 )
 
-// guard plans what keeps pods to themselves: a packet from a pod's link has the
-// pod's own address, to which the node's route leads through that link; and the
-// cloud's metadata service, which hands out the node's credentials, answers no
-// pod. DNS on the same address stays open: on some clouds it is the resolver.
-func (p *Planner) guard(f *rules.Fragment) {
+// guard plans rules that restrict pods: packets from a pod's link must have the pod's
+// own source address, to which the node's route leads through that link; and pods
+// cannot reach the cloud's metadata service, which hands out the node's credentials.
+// DNS at the same address stays open, because it is the resolver on some clouds.
+func (p *Planner) guard(f *netrules.Fragment) {
 	if p.Kernel.ReversePath {
 		f.Ensure(podSource)
 		if p.PodLinks != "" {
@@ -28,24 +28,24 @@ func (p *Planner) guard(f *rules.Fragment) {
 		if services.FamilyOf(a) != p.Family || p.PodTraffic == "" {
 			continue
 		}
-		to := rules.Dst(rules.Host(a))
-		f.Add(metadata, p.PodTraffic, to, rules.Port("udp", 53), "-j RETURN")
-		f.Add(metadata, p.PodTraffic, to, rules.Port("tcp", 53), "-j RETURN")
+		to := netrules.Dst(netrules.Host(a))
+		f.Add(metadata, p.PodTraffic, to, netrules.Port("udp", 53), "-j RETURN")
+		f.Add(metadata, p.PodTraffic, to, netrules.Port("tcp", 53), "-j RETURN")
 		f.Add(metadata, p.PodTraffic, to, p.Kernel.comment("the cloud's metadata is not for pods"), "-j REJECT")
 	}
 }
 
-// guardHooks stand before all others: no other rule may accept first.
-func (p *Planner) guardHooks() []rules.Hook {
-	hooks := []rules.Hook{{Table: metadata.Table, Chain: "FORWARD", Target: metadata.Name}}
+// guardHooks returns the hooks that come first, so that no other rule accepts before.
+func (p *Planner) guardHooks() []netrules.Hook {
+	hooks := []netrules.Hook{{Table: metadata.Table, Chain: "FORWARD", Target: metadata.Name}}
 	if p.Kernel.ReversePath {
-		hooks = append(hooks, rules.Hook{Table: podSource.Table, Chain: "PREROUTING", Target: podSource.Name})
+		hooks = append(hooks, netrules.Hook{Table: podSource.Table, Chain: "PREROUTING", Target: podSource.Name})
 	}
 	return hooks
 }
 
-// DefaultMetadata are the addresses of the metadata services of the large
-// clouds: AWS, Azure, Google Cloud, OpenStack and others share the IPv4 one.
+// DefaultMetadata returns the addresses of the metadata services of the large clouds:
+// AWS, Azure, Google Cloud, OpenStack and others share the IPv4 one.
 func DefaultMetadata() []netip.Addr {
 	return []netip.Addr{
 		netip.MustParseAddr("169.254.169.254"),

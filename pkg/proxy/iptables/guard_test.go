@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
+	"podium/pkg/netrules"
 	"podium/pkg/proxy/iptables"
-	"podium/pkg/proxy/rules"
 	"podium/pkg/proxy/services"
 )
 
-// What pods may not do, as rules; without the rpfilter match the raw table is
-// left alone, which such a kernel may not even have.
+// The rules that restrict pods. Without the rpfilter match there are no rules in the
+// raw table, which such a kernel may not have.
 func TestGuard(t *testing.T) {
 	const (
 		source  = `-i veth+ -m comment --comment "pods send from their own address" -m rpfilter --invert -j DROP`
@@ -32,7 +32,7 @@ func TestGuard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := &iptables.Planner{PodTraffic: "-s 10.244.0.0/16", PodLinks: "veth+", Metadata: iptables.DefaultMetadata(), Kernel: iptables.AllFeatures()}
 			tc.change(p)
-			kernel, set := iptables.NewFake(), rules.NewSet()
+			kernel, set := iptables.NewFake(), netrules.NewSet()
 			first, _ := p.Base()
 			set.Put(iptables.First, first)
 			apply(t, kernel, p, set)

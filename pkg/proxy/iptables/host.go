@@ -14,14 +14,14 @@ import (
 	goiptables "github.com/coreos/go-iptables/iptables"
 	"golang.org/x/sys/unix"
 
-	"podium/pkg/proxy/rules"
+	"podium/pkg/netrules"
 	"podium/pkg/proxy/services"
 )
 
-// lockSeconds is how long to wait for another program that writes iptables.
+// lockSeconds is how long to wait for the xtables lock.
 const lockSeconds = 5
 
-// Host is this machine's iptables, by its programs.
+// Host implements Kernel on this machine with the iptables programs.
 type Host struct {
 	tool   *goiptables.IPTables
 	name   string // of the program: iptables or ip6tables
@@ -29,7 +29,7 @@ type Host struct {
 	nft    bool // the programs write to nf_tables
 }
 
-// NewHost finds the programs of a family.
+// NewHost finds the programs of a family. It returns an error if they are missing.
 func NewHost(family services.Family) (*Host, error) {
 	name, protocol := "iptables", goiptables.ProtocolIPv4
 	if family == services.IPv6 {
@@ -56,7 +56,7 @@ func (h *Host) Restore(ctx context.Context, batch []byte) error {
 	return nil
 }
 
-// restoreError adds the line of the batch that iptables-restore complains of.
+// restoreError adds the line of the batch that iptables-restore reports.
 func restoreError(err error, output string, batch []byte) error {
 	message := strings.TrimSpace(output)
 	_, after, found := strings.Cut(message, "line: ")
@@ -90,8 +90,9 @@ func (h *Host) Counts(ctx context.Context, table string) (map[string]int, error)
 	return parseSave(out), nil
 }
 
-// loaded says whether the kernel of the legacy programs has the table: one that
-// it has not has no chains, and may be none that it can have.
+// loaded reports whether the kernel of the legacy programs has loaded the table. A
+// table that is not loaded has no chains, and iptables-save would fail if the kernel
+// does not support it.
 func (h *Host) loaded(table string) bool {
 	names := "/proc/net/ip_tables_names"
 	if h.family == services.IPv6 {
@@ -108,7 +109,7 @@ func (h *Host) nftFamily() uint8 {
 	return unix.AF_INET
 }
 
-// parseSave counts rules by chain in the output of iptables-save.
+// parseSave returns the number of rules by chain in the output of iptables-save.
 func parseSave(save []byte) map[string]int {
 	counts := map[string]int{}
 	for line := range strings.Lines(string(save)) {
@@ -134,7 +135,7 @@ func (h *Host) Generation() (uint32, bool) {
 }
 
 // Hook implements Kernel.
-func (h *Host) Hook(k rules.Hook) (bool, error) {
+func (h *Host) Hook(k netrules.Hook) (bool, error) {
 	rule := k.Words()
 	there, err := h.tool.Exists(k.Table, k.Chain, rule...)
 	if err != nil || there {
@@ -144,7 +145,7 @@ func (h *Host) Hook(k rules.Hook) (bool, error) {
 }
 
 // Unhook implements Kernel.
-func (h *Host) Unhook(k rules.Hook) error {
+func (h *Host) Unhook(k netrules.Hook) error {
 	for {
 		there, err := h.tool.Exists(k.Table, k.Chain, k.Words()...)
 		if err != nil || !there {
@@ -156,7 +157,7 @@ func (h *Host) Unhook(k rules.Hook) error {
 	}
 }
 
-// ignoreMissing takes "no such chain" for what it is after a cleanup: done.
+// ignoreMissing returns nil for an error that says that the chain does not exist.
 func ignoreMissing(err error) error {
 	var tool *goiptables.Error
 	if errors.As(err, &tool) && (tool.IsNotExist() || strings.Contains(tool.Error(), "No chain/target/match")) {
@@ -165,40 +166,40 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// Features implements Kernel: it makes a chain of one rule with each match and
-// removes it again.
+// Features implements Kernel. It creates and removes a chain with one rule for each
+// match.
 func (h *Host) Features(ctx context.Context) (Features, error) {
 	try := func(table, rule string) error {
-		c := rules.Chain{Table: table, Name: chainProbe}
-		if err := h.Restore(ctx, rules.Batch{Write: map[rules.Chain][]string{c: {rule}}}.Render()); err != nil {
+		c := netrules.Chain{Table: table, Name: chainProbe}
+		if err := h.Restore(ctx, netrules.Batch{Write: map[netrules.Chain][]string{c: {rule}}}.Render()); err != nil {
 			return err
 		}
-		return h.Restore(ctx, rules.Batch{Delete: []rules.Chain{c}}.Render())
+		return h.Restore(ctx, netrules.Batch{Delete: []netrules.Chain{c}}.Render())
 	}
-	if err := try(rules.NAT, "-j RETURN"); err != nil {
+	if err := try(netrules.NAT, "-j RETURN"); err != nil {
 		return Features{}, fmt.Errorf("%s does not work here: %w", h.name, err)
 	}
-	has := func(rule string) bool { return try(rules.NAT, rule) == nil }
+	has := func(rule string) bool { return try(netrules.NAT, rule) == nil }
 	return Features{
-		Comment:     has(rules.Comment("x") + " -j RETURN"),
-		Statistic:   has(rules.Share(2) + " -j RETURN"),
+		Comment:     has(netrules.Comment("x") + " -j RETURN"),
+		Statistic:   has(netrules.Share(2) + " -j RETURN"),
 		Recent:      has("-m recent --name KUBE-PROXY-PROBE --rcheck --seconds 10 --reap" + wholeAddress(h.family) + " --rsource -j RETURN"),
 		RandomFully: has("-j MASQUERADE --random-fully"),
-		SCTP:        has(rules.Port("sctp", 1) + " -j RETURN"),
-		ReversePath: try(rules.Raw, "-m rpfilter --invert -j RETURN") == nil,
+		SCTP:        has(netrules.Port("sctp", 1) + " -j RETURN"),
+		ReversePath: try(netrules.Raw, "-m rpfilter --invert -j RETURN") == nil,
 	}, nil
 }
 
-// RemoveEmptyHostPorts removes what the CNI portmap plugin leaves behind when
-// the last host port is gone: its top chains and the jumps to them. While a
-// host port is mapped it does nothing.
+// RemoveEmptyHostPorts removes the top chains of the CNI portmap plugin, which remain
+// after the last host port, and the jumps to them. It does nothing while a host port
+// is mapped.
 func (h *Host) RemoveEmptyHostPorts() error {
 	const ports, mark, masquerade = "CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SETMARK", "CNI-HOSTPORT-MASQ"
-	there, err := h.tool.ChainExists(rules.NAT, ports)
+	there, err := h.tool.ChainExists(netrules.NAT, ports)
 	if err != nil || !there {
 		return err
 	}
-	mapped, err := h.tool.List(rules.NAT, ports)
+	mapped, err := h.tool.List(netrules.NAT, ports)
 	if err != nil || len(mapped) > 1 { // the first line declares the chain
 		return err
 	}
@@ -209,23 +210,23 @@ func (h *Host) RemoveEmptyHostPorts() error {
 	}
 	var errs []error
 	for _, chain := range []string{ports, masquerade, mark} {
-		if there, err := h.tool.ChainExists(rules.NAT, chain); err == nil && there {
-			errs = append(errs, h.tool.ClearAndDeleteChain(rules.NAT, chain))
+		if there, err := h.tool.ChainExists(netrules.NAT, chain); err == nil && there {
+			errs = append(errs, h.tool.ClearAndDeleteChain(netrules.NAT, chain))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// removeJumps deletes a nat chain's rules that jump to one of the targets.
+// removeJumps deletes the rules of a nat chain that jump to one of the targets.
 func (h *Host) removeJumps(chain string, targets ...string) error {
-	lines, err := h.tool.List(rules.NAT, chain)
+	lines, err := h.tool.List(netrules.NAT, chain)
 	if err != nil {
 		return err
 	}
-	for i := len(lines) - 1; i > 0; i-- { // line 0 is the policy; the last rule first keeps the numbers right
+	for i := len(lines) - 1; i > 0; i-- { // line 0 is the policy; backwards, so that the numbers stay valid
 		for _, t := range targets {
 			if strings.HasSuffix(lines[i], " -j "+t) {
-				if err := h.tool.DeleteById(rules.NAT, chain, i); err != nil {
+				if err := h.tool.DeleteById(netrules.NAT, chain, i); err != nil {
 					return err
 				}
 			}

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"podium/pkg/netrules"
 	"podium/pkg/proxy/iptables"
-	"podium/pkg/proxy/rules"
 	"podium/pkg/proxy/services"
 	"podium/test/netns"
 )
@@ -28,9 +28,9 @@ func must(t testing.TB, words ...string) string {
 	return string(out)
 }
 
-// lab is a node, two pods and a machine outside, each a network namespace: the
-// pods are 10.244.0.2 and .3, the node routes between them and is 192.0.2.10
-// for the machine outside, 192.0.2.20.
+// lab creates network namespaces for a node, two pods and a machine outside. The pods
+// are 10.244.0.2 and .3, the machine is 192.0.2.20; the node routes between them and
+// has the address 192.0.2.10 outside.
 func lab(t *testing.T) {
 	must(t, "mount", "--make-rprivate", "/")
 	must(t, "mkdir", "-p", "/run/netns")
@@ -60,7 +60,7 @@ func lab(t *testing.T) {
 	must(t, "ip", "-n", "outside", "route", "add", "203.0.113.9/32", "via", "192.0.2.10")
 }
 
-// serve answers HTTP in a pod with the pod's name and the client's address.
+// serve starts an HTTP server in a pod that returns its name and the client's address.
 func serve(t *testing.T, pod string) {
 	cmd := exec.Command("ip", "netns", "exec", pod, os.Args[0], "-test.run=^TestHelperServer$")
 	cmd.Env = append(os.Environ(), "PODIUM_TEST_SERVER="+pod)
@@ -70,7 +70,7 @@ func serve(t *testing.T, pod string) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 }
 
-// TestHelperServer is no test: it is the process in a pod.
+// TestHelperServer is not a test: it runs as the process in a pod.
 func TestHelperServer(t *testing.T) {
 	pod := os.Getenv("PODIUM_TEST_SERVER")
 	if pod == "" {
@@ -82,7 +82,7 @@ func TestHelperServer(t *testing.T) {
 	})))
 }
 
-// get asks from the node, or from a pod.
+// get sends a request from the node or from a pod.
 func get(t *testing.T, from, url string) (string, error) {
 	words := []string{os.Args[0], "-test.run=^TestHelperGet$"}
 	if from != "" {
@@ -98,7 +98,7 @@ func get(t *testing.T, from, url string) (string, error) {
 	return answer, nil
 }
 
-// TestHelperGet is no test: it is one request by another process.
+// TestHelperGet is not a test: it sends one request as a separate process.
 func TestHelperGet(t *testing.T) {
 	url := os.Getenv("PODIUM_TEST_GET")
 	if url == "" {
@@ -135,7 +135,7 @@ func TestTrafficOnThisKernel(t *testing.T) {
 	t.Logf("the kernel has %+v", features)
 	planner := &iptables.Planner{PodTraffic: "-s 10.244.0.0/16", NotPodTraffic: "! -s 10.244.0.0/16", LocalhostNodePorts: true, Kernel: features}
 	must(t, "sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1")
-	set := rules.NewSet()
+	set := netrules.NewSet()
 	first, last := planner.Base()
 	set.Put(iptables.First, first)
 	set.Put(iptables.Last, last)
@@ -156,7 +156,7 @@ func TestTrafficOnThisKernel(t *testing.T) {
 	}
 	sync()
 
-	// eventually asks until every wanted answer has come.
+	// eventually sends requests until it has received every wanted response.
 	eventually := func(from, url string, wants ...string) {
 		t.Helper()
 		seen := map[string]bool{}
@@ -196,7 +196,7 @@ func TestTrafficOnThisKernel(t *testing.T) {
 	refused("pod2", "http://10.96.0.8")
 	refused("", "http://192.0.2.10:30081")
 
-	// An endpoint goes: no more connections to it.
+	// After the removal of an endpoint it gets no more connections.
 	web.Cluster = web.Cluster[1:]
 	set.Put("default/web", planner.Service([]services.Port{web}))
 	sync()
@@ -206,7 +206,7 @@ func TestTrafficOnThisKernel(t *testing.T) {
 		}
 	}
 
-	// Policy Local: the client from outside keeps its address.
+	// With policy Local the endpoint sees the address of the client outside.
 	web.ExternalLocal, web.Local = true, web.Cluster
 	set.Put("default/web", planner.Service([]services.Port{web}))
 	sync()
@@ -227,7 +227,7 @@ func TestTrafficOnThisKernel(t *testing.T) {
 		}
 	}
 
-	// A stranger flushes everything; we notice and mend.
+	// Another program flushes all rules; the applier detects and repairs that.
 	must(t, "iptables", "-t", "nat", "-F")
 	must(t, "iptables", "-F")
 	if touched, known := applier.Foreign(); known && !touched {
@@ -246,7 +246,7 @@ func TestTrafficOnThisKernel(t *testing.T) {
 		t.Errorf("a second repair found %v, %d hooks, %v", batch, hooks, err)
 	}
 
-	// A new process takes over while traffic flows.
+	// A new process takes over while there is traffic.
 	applier = iptables.NewApplier(host, planner.Hooks())
 	sync()
 	eventually("", "http://10.96.0.7")
@@ -257,7 +257,7 @@ func TestTrafficOnThisKernel(t *testing.T) {
 	if err := iptables.Cleanup(ctx, host, planner.Hooks()); err != nil {
 		t.Fatalf("twice is fine: %v", err)
 	}
-	for _, table := range rules.Tables() {
+	for _, table := range netrules.Tables() {
 		if left := must(t, "iptables-save", "-t", table); strings.Contains(left, "KUBE-") {
 			t.Errorf("left in %s:\n%s", table, left)
 		}
@@ -313,7 +313,7 @@ func TestScaleOnThisKernel(t *testing.T) {
 	})
 }
 
-// The same over IPv6, by ip6tables, in short.
+// The same for IPv6 with ip6tables, in short.
 func TestIPv6TrafficOnThisKernel(t *testing.T) {
 	if !netns.Inside(t, "iptables", "iptables-restore", "ip6tables") {
 		return
@@ -347,7 +347,7 @@ func TestIPv6TrafficOnThisKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	planner := &iptables.Planner{Family: services.IPv6, PodTraffic: "-s fd00:244::/48", NotPodTraffic: "! -s fd00:244::/48", Kernel: features}
-	set := rules.NewSet()
+	set := netrules.NewSet()
 	first, last := planner.Base()
 	set.Put(iptables.First, first)
 	set.Put(iptables.Last, last)
@@ -357,7 +357,7 @@ func TestIPv6TrafficOnThisKernel(t *testing.T) {
 	}}))
 	set.Put("default/none", planner.Service([]services.Port{{Namespace: "default", Service: "none", Protocol: "tcp", Port: 80, ClusterIP: netip.MustParseAddr("fd00:96::8")}}))
 	applier := iptables.NewApplier(host, planner.Hooks())
-	for range 2 { // the second time there is nothing to write
+	for range 2 { // the second call writes nothing
 		if _, err := applier.Sync(ctx, set, false); err != nil {
 			t.Fatal(err)
 		}

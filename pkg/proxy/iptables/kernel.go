@@ -5,55 +5,55 @@ import (
 	"fmt"
 	"slices"
 
-	"podium/pkg/proxy/rules"
+	"podium/pkg/netrules"
 )
 
-// Kernel is the machine's iptables, as narrow as we use it. Host is the real
-// one, Fake a working one in memory.
+// Kernel is the part of iptables that the proxy uses. Host implements it on this
+// machine, Fake in memory.
 type Kernel interface {
-	// Restore runs one batch in iptables-restore's language, without flushing
-	// anything it does not mention.
+	// Restore applies one batch in the format of iptables-restore. It does not change
+	// chains that the batch does not mention.
 	Restore(ctx context.Context, batch []byte) error
-	// Counts is the number of rules in every chain of a table.
+	// Counts returns the number of rules by chain of a table.
 	Counts(ctx context.Context, table string) (map[string]int, error)
-	// Generation changes with every change anybody makes to the tables. ok is
-	// false where the kernel does not tell.
+	// Generation returns a number that changes with every change of the tables, by
+	// any program. ok is false if the kernel does not provide it.
 	Generation() (generation uint32, ok bool)
-	// Hook makes sure that the jump exists; added says that it did not.
-	Hook(h rules.Hook) (added bool, err error)
+	// Hook adds the jump unless it exists; added reports whether it did.
+	Hook(h netrules.Hook) (added bool, err error)
 	// Unhook removes the jump if it exists.
-	Unhook(h rules.Hook) error
-	// Features tries what the kernel can do.
+	Unhook(h netrules.Hook) error
+	// Features determines the capabilities of the kernel by trying them.
 	Features(ctx context.Context) (Features, error)
 }
 
-// Applier brings desired rules into the kernel. Not for concurrent use.
+// Applier applies desired rules to the kernel. It is not safe for concurrent use.
 type Applier struct {
 	kernel     Kernel
-	hooks      []rules.Hook
+	hooks      []netrules.Hook
 	generation uint32
 	watched    bool // generation is known
-	broken     bool // the last restore failed: what the kernel has is unknown
+	broken     bool // the last restore failed: the kernel's rules are unknown
 }
 
-// NewApplier writes nothing yet.
-func NewApplier(k Kernel, hooks []rules.Hook) *Applier {
+// NewApplier returns an Applier. It does not write anything.
+func NewApplier(k Kernel, hooks []netrules.Hook) *Applier {
 	return &Applier{kernel: k, hooks: hooks, broken: true}
 }
 
-// Partial says whether the next Sync may write changes only.
+// Partial reports whether the next Sync may write only changes.
 func (a *Applier) Partial() bool { return !a.broken }
 
-// Sync writes what changed in the set, or, the first time, after an error and
-// when full is set, everything. Old chains stay until the rules that lead to
-// them are gone, in the same transaction: traffic is never interrupted.
-func (a *Applier) Sync(ctx context.Context, set *rules.Set, full bool) (rules.Batch, error) {
+// Sync writes the changes of the set. The first time, after an error, and if full is
+// set, it writes everything. In one transaction it removes old chains and the rules
+// that jump to them, so that traffic is not interrupted.
+func (a *Applier) Sync(ctx context.Context, set *netrules.Set, full bool) (netrules.Batch, error) {
 	full = full || a.broken
 	batch := set.Changes()
 	if full {
 		existing, err := a.existing(ctx)
 		if err != nil {
-			return rules.Batch{}, err
+			return netrules.Batch{}, err
 		}
 		batch = set.Full(existing)
 	}
@@ -61,7 +61,7 @@ func (a *Applier) Sync(ctx context.Context, set *rules.Set, full bool) (rules.Ba
 		return batch, err
 	}
 	if full {
-		for i := len(a.hooks) - 1; i >= 0; i-- { // each goes to the top: the last one first
+		for i := len(a.hooks) - 1; i >= 0; i-- { // each is inserted at the top, so the last one goes first
 			if _, err := a.kernel.Hook(a.hooks[i]); err != nil {
 				a.broken = true
 				return batch, err
@@ -74,7 +74,7 @@ func (a *Applier) Sync(ctx context.Context, set *rules.Set, full bool) (rules.Ba
 	return batch, nil
 }
 
-func (a *Applier) restore(ctx context.Context, set *rules.Set, batch rules.Batch) error {
+func (a *Applier) restore(ctx context.Context, set *netrules.Set, batch netrules.Batch) error {
 	if err := a.write(ctx, batch); err != nil {
 		return err
 	}
@@ -83,10 +83,10 @@ func (a *Applier) restore(ctx context.Context, set *rules.Set, batch rules.Batch
 	return nil
 }
 
-// write gives a batch to the kernel. A chain that somebody else's rule still
-// jumps to cannot be removed; it must not keep the rest from being written, so
-// then chains are emptied instead.
-func (a *Applier) write(ctx context.Context, batch rules.Batch) error {
+// write applies a batch. A chain to which a rule of another program jumps cannot be
+// removed; if the batch fails and removes chains, write empties them instead, so that
+// the rest is written.
+func (a *Applier) write(ctx context.Context, batch netrules.Batch) error {
 	if batch.Empty() {
 		return nil
 	}
@@ -98,28 +98,28 @@ func (a *Applier) write(ctx context.Context, batch rules.Batch) error {
 	return err
 }
 
-// existing lists the chains of ours that the kernel has.
-func (a *Applier) existing(ctx context.Context) ([]rules.Chain, error) {
+// existing returns our chains in the kernel.
+func (a *Applier) existing(ctx context.Context) ([]netrules.Chain, error) {
 	counts, err := a.counts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var out []rules.Chain
+	var out []netrules.Chain
 	for c := range counts {
 		out = append(out, c)
 	}
 	return out, nil
 }
 
-func (a *Applier) counts(ctx context.Context) (map[rules.Chain]int, error) {
-	out := map[rules.Chain]int{}
-	for _, table := range rules.Tables() {
+func (a *Applier) counts(ctx context.Context) (map[netrules.Chain]int, error) {
+	out := map[netrules.Chain]int{}
+	for _, table := range netrules.Tables() {
 		counts, err := a.kernel.Counts(ctx, table)
 		if err != nil {
 			return nil, fmt.Errorf("read table %s: %w", table, err)
 		}
 		for name, n := range counts {
-			if c := (rules.Chain{Table: table, Name: name}); Owned(c) {
+			if c := (netrules.Chain{Table: table, Name: name}); Owned(c) {
 				out[c] = n
 			}
 		}
@@ -127,8 +127,8 @@ func (a *Applier) counts(ctx context.Context) (map[rules.Chain]int, error) {
 	return out, nil
 }
 
-// Foreign says whether somebody else may have touched the tables since our
-// last write; known is false where the kernel does not tell.
+// Foreign reports whether another program may have changed the tables since our last
+// write; known is false if the kernel does not report changes.
 func (a *Applier) Foreign() (touched, known bool) {
 	g, ok := a.kernel.Generation()
 	if !ok || !a.watched {
@@ -137,13 +137,13 @@ func (a *Applier) Foreign() (touched, known bool) {
 	return g != a.generation, true
 }
 
-// Repair compares the kernel with what we wrote and mends the difference. It
-// returns the batch it wrote and the hooks it put back.
-func (a *Applier) Repair(ctx context.Context, set *rules.Set) (rules.Batch, int, error) {
+// Repair compares the kernel with the set and repairs differences. It returns the
+// batch that it wrote and the number of hooks that it restored.
+func (a *Applier) Repair(ctx context.Context, set *netrules.Set) (netrules.Batch, int, error) {
 	generation, watched := a.kernel.Generation()
 	counts, err := a.counts(ctx)
 	if err != nil {
-		return rules.Batch{}, 0, err
+		return netrules.Batch{}, 0, err
 	}
 	batch := set.Drift(counts)
 	if err := a.write(ctx, batch); err != nil {
@@ -166,21 +166,21 @@ func (a *Applier) Repair(ctx context.Context, set *rules.Set) (rules.Batch, int,
 	return batch, added, nil
 }
 
-// Cleanup removes every hook and every chain of ours.
-func Cleanup(ctx context.Context, k Kernel, hooks []rules.Hook) error {
+// Cleanup removes all our hooks and chains.
+func Cleanup(ctx context.Context, k Kernel, hooks []netrules.Hook) error {
 	a := NewApplier(k, nil)
 	existing, err := a.existing(ctx)
 	if err != nil || len(existing) == 0 {
 		return err
 	}
 	for _, h := range hooks {
-		if !slices.Contains(existing, rules.Chain{Table: h.Table, Name: h.Target}) {
-			continue // a jump cannot be there without the chain it leads to
+		if !slices.Contains(existing, netrules.Chain{Table: h.Table, Name: h.Target}) {
+			continue // without its target chain the jump cannot exist
 		}
 		if err := k.Unhook(h); err != nil {
 			return err
 		}
 	}
-	batch := rules.NewSet().Full(existing)
+	batch := netrules.NewSet().Full(existing)
 	return a.write(ctx, batch)
 }

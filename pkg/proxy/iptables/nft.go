@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel itself says how many rules a chain of nf_tables has, and by a
-// generation number whether anything changed at all: both far cheaper than
-// iptables-save, which writes every rule out as text.
+// For nf_tables, netlink returns the number of rules in a chain, and a generation
+// number that shows whether anything changed. Both are much cheaper than
+// iptables-save, which formats every rule.
 // https://docs.kernel.org/netlink/specs/nftables.html
 
 func nftRequest(message, flags int, family uint8) *nl.NetlinkRequest {
@@ -34,10 +34,10 @@ func nftGeneration() (uint32, error) {
 	return 0, errors.New("the kernel sent no generation")
 }
 
-// nftCounts is the number of rules in each chain of a family's table; a table
-// that does not exist has no chains.
+// nftCounts returns the number of rules by chain of a family's table; none for a table
+// that does not exist.
 func nftCounts(family uint8, table string) (map[string]int, error) {
-	const tries = 5 // a dump that somebody's write interrupts starts anew
+	const tries = 5 // a dump that a concurrent write interrupts is retried
 	var err error
 	for range tries {
 		counts := map[string]int{}
@@ -51,6 +51,7 @@ func nftCounts(family uint8, table string) (map[string]int, error) {
 	return nil, fmt.Errorf("list nf_tables: %w", err)
 }
 
+// nftDump adds the chains of a table and their numbers of rules to counts.
 func nftDump(family uint8, table string, counts map[string]int) error {
 	chains := nftRequest(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, family)
 	err := chains.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(m []byte) bool {
@@ -72,10 +73,10 @@ func nftDump(family uint8, table string, counts map[string]int) error {
 	})
 }
 
-// attribute finds one attribute of a message of nfnetlink, nil if it is not
-// there or the message is cut short.
+// attribute returns the value of an attribute of an nfnetlink message; nil if it is
+// missing or the message is truncated.
 func attribute(message []byte, kind uint16) []byte {
-	const header = 4 // of nfnetlink, and of each attribute
+	const header = 4 // size of the nfnetlink header and of each attribute's header
 	if len(message) < header {
 		return nil
 	}

@@ -15,18 +15,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"podium/pkg/netrules"
 	"podium/pkg/proxy/iptables"
-	"podium/pkg/proxy/rules"
 	"podium/pkg/proxy/services"
 	"podium/pkg/scheme"
 )
 
 var update = flag.Bool("update", false, "write what the planner says into testdata")
 
-// Each file of testdata is a story: the comment says why, "cluster.yaml" what
-// is in the cluster, "options" how the proxy runs, "nat" and "filter" the
-// kernel's tables when all is applied, without those parts that are the same
-// in every story.
+// TestPlan runs the cases in testdata: the comment explains the case, "cluster.yaml" is
+// the cluster, "options" are the proxy's, "nat" and "filter" the resulting tables
+// without the parts that are the same in every case.
 func TestPlan(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -47,7 +46,7 @@ func TestPlan(t *testing.T) {
 				return ""
 			}
 			planner := plannerOf(t, part("options"))
-			set := rules.NewSet()
+			set := netrules.NewSet()
 			first, last := planner.Base()
 			bare := iptables.NewFake()
 			set.Put(iptables.First, first)
@@ -88,7 +87,7 @@ func setPart(story *txtar.Archive, name, data string) {
 	story.Files = append(story.Files, txtar.File{Name: name, Data: []byte(data)})
 }
 
-// without drops the chains of all that stand in common just the same.
+// without removes the chains that are the same in common.
 func without(all, common string) string {
 	same := chunks(common)
 	return strings.Join(slices.DeleteFunc(chunks(all), func(c string) bool { return slices.Contains(same, c) }), "")
@@ -105,7 +104,7 @@ func chunks(dump string) []string {
 	return out
 }
 
-func apply(t testing.TB, k iptables.Kernel, planner *iptables.Planner, set *rules.Set) {
+func apply(t testing.TB, k iptables.Kernel, planner *iptables.Planner, set *netrules.Set) {
 	t.Helper()
 	if _, err := iptables.NewApplier(k, planner.Hooks()).Sync(context.Background(), set, true); err != nil {
 		t.Fatal(err)
@@ -136,8 +135,8 @@ func plannerOf(t *testing.T, options string) *iptables.Planner {
 	return p
 }
 
-// plan makes a fragment for each Service of a YAML stream.
-func plan(t testing.TB, planner *iptables.Planner, text string) map[string]rules.Fragment {
+// plan returns a fragment for each Service of a YAML stream.
+func plan(t testing.TB, planner *iptables.Planner, text string) map[string]netrules.Fragment {
 	s := scheme.New()
 	svcs := map[string]*corev1.Service{}
 	slicesOf := map[string][]*discoveryv1.EndpointSlice{}
@@ -154,7 +153,7 @@ func plan(t testing.TB, planner *iptables.Planner, text string) map[string]rules
 			slicesOf[key] = append(slicesOf[key], o)
 		}
 	}
-	out := map[string]rules.Fragment{}
+	out := map[string]netrules.Fragment{}
 	for key, svc := range svcs {
 		model := services.Build(svc, slicesOf[key], services.Node{Name: "here", Zone: "a", Family: planner.Family})
 		f := planner.Service(model.Ports)

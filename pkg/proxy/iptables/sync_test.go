@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"podium/pkg/netrules"
 	"podium/pkg/proxy/iptables"
-	"podium/pkg/proxy/rules"
 	"podium/pkg/proxy/services"
 )
 
@@ -47,15 +47,15 @@ func random(r *rand.Rand, i int) []services.Port {
 	return []services.Port{p}
 }
 
-// However the cluster changes, and whatever fails or is undone by strangers on
-// the way: writing only the changes leaves the kernel as writing everything would.
+// For random changes, failures and interference, writing only the changes has the same
+// result as writing everything.
 func TestChangesEqualAFullRender(t *testing.T) {
 	ctx := context.Background()
 	for seed := range uint64(25) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		planner := &iptables.Planner{PodTraffic: "-s 10.244.0.0/16", NotPodTraffic: "! -s 10.244.0.0/16", Kernel: iptables.AllFeatures()}
 		kernel := iptables.NewFake()
-		applier, set := iptables.NewApplier(kernel, planner.Hooks()), rules.NewSet()
+		applier, set := iptables.NewApplier(kernel, planner.Hooks()), netrules.NewSet()
 		first, last := planner.Base()
 		set.Put(iptables.First, first)
 		set.Put(iptables.Last, last)
@@ -73,7 +73,7 @@ func TestChangesEqualAFullRender(t *testing.T) {
 			}
 			failing := false
 			switch r.IntN(8) {
-			case 0: // this write fails; the next one must make up for it
+			case 0: // this write fails; the next one must include its changes
 				failing = true
 				kernel.FailWith(func() error { return errors.New("the kernel is busy") })
 			case 1: // a new process takes over
@@ -101,7 +101,7 @@ func TestChangesEqualAFullRender(t *testing.T) {
 }
 
 func fresh(t *testing.T, planner *iptables.Planner, want map[int][]services.Port) string {
-	set, kernel := rules.NewSet(), iptables.NewFake()
+	set, kernel := netrules.NewSet(), iptables.NewFake()
 	first, last := planner.Base()
 	set.Put(iptables.First, first)
 	set.Put(iptables.Last, last)
@@ -117,7 +117,7 @@ func dump(k *iptables.Fake) string { return k.Dump("nat") + k.Dump("filter") + k
 func TestRepairPutsBackWhatStrangersTookAndOnlyThat(t *testing.T) {
 	ctx := context.Background()
 	planner := &iptables.Planner{Kernel: iptables.AllFeatures()}
-	kernel, set := iptables.NewFake(), rules.NewSet()
+	kernel, set := iptables.NewFake(), netrules.NewSet()
 	first, last := planner.Base()
 	set.Put(iptables.First, first)
 	set.Put(iptables.Last, last)
@@ -156,7 +156,7 @@ func TestRepairPutsBackWhatStrangersTookAndOnlyThat(t *testing.T) {
 func TestAForeignRuleCannotBlockUs(t *testing.T) {
 	ctx := context.Background()
 	planner := &iptables.Planner{Kernel: iptables.AllFeatures()}
-	kernel, set := iptables.NewFake(), rules.NewSet()
+	kernel, set := iptables.NewFake(), netrules.NewSet()
 	first, last := planner.Base()
 	set.Put(iptables.First, first)
 	set.Put(iptables.Last, last)
@@ -193,7 +193,7 @@ func TestCleanupLeavesNothing(t *testing.T) {
 	kernel := iptables.NewFake()
 	empty := dump(kernel)
 	planner := &iptables.Planner{LocalhostNodePorts: true, Kernel: iptables.AllFeatures()}
-	set := rules.NewSet()
+	set := netrules.NewSet()
 	first, last := planner.Base()
 	set.Put(iptables.First, first)
 	set.Put(iptables.Last, last)
@@ -201,7 +201,7 @@ func TestCleanupLeavesNothing(t *testing.T) {
 		set.Put(fmt.Sprint("ns/s", i), planner.Service(random(rand.New(rand.NewPCG(uint64(i), 7)), i)))
 	}
 	apply(t, kernel, planner, set)
-	for range 2 { // twice is fine
+	for range 2 { // the second call must not fail
 		if err := iptables.Cleanup(ctx, kernel, planner.Hooks()); err != nil {
 			t.Fatal(err)
 		}
@@ -211,10 +211,10 @@ func TestCleanupLeavesNothing(t *testing.T) {
 	}
 }
 
-// big is a cluster of n Services with three endpoints each.
-func big(n int) (*iptables.Planner, *rules.Set) {
+// big returns a cluster of n Services with three endpoints each.
+func big(n int) (*iptables.Planner, *netrules.Set) {
 	planner := &iptables.Planner{PodTraffic: "-s 10.244.0.0/16", NotPodTraffic: "! -s 10.244.0.0/16", LocalhostNodePorts: true, Kernel: iptables.AllFeatures()}
-	set := rules.NewSet()
+	set := netrules.NewSet()
 	first, last := planner.Base()
 	set.Put(iptables.First, first)
 	set.Put(iptables.Last, last)

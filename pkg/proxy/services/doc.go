@@ -1,3 +1,3 @@
-// Package services is the proxy's model: what a Service and its EndpointSlices
-// mean for one node, port by port, without a word about iptables.
+// Package services is the proxy's model: it computes from a Service and its
+// EndpointSlices what one node serves, port by port, independently of iptables.
 package services

@@ -7,18 +7,18 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// candidate is a backend with everything that decides whether it is used.
+// candidate is an endpoint with the conditions and hints that decide whether it is used.
 type candidate struct {
 	Endpoint
 	ready       bool
 	serving     bool
 	terminating bool
-	zones       []string // hints; nil: none given
+	zones       []string // topology hints; nil: none
 	nodes       []string
 }
 
-// better says which of two reports about one address counts: an address may
-// stand in two slices while the controller moves it.
+// better reports whether c takes precedence over another entry for the same address:
+// two slices may have it while the controller moves it.
 func (c candidate) better(than candidate) bool {
 	if c.ready != than.ready {
 		return c.ready
@@ -26,7 +26,7 @@ func (c candidate) better(than candidate) bool {
 	return c.serving && !than.serving
 }
 
-// gather collects the backends of one service port over all slices.
+// gather returns the candidates of one service port in all slices.
 func gather(sl []*discoveryv1.EndpointSlice, port, protocol string, node Node) []candidate {
 	byAddr := map[netip.AddrPort]candidate{}
 	for _, s := range sl {
@@ -73,6 +73,7 @@ func portNumber(s *discoveryv1.EndpointSlice, name, proto string) (uint16, bool)
 	return 0, false
 }
 
+// candidates returns a candidate for each address of the endpoint in node's family.
 func candidates(e *discoveryv1.Endpoint, port uint16, node Node) []candidate {
 	c := candidate{ready: e.Conditions.Ready == nil || *e.Conditions.Ready}
 	c.serving = c.ready
@@ -99,8 +100,8 @@ func candidates(e *discoveryv1.Endpoint, port uint16, node Node) []candidate {
 	return out
 }
 
-// choose takes the ready ones among those that match; only when there are none
-// does it take those that terminate but still serve (KEP-1669).
+// choose returns the ready endpoints that match or, if there are none, those that are
+// terminating but still serving (KEP-1669).
 func choose(all []candidate, match func(candidate) bool) []Endpoint {
 	var ready, leaving []Endpoint
 	for _, c := range all {
@@ -119,8 +120,9 @@ func choose(all []candidate, match func(candidate) bool) []Endpoint {
 	return ready
 }
 
-// chooseCluster applies the hints of the slices: this node's endpoints where
-// every ready one says for which nodes it is, else this zone's, else all.
+// chooseCluster applies topology hints: it returns this node's endpoints if every
+// ready one has hints for nodes, else this zone's if every one has hints for zones,
+// else all.
 func chooseCluster(all []candidate, node Node) []Endpoint {
 	everyReady := func(hinted func(candidate) bool) bool {
 		return !slices.ContainsFunc(all, func(c candidate) bool { return c.ready && !hinted(c) })
@@ -140,8 +142,8 @@ func chooseCluster(all []candidate, node Node) []Endpoint {
 	return choose(all, func(candidate) bool { return true })
 }
 
-// localReady counts the pods of this node that are ready to serve. An address
-// that several slices hold (one a set of ports) counts once.
+// localReady returns the number of this node's ready pods. It counts an address once
+// even if several slices have it (one per set of ports).
 func localReady(sl []*discoveryv1.EndpointSlice, node Node) int {
 	seen := map[string]bool{}
 	for _, s := range sl {
@@ -155,8 +157,7 @@ func localReady(sl []*discoveryv1.EndpointSlice, node Node) int {
 	return len(seen)
 }
 
-// Terminating lists the endpoints of a slice that are on their way out, by the
-// UID of their pod.
+// Terminating returns the UIDs of the pods of a slice's terminating endpoints.
 func Terminating(s *discoveryv1.EndpointSlice) []string {
 	var out []string
 	for _, e := range s.Endpoints {

@@ -6,16 +6,16 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Family is the kind of addresses a proxy serves. The zero value is IPv4.
+// Family is the address family of a proxy. The zero value is IPv4.
 type Family int
 
-// The families. A proxy serves one of them.
+// The address families. A proxy serves one of them.
 const (
 	IPv4 Family = iota
 	IPv6
 )
 
-// FamilyOf is an address's.
+// FamilyOf returns the family of an address.
 func FamilyOf(ip netip.Addr) Family {
 	if ip.Is4() {
 		return IPv4
@@ -32,7 +32,7 @@ func (f Family) addressType() discoveryv1.AddressType {
 	return discoveryv1.AddressTypeIPv4
 }
 
-// address reads one of the family's addresses.
+// address parses an address; ok is false if it is not one of the family.
 func (f Family) address(text string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(text)
 	return ip, err == nil && ip.Zone() == "" && FamilyOf(ip) == f

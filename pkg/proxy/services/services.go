@@ -12,31 +12,31 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Labels by which a Service or a slice asks to be left alone.
+// The labels of Services and slices that the proxy ignores.
 const (
 	labelProxyName = "service.kubernetes.io/service-proxy-name"
 	labelHeadless  = corev1.IsHeadlessService
 )
 
-// Node is what the model must know about the node it is made for.
+// Node is the node for which the model is built.
 type Node struct {
 	Name   string
 	Zone   string
 	Family Family
-	// Captured says why an external IP belongs to something else and is not
-	// served, "" if it is; nil: all are.
+	// Captured returns why an external IP must not be served; "" if it may be. nil:
+	// all are served.
 	Captured func(netip.Addr) string
 }
 
 // Port is one port of one Service as this node serves it.
 type Port struct {
-	Namespace, Service, Name string // Name is the port's, often empty
+	Namespace, Service, Name string // Name is the port's; it may be empty
 	Protocol                 string // tcp, udp or sctp
 
 	ClusterIP     netip.Addr
 	ExternalIPs   []netip.Addr
-	Balancers     []netip.Addr   // addresses a load balancer gave, to be caught on the node
-	AllowedSource []netip.Prefix // who may use the balancers; empty: everybody
+	Balancers     []netip.Addr   // load-balancer addresses that the node serves itself
+	AllowedSource []netip.Prefix // clients that may use the balancers; empty: all
 	Port          int32
 	NodePort      int32 // 0: none
 
@@ -44,12 +44,12 @@ type Port struct {
 	InternalLocal bool          // internalTrafficPolicy: Local
 	ExternalLocal bool          // externalTrafficPolicy: Local
 
-	Cluster []Endpoint // for the Cluster policy, best choice only; sorted by address
-	Local   []Endpoint // for the Local policies: those of this node
-	Any     bool       // the Service has a usable endpoint somewhere
+	Cluster []Endpoint // for the Cluster policies: the preferred ones, sorted by address
+	Local   []Endpoint // for the Local policies: those on this node
+	Any     bool       // any endpoint of the Service is usable, on any node
 }
 
-// ID names the port in comments, as "namespace/service:port".
+// ID returns the port's name for comments: "namespace/service:port".
 func (p *Port) ID() string {
 	if p.Name == "" {
 		return p.Namespace + "/" + p.Service
@@ -57,27 +57,27 @@ func (p *Port) ID() string {
 	return p.Namespace + "/" + p.Service + ":" + p.Name
 }
 
-// External says whether anything outside the cluster network leads to the port.
+// External reports whether the port is reachable from outside the cluster network.
 func (p *Port) External() bool {
 	return p.NodePort != 0 || len(p.ExternalIPs) > 0 || len(p.Balancers) > 0
 }
 
-// Endpoint is one backend.
+// Endpoint is one backend of a port.
 type Endpoint struct {
 	Addr  netip.AddrPort
-	Local bool // it runs on this node
+	Local bool // it is on this node
 }
 
-// Service is everything the node does for one Service.
+// Service is what the node serves for one Service.
 type Service struct {
 	Ports           []Port
-	HealthCheckPort int32    // where to tell load balancers whether this node has endpoints; 0: nowhere
-	LocalReady      int      // how many ready endpoints this node has, for that port
-	Notes           []string // what the Service wants and this proxy cannot give
+	HealthCheckPort int32    // where load balancers check whether this node has endpoints; 0: nowhere
+	LocalReady      int      // number of ready endpoints on this node, for that port
+	Notes           []string // what the proxy cannot provide for the Service
 }
 
-// Build makes the model of one Service; slices are all EndpointSlices of it.
-// A Service that is not the proxy's business has no ports.
+// Build computes the model of one Service; sl are all its EndpointSlices. The result
+// has no ports if svc is nil or if the proxy does not serve it.
 func Build(svc *corev1.Service, sl []*discoveryv1.EndpointSlice, node Node) Service {
 	if svc == nil || !ours(svc) {
 		return Service{}
@@ -138,7 +138,7 @@ func clusterIP(svc *corev1.Service, family Family) (netip.Addr, bool) {
 	return all[0], true
 }
 
-// addresses keeps those of the family, in their order.
+// addresses returns the addresses of the family, in their order.
 func addresses(texts []string, family Family) []netip.Addr {
 	var out []netip.Addr
 	for _, t := range texts {
@@ -187,7 +187,7 @@ func protocol(p corev1.Protocol) string {
 	return strings.ToLower(string(p))
 }
 
-// Describe is the model as text, for logs and tests.
+// Describe returns the port as text, for logs and tests.
 func (p *Port) Describe() string {
 	return fmt.Sprintf("%s %s %s:%d cluster=%v local=%v", p.ID(), p.Protocol, p.ClusterIP, p.Port, p.Cluster, p.Local)
 }

@@ -1,5 +1,4 @@
-// Package framework decides where a pod goes: it asks filters which nodes can
-// run it and scorers which of those suits best. All nodes are asked; pods of
-// one shape share the answers, and only the nodes that changed since are asked
-// again.
+// Package framework chooses a node for a pod: filter plugins reject nodes, score plugins rank
+// the others. All nodes are evaluated. Pods of one shape (pods of which the plugins read the
+// same values) share cached answers, and only nodes that have changed are evaluated again.
 package framework

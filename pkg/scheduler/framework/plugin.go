@@ -1,73 +1,182 @@
 package framework
 
 import (
-	"strings"
+	"context"
 
 	"podium/pkg/scheduler/snapshot"
 )
 
-// Filter is a plugin that rules nodes out. For a pod it gives the question to
-// ask of each node, nil when it has nothing to say about this pod. The question
-// answers why not, in upstream's words, and nothing if the node will do; it may
-// only look at the pod's needs and the node, for the answer is kept until the
-// node changes, and used for every pod of the same shape.
-type Filter interface {
+// Plugin is part of the scheduler's profile. It implements one or more of the interfaces
+// below, the extension points of upstream's scheduling framework.
+//
+// The scheduling cycle runs Filter, PostFilter, Score and Reserve for one pod at a time, with
+// the scheduler's lock held: these must not block. The binding cycle runs Permit, PreBind and
+// PostBind for several pods concurrently; these may call the API.
+type Plugin interface {
+	// Name returns upstream's name of the plugin, which appears in error messages.
 	Name() string
-	Filter(*snapshot.Pod) func(snapshot.Node) []string
-	// Wakes says what could change an answer from no to yes.
-	Wakes() Event
 }
 
-// Scorer is a plugin that prefers some nodes. As with filters, nil is no
-// preference, and answers are kept.
-type Scorer interface {
-	Name() string
-	Score(*snapshot.Pod) func(snapshot.Node) int64
+// Reader is a plugin whose answers are cached for pods of one shape.
+type Reader interface {
+	Plugin
+	// Reads returns everything that the plugin reads of the pod: values, or pointers
+	// to them. Pods for which all plugins return deeply equal values have the same
+	// shape and share answers. It should leave out what the plugin does not read of
+	// this pod, so that more pods share a shape. frameworktest.CheckReads checks it.
+	Reads(*snapshot.Pod) []any
+}
+
+// FilterPlugin rejects nodes that cannot run a pod; each answer depends on the pod and on one
+// node only.
+type FilterPlugin interface {
+	Reader
+	// PreFilter prepares the filter for pods of the shape of this one; nil skips the
+	// plugin for them.
+	PreFilter(*snapshot.Pod) NodeFilter
+	// EventsToRegister returns the events after which a rejected pod may fit.
+	EventsToRegister() Event
+}
+
+// NodeFilter returns nil if the pod can run on the node. It must depend on the pod and the node
+// only: its answer is cached until the node changes.
+type NodeFilter func(snapshot.Node) *Status
+
+// ClusterFilterPlugin rejects nodes by the state of the whole cluster, for example by the
+// number of pods per topology domain. It runs after all FilterPlugins.
+type ClusterFilterPlugin interface {
+	Reader
+	// PreFilter is as in FilterPlugin.
+	PreFilter(*snapshot.Pod) ClusterFilter
+	// EventsToRegister is as in FilterPlugin.
+	EventsToRegister() Event
+}
+
+// ClusterFilter holds what a plugin derives from all nodes for pods of one shape.
+type ClusterFilter interface {
+	// Update updates the state after a node was added, changed (including its pods) or
+	// removed, in which case n.Exists() is false. It is called for each node first, and
+	// for the changed nodes before each cycle.
+	Update(n snapshot.Node)
+	// Filter returns nil if the pod can run on the node. It is called in each cycle for
+	// each node that no FilterPlugin rejects: it must be fast.
+	Filter(n snapshot.Node) *Status
+}
+
+// ScorePlugin ranks the nodes that no filter rejects; each score depends on the pod and on one
+// node only.
+type ScorePlugin interface {
+	Reader
+	// PreScore prepares the scores for pods of the shape of this one; nil skips the
+	// plugin for them. The scores are cached like a NodeFilter's answers.
+	PreScore(*snapshot.Pod) NodeScore
+	// Normalize returns how the scores are converted to 0 to MaxNodeScore.
 	Normalize() Normalize
 }
 
-// Normalize says how a scorer's answers become scores from 0 to MaxScore.
+// NodeScore returns the score of a node.
+type NodeScore func(snapshot.Node) int64
+
+// ClusterScorePlugin ranks nodes by the state of the whole cluster.
+type ClusterScorePlugin interface {
+	Reader
+	// PreScore is as in ScorePlugin.
+	PreScore(*snapshot.Pod) ClusterScore
+}
+
+// ClusterScore holds what a plugin derives from all nodes for pods of one shape.
+type ClusterScore interface {
+	// Update is as in ClusterFilter.
+	Update(n snapshot.Node)
+	// Score sets scores[i] to the score of the node in rows[i], from 0 to MaxNodeScore.
+	// It is called in each cycle with the rows of the nodes that no filter rejects, and
+	// with scores of 0.
+	Score(rows []int32, scores []int64)
+}
+
+// Normalize is how the scores of a ScorePlugin are converted to 0 to MaxNodeScore.
 type Normalize int
 
-// The ways to normalize.
+// Ways to normalize.
 const (
-	AsIs     Normalize = iota // they are such scores
-	Most                      // the greatest among the nodes in question is MaxScore
-	Fewest                    // as Most, but the greatest is 0
-	MaxScore = int64(100)
+	AsIs         Normalize = iota // unchanged
+	Highest                       // the highest among the nodes becomes MaxNodeScore
+	Lowest                        // as Highest, but reversed: the highest becomes 0
+	MaxNodeScore = int64(100)
 )
 
-// Weighted is a scorer and how much it counts.
+// PostFilterPlugin runs when no node fits, for example to preempt pods.
+type PostFilterPlugin interface {
+	Plugin
+	// PostFilter decides what to do; it changes nothing. Plugins after the first one that
+	// nominates a node do not run.
+	PostFilter(*Cycle) Nomination
+}
+
+// Nomination is the decision of a PostFilterPlugin.
+type Nomination struct {
+	Node    string          // on which the pod will fit once the victims are gone; "" if there is none
+	Victims []*snapshot.Pod // to evict
+	Void    bool            // an earlier nomination of the pod no longer holds
+	Message string          // why no node is nominated
+}
+
+// ReservePlugin keeps its own state about pods that are being bound.
+type ReservePlugin interface {
+	Plugin
+	// Reserve reserves what the pod needs on the node. An error ends the attempt; the
+	// pod is retried after its back-off.
+	Reserve(pod *snapshot.Pod, node string) error
+	// Unreserve undoes Reserve if the pod is not bound, also if Reserve itself failed.
+	// It must be idempotent.
+	Unreserve(pod *snapshot.Pod, node string)
+}
+
+// PermitPlugin approves bindings.
+type PermitPlugin interface {
+	Plugin
+	// Waits reports whether Permit may block for the pod.
+	Waits(pod *snapshot.Pod) bool
+	// Permit returns nil to approve the binding. It may block to delay the binding, at
+	// most until ctx ends. An error rejects it and ends the attempt.
+	Permit(ctx context.Context, pod *snapshot.Pod, node string) error
+}
+
+// PreBindPlugin prepares the node or the API for the pod.
+type PreBindPlugin interface {
+	Plugin
+	// PreBind runs before the pod is bound. An error ends the attempt.
+	PreBind(ctx context.Context, pod *snapshot.Pod, node string) error
+}
+
+// PostBindPlugin is notified of bound pods.
+type PostBindPlugin interface {
+	Plugin
+	PostBind(ctx context.Context, pod *snapshot.Pod, node string)
+}
+
+// Weighted is a plugin of a profile.
 type Weighted struct {
-	Scorer
-	Weight int64
+	Plugin
+	Weight int64 // of its scores; 0 for plugins without scores
 }
 
-// Event is something that happened to the cluster, or a set of such things.
-type Event uint32
+// Code is the kind of a rejection.
+type Code int
 
-// What can happen that may let a pod fit where it did not.
+// Codes, with the same meaning as upstream.
 const (
-	NodeAdded Event = 1 << iota
-	NodeAllocatable
-	NodeLabels
-	NodeTaints
-	NodeSchedulable
-	PodGone // from a node
-
-	AnyEvent = NodeAdded | NodeAllocatable | NodeLabels | NodeTaints | NodeSchedulable | PodGone
+	// Unschedulable means that the pod might fit if other pods were removed.
+	Unschedulable Code = iota
+	// UnschedulableAndUnresolvable means that preemption cannot help.
+	UnschedulableAndUnresolvable
 )
 
-func (e Event) String() string {
-	names := map[Event]string{
-		NodeAdded: "NodeAdd", NodeAllocatable: "NodeAllocatableChange", NodeLabels: "NodeLabelChange",
-		NodeTaints: "NodeTaintChange", NodeSchedulable: "NodeSpecUnschedulableChange", PodGone: "AssignedPodDelete",
-	}
-	var parts []string
-	for bit := NodeAdded; bit <= PodGone; bit <<= 1 {
-		if e&bit != 0 {
-			parts = append(parts, names[bit])
-		}
-	}
-	return strings.Join(parts, "|")
+// Status is a plugin's rejection of a node; nil is success.
+type Status struct {
+	Code    Code
+	Reasons []string // upstream's texts
 }
+
+// NewStatus returns a rejection.
+func NewStatus(code Code, reasons ...string) *Status { return &Status{code, reasons} }

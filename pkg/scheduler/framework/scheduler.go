@@ -1,104 +1,187 @@
 package framework
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"podium/pkg/scheduler/snapshot"
 )
 
-// Scheduler finds places for pods. It is not safe for concurrent use, and
-// works for one snapshot at a time.
+// Scheduler chooses nodes for pods with the plugins of a profile. Its cache belongs to the
+// snapshot of the last call. Only Permit, PreBind and PostBind are safe for concurrent use.
 type Scheduler struct {
-	filters []Filter
-	scorers []Weighted
+	plugins []Weighted
 	rand    *rand.Rand
 
 	of    *snapshot.Snapshot
 	cache shapes
+	shape []byte // buffer
 }
 
-// New makes a scheduler of its plugins, asked in this order. Among nodes that
-// suit equally well rnd chooses; nil chooses the first by name.
-func New(filters []Filter, scorers []Weighted, rnd *rand.Rand) *Scheduler {
-	return &Scheduler{filters: filters, scorers: scorers, rand: rnd}
+// New returns a scheduler with these plugins, which are called in this order. rnd chooses
+// among nodes of equal score; with a nil rnd the first by name is chosen.
+func New(plugins []Weighted, rnd *rand.Rand) *Scheduler {
+	return &Scheduler{plugins: plugins, rand: rnd}
 }
 
-// Placement is where a pod should go.
+// Placement is the result of Schedule.
 type Placement struct {
 	Node     string
 	Score    int64
-	Feasible int // how many nodes could run it
-	Asked    int // of how many
+	Feasible int // number of those that no filter rejects
+	Asked    int // number of nodes that were looked at
 }
 
-// ErrNoNodes says that there is not one node, in upstream's words.
+// ErrNoNodes means that the cluster has no node. The text is upstream's.
 var ErrNoNodes = errors.New("no nodes available to schedule pods")
 
-// Schedule chooses a node for the pod and changes nothing. When there is none
-// the error is ErrNoNodes or a *FitError.
+// Schedule chooses a node for the pod and changes nothing but what Derive sets in the pod. A
+// node that is nominated for the pod is chosen if it fits. If no node fits, the error is
+// ErrNoNodes or a *FitError.
 func (s *Scheduler) Schedule(snap *snapshot.Snapshot, pod *snapshot.Pod) (Placement, error) {
 	if snap.Nodes() == 0 {
 		return Placement{}, ErrNoNodes
 	}
-	v := s.answers(snap, pod)
-	row, score, feasible := v.best(snap, s.rand)
-	if feasible == 0 {
-		return Placement{}, s.fitError(snap, pod, v)
+	v := s.answersFor(snap, pod)
+	if n, ok := snap.Nominated(pod.UID); ok && v.refused[n.Row()] == fits {
+		if _, status := v.why(snap, pod, n.Row()); status == nil {
+			return Placement{Node: n.Name(), Feasible: 1, Asked: 1}, nil
+		}
 	}
-	return Placement{Node: snap.At(row).Name(), Score: score, Feasible: feasible, Asked: snap.Nodes()}, nil
+	row, score := v.best(snap, pod, s.rand)
+	if row < 0 {
+		return Placement{}, v.fitError(snap, pod)
+	}
+	return Placement{Node: snap.At(row).Name(), Score: score, Feasible: len(v.feasible), Asked: snap.Nodes()}, nil
 }
 
-// answers returns what the plugins say about pods of this shape, up to date.
-func (s *Scheduler) answers(snap *snapshot.Snapshot, pod *snapshot.Pod) *answers {
+// answersFor returns the current answers for pods of the shape of this one.
+func (s *Scheduler) answersFor(snap *snapshot.Snapshot, pod *snapshot.Pod) *answers {
 	if s.of != snap {
-		s.of, s.cache = snap, shapes{}
+		s.of, s.cache = snap, shapes{by: map[string]*shapeEntry{}}
 	}
-	v := s.cache.get(pod.Shape)
-	if v == nil {
-		v = s.ask(pod)
-		s.cache.put(pod.Shape, v)
-	}
+	snap.Derive(pod)
+	v := s.cache.get(s.shapeOf(pod), func() *answers { return s.prepare(pod) })
 	v.update(snap)
 	return v
 }
 
-// ask prepares the questions about a pod.
-func (s *Scheduler) ask(pod *snapshot.Pod) *answers {
-	v := &answers{position: -1}
-	for i, f := range s.filters {
-		if q := f.Filter(pod); q != nil {
-			v.filters = append(v.filters, filterQuestion{int8(i), q})
+// shapeOf returns the shape of a pod as a cache key. It is valid until the next call.
+func (s *Scheduler) shapeOf(pod *snapshot.Pod) []byte {
+	b := s.shape[:0]
+	for _, p := range s.plugins {
+		if r, ok := p.Plugin.(Reader); ok {
+			b = AppendShape(b, r, pod)
 		}
 	}
-	for _, sc := range s.scorers {
-		q := sc.Score(pod)
-		if q == nil {
+	s.shape = b
+	return b
+}
+
+// prepare calls the plugins' PreFilter and PreScore.
+func (s *Scheduler) prepare(pod *snapshot.Pod) *answers {
+	v := &answers{position: -1}
+	for _, p := range s.plugins {
+		switch f := p.Plugin.(type) {
+		case FilterPlugin:
+			if q := f.PreFilter(pod); q != nil {
+				v.filters = append(v.filters, asked[NodeFilter]{f, q, 0})
+			}
+		case ClusterFilterPlugin:
+			if q := f.PreFilter(pod); q != nil {
+				v.clusterFilters = append(v.clusterFilters, asked[ClusterFilter]{f, q, 0})
+			}
+		}
+		if p.Weight == 0 {
 			continue
 		}
-		if sc.Normalize() == AsIs {
-			v.plain = append(v.plain, scoreQuestion{q, sc.Weight})
-		} else {
-			v.relative = append(v.relative, relativeQuestion{scoreQuestion{q, sc.Weight}, sc.Normalize(), nil})
+		switch sc := p.Plugin.(type) {
+		case ScorePlugin:
+			if q := sc.PreScore(pod); q != nil {
+				v.addScore(asked[NodeScore]{sc, q, p.Weight}, sc.Normalize())
+			}
+		case ClusterScorePlugin:
+			if q := sc.PreScore(pod); q != nil {
+				v.clusterScores = append(v.clusterScores, asked[ClusterScore]{sc, q, p.Weight})
+			}
 		}
 	}
 	return v
 }
 
-// fitError gathers why no node will do. The reasons are asked for again: they
-// are not kept, only who said no.
-func (s *Scheduler) fitError(snap *snapshot.Snapshot, pod *snapshot.Pod, v *answers) *FitError {
-	e := &FitError{Pod: pod.Namespace + "/" + pod.Name, Wakes: NodeAdded}
-	for row := range snap.Rows() {
-		n := snap.At(row)
-		if !n.Exists() {
-			continue
-		}
-		q := v.filters[v.refused[row]]
-		plugin := s.filters[q.plugin]
-		e.Nodes = append(e.Nodes, NodeReasons{n.Name(), plugin.Name(), q.ask(n)})
-		e.Wakes |= plugin.Wakes()
+func (v *answers) addScore(q asked[NodeScore], how Normalize) {
+	if how == AsIs {
+		v.plain = append(v.plain, q)
+	} else {
+		v.relative = append(v.relative, relativeScore{q, how, nil})
 	}
-	e.sort()
-	return e
+}
+
+// Reserve calls the Reserve plugins until one fails. It pushes their Unreserve onto undo, also
+// for the one that failed.
+func (s *Scheduler) Reserve(pod *snapshot.Pod, node string, undo *Undo) error {
+	return each(s.plugins, "Reserve", func(p ReservePlugin) error {
+		undo.Push(func() { p.Unreserve(pod, node) })
+		return p.Reserve(pod, node)
+	})
+}
+
+// Waits reports whether Permit may block for the pod.
+func (s *Scheduler) Waits(pod *snapshot.Pod) bool {
+	return slices.ContainsFunc(only[PermitPlugin](s.plugins), func(p PermitPlugin) bool { return p.Waits(pod) })
+}
+
+// Permit calls the Permit plugins until one rejects the binding. It blocks as long as they do.
+func (s *Scheduler) Permit(ctx context.Context, pod *snapshot.Pod, node string) error {
+	return each(s.plugins, "Permit", func(p PermitPlugin) error { return p.Permit(ctx, pod, node) })
+}
+
+// PreBind calls the PreBind plugins until one fails.
+func (s *Scheduler) PreBind(ctx context.Context, pod *snapshot.Pod, node string) error {
+	return each(s.plugins, "PreBind", func(p PreBindPlugin) error { return p.PreBind(ctx, pod, node) })
+}
+
+// PostBind calls the PostBind plugins for a bound pod.
+func (s *Scheduler) PostBind(ctx context.Context, pod *snapshot.Pod, node string) {
+	for _, p := range only[PostBindPlugin](s.plugins) {
+		p.PostBind(ctx, pod, node)
+	}
+}
+
+// only returns the plugins that implement an extension point.
+func only[P Plugin](plugins []Weighted) []P {
+	var out []P
+	for _, w := range plugins {
+		if p, ok := w.Plugin.(P); ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func each[P Plugin](plugins []Weighted, point string, call func(P) error) error {
+	for _, p := range only[P](plugins) {
+		if err := call(p); err != nil {
+			return fmt.Errorf("running %s plugin %q: %w", point, p.Name(), err)
+		}
+	}
+	return nil
+}
+
+// Undo is a stack of functions that roll back an attempt. The zero value is
+// empty. It is not safe for concurrent use.
+type Undo struct{ steps []func() }
+
+// Push adds a step.
+func (u *Undo) Push(f func()) { u.steps = append(u.steps, f) }
+
+// Run calls the steps in reverse order and empties the stack: a second call does nothing.
+func (u *Undo) Run() {
+	for i := len(u.steps) - 1; i >= 0; i-- {
+		u.steps[i]()
+	}
+	u.steps = nil
 }

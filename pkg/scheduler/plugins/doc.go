@@ -1,3 +1,3 @@
-// Package plugins lists what the scheduler asks, a folder a plugin. The order
-// of the filters is upstream's: the first that refuses a node gives the reason.
+// Package plugins lists the plugins of the scheduler; each has a folder of its own. The first
+// filter that rejects a node supplies the reason.
 package plugins

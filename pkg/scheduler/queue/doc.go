@@ -1,5 +1,4 @@
-// Package queue holds the pods that wait for a node. A pod is in one of three
-// places:
+// Package queue holds the pods without a node. A pod is in one of three places:
 //
 //	active ──Pop──▶ (an attempt) ──Fail──▶ unschedulable ──an event that may help,
 //	  ▲                                          │           or 5 minutes──┐

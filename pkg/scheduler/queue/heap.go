@@ -1,6 +1,6 @@
 package queue
 
-// itemHeap is a heap of items that know where they are.
+// itemHeap is a heap of items that record their index.
 type itemHeap struct {
 	items []*item
 	less  func(a, b *item) bool

@@ -14,20 +14,20 @@ import (
 	"podium/pkg/scheduler/framework"
 )
 
-// Config holds the times; zero means the default.
+// Config holds the back-off times; zero means the default.
 type Config struct {
 	InitialBackoff time.Duration // after the first failure; default 1 s
 	MaxBackoff     time.Duration // default 10 s
-	MaxWait        time.Duration // in unschedulable, without any event; default 5 min
+	MaxWait        time.Duration // maximum time in unschedulable without any event; default 5 min
 
-	Moved func(to, why string) // nil, or told of each pod that enters a place (metrics)
+	Moved func(to, why string) // called for each pod that enters a place (metrics); may be nil
 }
 
-// Attempt is one try to find a node for a pod.
+// Attempt is one attempt to find a node for a pod.
 type Attempt struct {
 	Pod    *corev1.Pod
 	Number int       // 1 is the first
-	Added  time.Time // when the pod first came
+	Added  time.Time // when the pod was first queued
 
 	item  *item
 	moves uint64 // of the queue, when the attempt began
@@ -38,13 +38,13 @@ type item struct {
 	pod      *corev1.Pod
 	attempts int
 	added    time.Time
-	number   uint64 // in what order pods came
+	number   uint64 // the order in which pods were first queued
 
-	queued uint64          // in what order they became active
-	since  time.Time       // when it came where it is
+	queued uint64          // the order in which pods became active
+	since  time.Time       // when it entered its place
 	ready  time.Time       // end of its back-off
-	wakes  framework.Event // what may help it
-	stale  bool            // the attempt under way looks at a pod that changed since
+	wakes  framework.Event // the events that may let it fit
+	stale  bool            // the pod changed since the current attempt began
 	place  place
 	index  int // in its heap
 }
@@ -52,31 +52,32 @@ type item struct {
 type place int
 
 const (
-	nowhere place = iota // an attempt is under way, or it was removed
+	nowhere place = iota // in an attempt, or removed
 	active
 	backoff
 	unschedulable
 )
 
-// Queue is safe for concurrent use, but for Pop, which one goroutine calls.
+// Queue is the scheduling queue. It is safe for concurrent use, but only one goroutine may
+// call Pop.
 type Queue struct {
 	cfg Config
 
 	mu      sync.Mutex
-	items   map[types.UID]*item // all, also those under way
+	items   map[types.UID]*item // all pods, including those in an attempt
 	active  itemHeap
 	backoff itemHeap
 	parked  map[framework.Event]map[*item]struct{} // unschedulable, by what wakes them
 
-	number  uint64 // of pods that came
+	number  uint64 // pods queued so far
 	flushed time.Time
 	order   uint64
 	moves   uint64               // events so far
-	recent  [256]framework.Event // what the last of them were, by moves
-	wake    chan struct{}        // something came that Pop may want
+	recent  [256]framework.Event // the last of them, by moves
+	wake    chan struct{}        // wakes Pop
 }
 
-// The names of the three places and of what brings pods there, as metrics have them.
+// Names of the three places and of the events that move pods there, as used in metrics.
 const (
 	Active        = "active"
 	Backoff       = "backoff"
@@ -89,7 +90,7 @@ const (
 	WaitedLongEnough = "UnschedulableTimeout"
 )
 
-// New makes an empty queue.
+// New returns an empty queue.
 func New(cfg Config) *Queue {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
@@ -121,8 +122,8 @@ func priority(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// Add queues a new pod, or brings a queued one up to date; helps says that the
-// change may let it fit (then it need not wait for an event).
+// Add adds a new pod or updates a queued one. helps means that the change may let the pod fit:
+// then it is retried without waiting for an event.
 func (q *Queue) Add(pod *corev1.Pod, helps bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -136,19 +137,34 @@ func (q *Queue) Add(pod *corev1.Pod, helps bool) {
 		return
 	}
 	it.pod = pod
-	switch it.place {
-	case active:
-		heap.Fix(&q.active, it.index) // the priority may be another
-	case unschedulable:
-		if helps {
-			q.retry(it, now, PodUpdate)
-		}
-	case nowhere:
-		it.stale = it.stale || helps
+	if it.place == active {
+		heap.Fix(&q.active, it.index) // the priority may have changed
+	}
+	if helps {
+		q.renew(it, now)
 	}
 }
 
-// Remove forgets a pod, wherever it is.
+// Retry retries a queued pod without waiting for an event.
+func (q *Queue) Retry(uid types.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it := q.items[uid]; it != nil {
+		q.renew(it, time.Now())
+	}
+}
+
+// renew retries a pod because of a change of the pod itself.
+func (q *Queue) renew(it *item, now time.Time) {
+	switch it.place {
+	case unschedulable:
+		q.retry(it, now, PodUpdate)
+	case nowhere:
+		it.stale = true
+	}
+}
+
+// Remove removes a pod from the queue.
 func (q *Queue) Remove(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -160,8 +176,8 @@ func (q *Queue) Remove(uid types.UID) {
 	q.take(it)
 }
 
-// Pop takes the next pod and begins an attempt at it. It blocks until there is
-// one, or ctx ends; then it returns nil.
+// Pop removes the first active pod and starts an attempt. It blocks until there is one, and
+// returns nil when ctx ends.
 func (q *Queue) Pop(ctx context.Context) *Attempt {
 	for {
 		a, next := q.pop()
@@ -180,10 +196,10 @@ func (q *Queue) Pop(ctx context.Context) *Attempt {
 	}
 }
 
-// flushEvery is how often pods are looked for that waited long enough.
+// flushEvery is the interval of the check for pods that waited for MaxWait.
 const flushEvery = 30 * time.Second
 
-// pop returns the first active pod, or how long to wait at most.
+// pop returns the first active pod, or nil and the time to wait for one.
 func (q *Queue) pop() (*Attempt, time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -209,15 +225,15 @@ func (q *Queue) pop() (*Attempt, time.Duration) {
 	return nil, wait
 }
 
-// Fail ends an attempt that found no node: the pod waits for one of the events
-// in wakes. If such an event came during the attempt, or wakes is none because
-// the failure was not the cluster's, it only waits for its back-off.
+// Fail ends an attempt that found no node: the pod waits for one of the events in wakes. It
+// waits only for its back-off if such an event occurred during the attempt, or if wakes is 0,
+// which is for failures that no event resolves.
 func (q *Queue) Fail(a *Attempt, wakes framework.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	it := a.item
 	if q.items[it.pod.UID] != it || it.place != nowhere {
-		return // removed meanwhile
+		return // removed during the attempt
 	}
 	now := time.Now()
 	it.wakes = wakes
@@ -229,7 +245,7 @@ func (q *Queue) Fail(a *Attempt, wakes framework.Event) {
 	q.enter(it, unschedulable, now, AttemptFailed)
 }
 
-// missed says whether an event that may help came since the queue had seen so many.
+// missed reports whether one of the events in wakes may have come after the first moves events.
 func (q *Queue) missed(moves uint64, wakes framework.Event) bool {
 	if q.moves-moves > uint64(len(q.recent)) {
 		return true
@@ -250,7 +266,7 @@ func (q *Queue) delay(attempts int) time.Duration {
 	return min(d, q.cfg.MaxBackoff)
 }
 
-// Wake tells of an event: the pods it may help are tried again, when their
+// Wake handles an event: the unschedulable pods that wait for it are retried once their
 // back-off is over.
 func (q *Queue) Wake(e framework.Event) {
 	q.mu.Lock()
@@ -260,7 +276,7 @@ func (q *Queue) Wake(e framework.Event) {
 	q.retryAll(func(*item) bool { return true }, e, time.Now(), e.String())
 }
 
-// Counts is how many pods are in each place.
+// Counts returns the number of pods in each place.
 func (q *Queue) Counts() (inActive, inBackoff, inUnschedulable int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -270,8 +286,8 @@ func (q *Queue) Counts() (inActive, inBackoff, inUnschedulable int) {
 	return len(q.active.items), len(q.backoff.items), inUnschedulable
 }
 
-// retryAll retries the unschedulable pods that e may help and that choose
-// wants, in the order in which they came.
+// retryAll retries the unschedulable pods that wait for e and for which choose
+// returns true, in the order in which they were first queued.
 func (q *Queue) retryAll(choose func(*item) bool, e framework.Event, now time.Time, why string) {
 	var chosen []*item
 	for wakes, items := range q.parked {
@@ -290,8 +306,8 @@ func (q *Queue) retryAll(choose func(*item) bool, e framework.Event, now time.Ti
 	}
 }
 
-// retry moves a pod to active, or to backoff while its time is not over. The
-// lock is held, as in all that follow.
+// retry moves a pod to active, or to backoff until its back-off is over. Callers of this, of
+// renew and of the methods below must hold the lock.
 func (q *Queue) retry(it *item, now time.Time, why string) {
 	if it.ready.After(now) {
 		q.enter(it, backoff, now, why)
@@ -332,7 +348,7 @@ func (q *Queue) enter(it *item, to place, now time.Time, why string) {
 	}
 }
 
-// take removes a pod from the place it is in.
+// take removes a pod from its place.
 func (q *Queue) take(it *item) {
 	switch it.place {
 	case active:

@@ -19,8 +19,8 @@ func pod(name string, priority int32) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{Priority: &priority}}
 }
 
-// popped lists the pods that come out until nothing does for a while, each with
-// the second it came at.
+// popped lists the pods that Pop returns within a time, each with the second at which it was
+// returned.
 func popped(t *testing.T, q *Queue, within time.Duration, then func(*Attempt)) string {
 	t.Helper()
 	began := time.Now()

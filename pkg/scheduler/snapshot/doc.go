@@ -1,7 +1,6 @@
-// Package snapshot is the cluster as the scheduler sees it: a row a node and a
-// column a quantity (what it can give, what its pods asked for), brought up to
-// date in time that follows the change, not the cluster. It also says what a
-// pod asks for, and which pods are of the same shape.
+// Package snapshot holds the cluster state that the scheduler reads, with a row per node and a
+// column per quantity (allocatable, requested, host ports). The cost of an update depends on
+// the size of the change, not of the cluster.
 //
-// A Snapshot is not safe for concurrent use: its owner locks.
+// A Snapshot is not safe for concurrent use.
 package snapshot

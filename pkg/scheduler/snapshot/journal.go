@@ -1,13 +1,13 @@
 package snapshot
 
-// journal remembers which rows changed, in order, so that what was computed
-// from them can be brought up to date by looking at those alone.
+// journal records which rows changed, in order, so that derived state can be updated
+// incrementally.
 type journal struct {
 	first int64 // position of rows[0]
 	rows  []int32
 }
 
-// maxJournal bounds the memory; who is further behind starts afresh.
+// maxJournal limits the journal. A reader that is further behind must start from scratch.
 const maxJournal = 1 << 16
 
 func (j *journal) note(row int) {
@@ -19,11 +19,11 @@ func (j *journal) note(row int) {
 	j.rows = append(j.rows, int32(row))
 }
 
-// Position is where the journal ends now.
+// Position returns the current end of the journal.
 func (s *Snapshot) Position() int64 { return s.journal.first + int64(len(s.journal.rows)) }
 
-// ChangedSince lists the rows that changed after a position, some of them more
-// than once. known is false when that is too long ago.
+// ChangedSince returns the rows that changed after a position, possibly more than once. known is
+// false if the journal no longer contains all of them.
 func (s *Snapshot) ChangedSince(position int64) (rows []int32, known bool) {
 	if position < s.journal.first {
 		return nil, false

@@ -1,51 +1,43 @@
 package snapshot
 
 import (
-	"slices"
-	"strings"
+	"iter"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Node is one row, as plugins see it. It is good until the snapshot changes.
+// Node is one row of the snapshot. It is valid until the snapshot changes.
 type Node struct {
 	s   *Snapshot
 	row int
 }
 
-// Exists is false for rows that are nobody's.
+// Exists reports whether the row has a node object. If not, only Row may be called.
 func (n Node) Exists() bool { return n.s.nodes[n.row] != nil }
 
-// Name is the node's name.
+// Row returns the node's index, which is less than Snapshot.Rows. It does not change while the
+// node exists; another node may get it afterwards.
+func (n Node) Row() int { return n.row }
+
+// Name returns the node's name.
 func (n Node) Name() string { return n.s.names[n.row] }
 
-// Object is the node as the API has it.
+// Object returns the API object. Callers must not modify it.
 func (n Node) Object() *corev1.Node { return n.s.nodes[n.row] }
 
-// Labels are the node's labels.
+// Labels returns the node's labels. Callers must not modify them.
 func (n Node) Labels() map[string]string { return n.s.nodes[n.row].Labels }
 
-// Taints are the node's taints.
+// Taints returns the node's taints. Callers must not modify them.
 func (n Node) Taints() []corev1.Taint { return n.s.nodes[n.row].Spec.Taints }
 
-// Ports are the host's ports that pods have.
+// Ports returns the host ports that the node's pods use.
 func (n Node) Ports() []Port { return n.s.ports[n.row] }
 
-// Amounts are what the node can give to pods and what its pods asked for. Not
-// to be modified.
+// Amounts returns the node's allocatable resources and the sum of its pods' requests. Callers
+// must not modify them.
 func (n Node) Amounts() (alloc, used *Amounts) { return &n.s.alloc[n.row], &n.s.used[n.row] }
 
-// Pods are the node's pods, ordered by namespace and name.
-func (n Node) Pods() []*Pod {
-	out := make([]*Pod, 0, len(n.s.pods[n.row]))
-	for _, p := range n.s.pods[n.row] {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b *Pod) int {
-		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	return out
-}
+// Pods iterates over the node's pods, including assumed ones, in no particular order.
+func (n Node) Pods() iter.Seq[*Pod] { return maps.Values(n.s.pods[n.row]) }

@@ -1,48 +1,59 @@
 package snapshot
 
 import (
-	"encoding/binary"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Pod is a pod with all that the scheduler reads of it, worked out once.
+// Pod is a pod with the values that the scheduler derives from it. It is immutable once it is on
+// a node.
 type Pod struct {
 	*corev1.Pod
 	Requests Resources
-	NonZero  Resources // CPU and memory, with a guess where nothing is asked for
-	Ports    []Port    // of the host
+	NonZero  Resources // CPU and memory, with a default for containers without a request
+	Ports    []Port    // host ports
+	Terms    []*Term   // pod affinity and anti-affinity
 
-	// Shape is equal for pods that every node suits equally.
-	Shape string
+	// Derive sets these for a pending pod: what depends on the cluster.
+	Resolved []*Term         // Terms, with the namespaces that they select listed by name
+	Matching []*Shared       // terms of other pods that select this one
+	Siblings labels.Selector // of the pods of its Services and its controller; nil if it has none, or says itself how it is spread
+
+	shared []*Shared // Terms; set while the pod is on a node or nominated
 }
 
-// Port is a port of the host.
+// Priority returns the pod's priority; 0 if it has none.
+func (p *Pod) Priority() int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}
+
+// Has reports whether a pod that is on a node or nominated has the term.
+func (p *Pod) Has(t *Shared) bool { return slices.Contains(p.shared, t) }
+
+// Port is a host port.
 type Port struct {
 	Protocol corev1.Protocol
-	IP       string // "" is every address
+	IP       string // "" stands for all addresses
 	Port     int32
 }
 
-// anyIP is how a user may write every address.
+// anyIP is the other notation for all addresses.
 const anyIP = "0.0.0.0"
 
-// Overlaps holds when two pods cannot have these ports on one host.
+// Overlaps reports whether the two ports conflict on one host.
 func (p Port) Overlaps(o Port) bool {
 	return p.Port == o.Port && p.Protocol == o.Protocol && (p.IP == o.IP || p.IP == "" || o.IP == "")
 }
 
-// NewPod works out what pod asks for. The pod must not change afterwards.
+// NewPod derives the values of pod. Callers must not change the pod afterwards.
 func NewPod(pod *corev1.Pod) *Pod {
-	p := &Pod{
-		Pod:      pod,
-		Requests: podResources(&pod.Spec, requests),
-		NonZero:  podResources(&pod.Spec, nonZeroRequests),
-		Ports:    hostPorts(&pod.Spec),
-	}
-	p.Shape = shape(p)
+	p := &Pod{Pod: pod, Ports: hostPorts(&pod.Spec), Terms: termsOf(pod)}
+	p.Requests, p.NonZero = podRequests(pod)
 	return p
 }
 
@@ -72,48 +83,4 @@ func hostPorts(spec *corev1.PodSpec) []Port {
 		}
 	}
 	return ports
-}
-
-// shape writes down, unmistakably, everything a plugin may look at.
-func shape(p *Pod) string {
-	b := make([]byte, 0, 128)
-	text := func(s string) {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
-	}
-	amounts := func(r Resources) {
-		b = binary.AppendVarint(b, r.CPU)
-		b = binary.AppendVarint(b, r.Memory)
-		b = binary.AppendVarint(b, r.Ephemeral)
-		b = binary.AppendUvarint(b, uint64(len(r.Extended)))
-		for _, name := range r.names() {
-			text(string(name))
-			b = binary.AppendVarint(b, r.Extended[name])
-		}
-	}
-	amounts(p.Requests)
-	amounts(p.NonZero)
-	b = binary.AppendUvarint(b, uint64(len(p.Ports)))
-	for _, port := range p.Ports {
-		text(string(port.Protocol))
-		text(port.IP)
-		b = binary.AppendVarint(b, int64(port.Port))
-	}
-	b = binary.AppendUvarint(b, uint64(len(p.Spec.NodeSelector)))
-	for _, k := range slices.Sorted(maps.Keys(p.Spec.NodeSelector)) {
-		text(k)
-		text(p.Spec.NodeSelector[k])
-	}
-	b = binary.AppendUvarint(b, uint64(len(p.Spec.Tolerations)))
-	for _, t := range p.Spec.Tolerations {
-		text(t.Key)
-		text(string(t.Operator))
-		text(t.Value)
-		text(string(t.Effect))
-	}
-	text(p.Spec.NodeName)
-	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		text(a.NodeAffinity.String()) // it holds no map: equal values print alike
-	}
-	return string(b)
 }

@@ -1,148 +1,95 @@
 package snapshot
 
 import (
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Resources are amounts: millicores, and bytes.
+// Resources are amounts: CPU in millicores, memory and ephemeral storage in bytes.
 type Resources struct {
 	CPU       int64
 	Memory    int64
 	Ephemeral int64
-	Extended  map[corev1.ResourceName]int64 // hugepages, devices, ...; nil when there are none
+	Extended  map[corev1.ResourceName]int64 // huge pages, devices, ...; nil if there are none
 }
 
-// Zero holds when nothing is asked for.
-func (r Resources) Zero() bool {
-	return r.CPU == 0 && r.Memory == 0 && r.Ephemeral == 0 && len(r.Extended) == 0
-}
-
-// What a container that asks for nothing is taken to use when nodes are
-// compared: else they would all go to the same one.
-const (
-	nonZeroCPU    = 100
-	nonZeroMemory = 200 << 20
-)
-
-// resourcesOf reads a resource list.
+// resourcesOf converts a resource list. It ignores the number of pods, which is not requested,
+// and storage, which nodes do not provide.
 func resourcesOf(list corev1.ResourceList) Resources {
 	var r Resources
 	for name, q := range list {
-		r.set(name, q)
+		switch name {
+		case corev1.ResourceCPU:
+			r.CPU = q.MilliValue()
+		case corev1.ResourceMemory:
+			r.Memory = q.Value()
+		case corev1.ResourceEphemeralStorage:
+			r.Ephemeral = q.Value()
+		case corev1.ResourcePods, corev1.ResourceStorage:
+		default:
+			if v := q.Value(); v != 0 {
+				if r.Extended == nil {
+					r.Extended = map[corev1.ResourceName]int64{}
+				}
+				r.Extended[name] = v
+			}
+		}
 	}
 	return r
 }
 
-func (r *Resources) set(name corev1.ResourceName, q resource.Quantity) {
-	switch name {
-	case corev1.ResourceCPU:
-		r.CPU = q.MilliValue()
-	case corev1.ResourceMemory:
-		r.Memory = q.Value()
-	case corev1.ResourceEphemeralStorage:
-		r.Ephemeral = q.Value()
-	case corev1.ResourcePods, corev1.ResourceStorage:
-		// counted otherwise, or of no concern to a node
-	default:
-		if v := q.Value(); v != 0 {
-			if r.Extended == nil {
-				r.Extended = map[corev1.ResourceName]int64{}
-			}
-			r.Extended[name] = v
-		}
+// Assumed requests of a container without a request when nodes are compared: otherwise all such
+// pods would go to the same node.
+const (
+	nonZeroCPU    = 100 // millicores
+	nonZeroMemory = 200 << 20
+)
+
+// podRequests returns what a pod requests from its node, and its CPU and memory
+// with the defaults for containers that do not request any. A pod that is being
+// resized, and only that one has container statuses here, requests the larger of what
+// it has and what it asks for.
+func podRequests(pod *corev1.Pod) (requests, nonZero Resources) {
+	resized := len(pod.Status.ContainerStatuses) > 0
+	if spec := &pod.Spec; !resized && len(spec.Containers) == 1 && len(spec.InitContainers) == 0 && spec.Resources == nil && spec.Overhead == nil {
+		return containerRequests(spec.Containers[0].Resources.Requests) // most pods: without the maps that follow
 	}
+	requests = resourcesOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: resized}))
+	nonZero = requests
+	if slices.ContainsFunc(pod.Spec.Containers, requestsMissing) || slices.ContainsFunc(pod.Spec.InitContainers, requestsMissing) {
+		nonZero = resourcesOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
+			UseStatusResources: resized,
+			NonMissingContainerRequests: corev1.ResourceList{
+				corev1.ResourceCPU:    *resource.NewMilliQuantity(nonZeroCPU, resource.DecimalSI),
+				corev1.ResourceMemory: *resource.NewQuantity(nonZeroMemory, resource.DecimalSI),
+			},
+		}))
+	}
+	return requests, Resources{CPU: nonZero.CPU, Memory: nonZero.Memory}
 }
 
-func (r *Resources) add(o Resources) {
-	r.CPU += o.CPU
-	r.Memory += o.Memory
-	r.Ephemeral += o.Ephemeral
-	for name, v := range o.Extended {
-		if r.Extended == nil {
-			r.Extended = map[corev1.ResourceName]int64{}
-		}
-		r.Extended[name] += v
+// containerRequests is podRequests for a pod of a single container.
+func containerRequests(list corev1.ResourceList) (requests, nonZero Resources) {
+	requests = resourcesOf(list)
+	nonZero = Resources{CPU: requests.CPU, Memory: requests.Memory}
+	if _, ok := list[corev1.ResourceCPU]; !ok {
+		nonZero.CPU = nonZeroCPU
 	}
+	if _, ok := list[corev1.ResourceMemory]; !ok {
+		nonZero.Memory = nonZeroMemory
+	}
+	return requests, nonZero
 }
 
-func (r *Resources) atLeast(o Resources) {
-	r.CPU = max(r.CPU, o.CPU)
-	r.Memory = max(r.Memory, o.Memory)
-	r.Ephemeral = max(r.Ephemeral, o.Ephemeral)
-	for name, v := range o.Extended {
-		if v > r.Extended[name] {
-			if r.Extended == nil {
-				r.Extended = map[corev1.ResourceName]int64{}
-			}
-			r.Extended[name] = v
-		}
-	}
-}
-
-func (r Resources) clone() Resources {
-	r.Extended = maps.Clone(r.Extended)
-	return r
-}
-
-// names lists the extended resources in order.
-func (r Resources) names() []corev1.ResourceName {
-	return slices.Sorted(maps.Keys(r.Extended))
-}
-
-// podResources is what a pod needs of its node, as upstream counts it: what
-// runs together is added up; init containers run one after another, beside the
-// sidecars started before them; the larger of both counts, and the overhead.
-func podResources(spec *corev1.PodSpec, of func(*corev1.Container) Resources) Resources {
-	var together, sidecars, initial Resources
-	for i := range spec.Containers {
-		together.add(of(&spec.Containers[i]))
-	}
-	for i := range spec.InitContainers {
-		c := &spec.InitContainers[i]
-		need := of(c)
-		if sidecar(c) {
-			together.add(need)
-			sidecars.add(need)
-			need = sidecars.clone()
-		} else {
-			need = need.clone()
-			need.add(sidecars)
-		}
-		initial.atLeast(need)
-	}
-	together.atLeast(initial)
-	if spec.Resources != nil { // a request of the whole pod takes the place of its containers'
-		whole := resourcesOf(spec.Resources.Requests)
-		for name := range spec.Resources.Requests {
-			switch name {
-			case corev1.ResourceCPU:
-				together.CPU = whole.CPU
-			case corev1.ResourceMemory:
-				together.Memory = whole.Memory
-			}
-		}
-	}
-	together.add(resourcesOf(spec.Overhead))
-	return together
+func requestsMissing(c corev1.Container) bool {
+	_, cpu := c.Resources.Requests[corev1.ResourceCPU]
+	_, memory := c.Resources.Requests[corev1.ResourceMemory]
+	return !cpu || !memory
 }
 
 func sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-}
-
-func requests(c *corev1.Container) Resources { return resourcesOf(c.Resources.Requests) }
-
-func nonZeroRequests(c *corev1.Container) Resources {
-	r := resourcesOf(c.Resources.Requests)
-	if _, given := c.Resources.Requests[corev1.ResourceCPU]; !given {
-		r.CPU = nonZeroCPU
-	}
-	if _, given := c.Resources.Requests[corev1.ResourceMemory]; !given {
-		r.Memory = nonZeroMemory
-	}
-	return Resources{CPU: r.CPU, Memory: r.Memory}
 }

@@ -1,14 +1,16 @@
 package snapshot
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Snapshot is the cluster. Rows are reused: a row without a node object is
-// free, or belongs to a node that pods name and nobody has shown us yet.
+// Snapshot is the state of the cluster. Rows are reused. A row without a node object is free, or
+// belongs to a node that pods are bound to and whose object the watch has not delivered yet.
 type Snapshot struct {
-	// The columns, all of the same length.
+	// Columns, all of the same length.
 	names []string
 	nodes []*corev1.Node
 	alloc []Amounts
@@ -16,21 +18,30 @@ type Snapshot struct {
 	ports [][]Port
 	pods  []map[types.UID]*Pod
 
+	nominees [][]*Pod
+
 	rows  map[string]int
-	free  []int // rows that belong to nobody
+	free  []int // unused rows
 	count int   // rows with a node object
 
-	assigned map[types.UID]placed
-	journal  journal
+	assigned  map[types.UID]placed
+	nominated map[types.UID]nominee
+	leaving   map[types.UID]bool // pods whose deletion has begun; see Evict
+	journal   journal
+
+	siblings
+	terms         termIndex
+	namespaces    map[string]map[string]string  // labels by name
+	budgets       map[string]map[string]*Budget // by namespace and name
+	budgetVersion int64
 }
 
-// Amounts are one node's numbers: what it can give, or what its pods have.
+// Amounts are the allocatable resources of a node, or the sum of its pods' requests.
 type Amounts struct {
 	Resources
 	Pods int64
 
-	// NonZeroCPU and NonZeroMemory are what its pods have, with a guess for
-	// those that asked for nothing. Not set in what it can give.
+	// NonZeroCPU and NonZeroMemory sum up Pod.NonZero; 0 in allocatable.
 	NonZeroCPU, NonZeroMemory int64
 }
 
@@ -40,40 +51,24 @@ type placed struct {
 	assumed bool
 }
 
-// New is an empty cluster.
+// New returns an empty snapshot.
 func New() *Snapshot {
-	return &Snapshot{rows: map[string]int{}, assigned: map[types.UID]placed{}}
+	return &Snapshot{
+		rows: map[string]int{}, assigned: map[types.UID]placed{}, nominated: map[types.UID]nominee{}, leaving: map[types.UID]bool{},
+		siblings: newSiblings(), terms: newTermIndex(), namespaces: map[string]map[string]string{}, budgets: map[string]map[string]*Budget{},
+	}
 }
 
-// Rows is one more than the greatest row. Not every row is a node.
+// Rows returns the number of rows. Some may have no node.
 func (s *Snapshot) Rows() int { return len(s.names) }
 
-// Nodes counts the nodes.
+// Nodes returns the number of nodes.
 func (s *Snapshot) Nodes() int { return s.count }
 
-// Pods counts the pods on nodes, and of those the ones that are only assumed.
-func (s *Snapshot) Pods() (all, assumed int) {
-	for _, p := range s.assigned {
-		if p.assumed {
-			assumed++
-		}
-	}
-	return len(s.assigned), assumed
-}
-
-// At is the node of a row, which must be in use: see Node.Exists.
+// At returns the node of a row; see Node.Exists.
 func (s *Snapshot) At(row int) Node { return Node{s, row} }
 
-// Find is the node of that name.
-func (s *Snapshot) Find(name string) (Node, bool) {
-	row, ok := s.rows[name]
-	if !ok || s.nodes[row] == nil {
-		return Node{}, false
-	}
-	return Node{s, row}, true
-}
-
-// SetNode adds a node or replaces what is known of it.
+// SetNode adds or replaces a node.
 func (s *Snapshot) SetNode(node *corev1.Node) {
 	row := s.rowOf(node.Name)
 	if s.nodes[row] == nil {
@@ -85,8 +80,7 @@ func (s *Snapshot) SetNode(node *corev1.Node) {
 	s.journal.note(row)
 }
 
-// RemoveNode takes a node out. Pods that still name it stay counted, should it
-// come back.
+// RemoveNode removes a node. Its pods stay counted, in case the node returns.
 func (s *Snapshot) RemoveNode(name string) {
 	row, ok := s.rows[name]
 	if !ok || s.nodes[row] == nil {
@@ -99,45 +93,60 @@ func (s *Snapshot) RemoveNode(name string) {
 	s.release(row)
 }
 
-// Assign counts a pod on the node it names. It replaces what was known of the
-// pod, assumed or not.
+// Assign counts a pod on the node in its spec. It replaces an earlier version of the pod,
+// assumed or not.
 func (s *Snapshot) Assign(pod *corev1.Pod) {
 	if old, ok := s.assigned[pod.UID]; ok && !old.assumed && s.names[old.row] == pod.Spec.NodeName && sameNeeds(old.pod.Pod, pod) {
 		return
 	}
-	s.Remove(pod.UID)
+	if pod.DeletionTimestamp != nil {
+		delete(s.leaving, pod.UID)
+	} else if s.leaving[pod.UID] {
+		pod = terminating(pod)
+	}
+	s.take(pod.UID)
 	s.place(NewPod(pod), pod.Spec.NodeName, false)
 }
 
-// sameNeeds compares two versions of one pod: without a new generation its spec is the same.
+// sameNeeds reports whether two versions of one pod look the same to plugins.
+// A changed spec has a new generation. Pods have container statuses here only while they
+// are resized, which changes what they need without one.
 func sameNeeds(a, b *corev1.Pod) bool {
-	return a.Generation == b.Generation && a.Generation != 0 || a == b
+	return a == b || a.Generation == b.Generation && a.Generation != 0 &&
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && a.Status.StartTime.Equal(b.Status.StartTime) &&
+		maps.Equal(a.Labels, b.Labels) && !resizing(a) && !resizing(b)
 }
 
-// Assume counts a pod on a node that it does not name yet. The undo takes it
-// off again, unless Assign or Remove has been called for it since.
+func resizing(p *corev1.Pod) bool {
+	return len(p.Status.ContainerStatuses)+len(p.Status.InitContainerStatuses) > 0
+}
+
+// Assume counts a pod on a node before the pod is bound to it. undo removes it, unless Assign or
+// Remove has been called for it since.
 func (s *Snapshot) Assume(pod *Pod, node string) (undo func()) {
-	s.Remove(pod.UID)
+	s.take(pod.UID)
 	s.place(pod, node, true)
 	return func() {
-		if s.Assumed(pod.UID) {
+		if s.assigned[pod.UID].assumed {
 			s.Remove(pod.UID)
 		}
 	}
 }
 
-// Assumed holds between an Assume and the Assign or Remove that follows it.
-func (s *Snapshot) Assumed(uid types.UID) bool { return s.assigned[uid].assumed }
-
-// Remove takes a pod off its node; it reports whether the pod was on one.
+// Remove removes a pod from its node. It reports whether the pod was on one.
 func (s *Snapshot) Remove(uid types.UID) bool {
+	delete(s.leaving, uid)
+	return s.take(uid)
+}
+
+func (s *Snapshot) take(uid types.UID) bool {
 	p, ok := s.assigned[uid]
 	if !ok {
 		return false
 	}
 	delete(s.assigned, uid)
-	delete(s.pods[p.row], uid)
-	s.tally(p.row, p.pod, -1)
+	s.move(p.row, p.pod, -1)
+	s.terms.remove(p.pod.shared)
 	s.journal.note(p.row)
 	s.release(p.row)
 	return true
@@ -145,16 +154,26 @@ func (s *Snapshot) Remove(uid types.UID) bool {
 
 func (s *Snapshot) place(pod *Pod, node string, assumed bool) {
 	row := s.rowOf(node)
-	if s.pods[row] == nil {
-		s.pods[row] = map[types.UID]*Pod{}
-	}
-	s.pods[row][pod.UID] = pod
+	pod.shared = s.terms.add(pod.Terms)
 	s.assigned[pod.UID] = placed{pod, row, assumed}
-	s.tally(row, pod, 1)
+	s.move(row, pod, 1)
 	s.journal.note(row)
 }
 
-// tally adds a pod's needs to a row, or with sign -1 takes them away.
+// move adds a pod to a row, or with sign -1 removes it.
+func (s *Snapshot) move(row int, pod *Pod, sign int64) {
+	if sign < 0 {
+		delete(s.pods[row], pod.UID)
+	} else {
+		if s.pods[row] == nil {
+			s.pods[row] = map[types.UID]*Pod{}
+		}
+		s.pods[row][pod.UID] = pod
+	}
+	s.tally(row, pod, sign)
+}
+
+// tally adds a pod's requests to a row, or with sign -1 subtracts them.
 func (s *Snapshot) tally(row int, pod *Pod, sign int64) {
 	u := &s.used[row]
 	u.CPU += sign * pod.Requests.CPU
@@ -176,7 +195,7 @@ func (s *Snapshot) tally(row int, pod *Pod, sign int64) {
 		s.ports[row] = append(s.ports[row], pod.Ports...)
 		return
 	}
-	var left []Port // two pods may hold the same port when somebody else bound them
+	var left []Port // pods bound by another scheduler may share a port
 	for _, other := range s.pods[row] {
 		left = append(left, other.Ports...)
 	}
@@ -199,18 +218,19 @@ func (s *Snapshot) rowOf(name string) int {
 		s.used = append(s.used, Amounts{})
 		s.ports = append(s.ports, nil)
 		s.pods = append(s.pods, nil)
+		s.nominees = append(s.nominees, nil)
 	}
 	s.names[row] = name
 	s.rows[name] = row
 	return row
 }
 
-// release frees a row that has neither a node nor pods.
+// release frees a row that has neither a node nor pods nor nominees.
 func (s *Snapshot) release(row int) {
-	if s.nodes[row] != nil || len(s.pods[row]) > 0 {
+	if s.nodes[row] != nil || len(s.pods[row]) > 0 || len(s.nominees[row]) > 0 {
 		return
 	}
 	delete(s.rows, s.names[row])
-	s.names[row], s.alloc[row], s.used[row], s.ports[row], s.pods[row] = "", Amounts{}, Amounts{}, nil, nil
+	s.names[row], s.alloc[row], s.used[row], s.ports[row], s.pods[row], s.nominees[row] = "", Amounts{}, Amounts{}, nil, nil, nil
 	s.free = append(s.free, row)
 }

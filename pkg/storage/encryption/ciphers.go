@@ -13,22 +13,22 @@ import (
 	"golang.org/x/crypto/nacl/secretbox"
 )
 
-// What stored bytes may be, short of what they should be.
+// Errors of stored bytes that a cipher cannot open.
 var (
 	errShort   = errors.New("the stored data is too short")
 	errPadding = errors.New("the stored data is not padded as it should be, or the key is another one")
 	errForged  = errors.New("the stored data was changed, or the key is another one")
 )
 
-// localCipher is what encrypts with a key at hand. path is the value's key in
-// the store. The bytes given are not modified.
+// localCipher encrypts with a key in memory. path is the key of the value in the
+// store. The methods do not modify their arguments and are safe for concurrent use.
 type localCipher interface {
 	seal(plain []byte, path string) ([]byte, error)
 	open(sealed []byte, path string) ([]byte, error)
 }
 
-// gcm is AES-GCM: a random nonce of 12 bytes, then the sealed value, bound to
-// its path. A key should be replaced before it has written 2^32 values.
+// gcm is AES-GCM: a random nonce of 12 bytes, then the encrypted value, bound to
+// its path. Replace a key before it has written 2^32 values.
 type gcm struct{ aead cipher.AEAD }
 
 func newGCM(key []byte) (localCipher, error) {
@@ -45,7 +45,7 @@ func newGCM(key []byte) (localCipher, error) {
 
 func (c gcm) seal(plain []byte, path string) ([]byte, error) { return c.sealAfter(nil, plain, path) }
 
-// sealAfter puts head before the nonce.
+// sealAfter prepends head to the nonce.
 func (c gcm) sealAfter(head, plain []byte, path string) ([]byte, error) {
 	size := c.aead.NonceSize()
 	out := make([]byte, len(head)+size, len(head)+size+len(plain)+c.aead.Overhead())
@@ -69,8 +69,8 @@ func (c gcm) open(sealed []byte, path string) ([]byte, error) {
 	return plain, nil
 }
 
-// cbc is AES-CBC: a random vector of 16 bytes, then the value padded as in
-// PKCS#7. It proves nothing about where the value comes from.
+// cbc is AES-CBC: a random initialization vector of 16 bytes, then the encrypted
+// value with PKCS#7 padding. It does not authenticate the value.
 type cbc struct{ block cipher.Block }
 
 func newCBC(key []byte) (localCipher, error) {
@@ -115,8 +115,8 @@ func (c cbc) open(sealed []byte, _ string) ([]byte, error) {
 	return plain[:rest], nil
 }
 
-// box is XSalsa20 and Poly1305: a random nonce of 24 bytes, then the sealed
-// value. The nonce is long enough that a key never wears out.
+// box is XSalsa20 and Poly1305: a random nonce of 24 bytes, then the encrypted
+// value. The nonce is long enough for any number of values per key.
 type box struct{ key [32]byte }
 
 func newBox(key []byte) (localCipher, error) {
@@ -147,8 +147,8 @@ func (c *box) open(sealed []byte, _ string) ([]byte, error) {
 	return plain, nil
 }
 
-// seeded derives a key of its own for every value from a seed: 32 random bytes
-// that the key is derived with (HKDF-Expand with SHA-256), then AES-GCM.
+// seeded derives a key for every value from a seed: 32 random bytes, from which
+// HKDF-Expand with SHA-256 derives the key, then the value encrypted with AES-GCM.
 type seeded struct{ seed []byte }
 
 const seedSize = 32

@@ -11,17 +11,17 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Configuration is upstream's EncryptionConfiguration, apiserver.config.k8s.io/v1.
+// Configuration is an EncryptionConfiguration of apiserver.config.k8s.io/v1.
 // https://kubernetes.io/docs/reference/config-api/apiserver-config.v1/
 type Configuration struct {
 	metav1.TypeMeta `json:",inline"`
 	Resources       []ResourceConfiguration `json:"resources"`
 }
 
-// ResourceConfiguration says how some resources are kept.
+// ResourceConfiguration lists the providers of some resources.
 type ResourceConfiguration struct {
 	Resources []string                `json:"resources"` // secrets, deployments.apps, *.apps, *. (core), *.*
-	Providers []ProviderConfiguration `json:"providers"` // the first writes, all read
+	Providers []ProviderConfiguration `json:"providers"` // the first one writes, all read
 }
 
 // ProviderConfiguration is one provider: exactly one field is set.
@@ -33,7 +33,7 @@ type ProviderConfiguration struct {
 	KMS       *KMSConfiguration  `json:"kms,omitempty"`
 }
 
-// KeysConfiguration lists a provider's keys: the first one writes, all read.
+// KeysConfiguration lists the keys of a provider: the first one writes, all read.
 type KeysConfiguration struct {
 	Keys []Key `json:"keys"`
 }
@@ -44,19 +44,19 @@ type Key struct {
 	Secret string `json:"secret"` // base64
 }
 
-// String leaves the secret out, so that no log line can hold it.
+// String omits the secret, so that logs cannot contain it.
 func (k Key) String() string { return fmt.Sprintf("Name: %s, Secret: [REDACTED]", k.Name) }
 
-// GoString does so for %#v.
+// GoString omits the secret for %#v.
 func (k Key) GoString() string { return k.String() }
 
-// KMSConfiguration names a key management plugin.
+// KMSConfiguration configures a key management plugin.
 type KMSConfiguration struct {
-	APIVersion string           `json:"apiVersion"` // only v2 is served
+	APIVersion string           `json:"apiVersion"` // only v2 is supported
 	Name       string           `json:"name"`
-	CacheSize  *int32           `json:"cachesize,omitempty"` // of v1 only, so refused
+	CacheSize  *int32           `json:"cachesize,omitempty"` // only in v1, so it is rejected
 	Endpoint   string           `json:"endpoint"`            // unix:///path
-	Timeout    *metav1.Duration `json:"timeout,omitempty"`   // of a call; default 3 s
+	Timeout    *metav1.Duration `json:"timeout,omitempty"`   // of a call to the plugin; default 3 s
 }
 
 const defaultTimeout = 3 * time.Second
@@ -70,8 +70,8 @@ func (c *KMSConfiguration) timeout() time.Duration {
 
 var configurationKind = schema.GroupVersionKind{Group: "apiserver.config.k8s.io", Version: "v1", Kind: "EncryptionConfiguration"}
 
-// Parse reads and validates a configuration file. All its errors come at once,
-// with the paths of the fields and without any secret.
+// Parse parses and validates a configuration file. It returns all errors at once,
+// with the paths of the fields and without secrets.
 func Parse(data []byte) (*Configuration, error) {
 	c := &Configuration{}
 	decodeErr := scheme.DecodeFile(data, configurationKind, c)

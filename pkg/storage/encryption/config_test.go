@@ -10,7 +10,7 @@ import (
 
 const configHead = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
 
-// Keys that may stand in a configuration, and must never stand in an error.
+// Keys for configurations. They must never appear in an error.
 const (
 	key16 = "c2VjcmV0IGlzIHNlY3VyZQ=="
 	key32 = "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXoxMjM0NTY="
@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 		},
 		"empty":          {reason: "a forgotten file is no wish for plain text", file: "!", want: []string{"the file is empty"}},
 		"two documents":  {reason: "a second one would be ignored", file: "!" + configHead + "---\n" + configHead, want: []string{"more than one document"}},
-		"another kind":   {reason: "a file for another flag", file: "!apiVersion: v1\nkind: Config\n", want: []string{"must say apiVersion: apiserver.config.k8s.io/v1 and kind: EncryptionConfiguration"}},
+		"another kind":   {reason: "a file for another flag", file: "!apiVersion: v1\nkind: Config\n", want: []string{"must have apiVersion: apiserver.config.k8s.io/v1 and kind: EncryptionConfiguration"}},
 		"no resources":   {reason: "nothing is configured", file: "", want: []string{"resources: Required value"}},
 		"all at once":    {reason: "who mends a file wants to know all that is wrong", file: "- {}\n- resources: ['*']\n  providers: [{}]\n  provider: 1\n", want: []string{`unknown field "resources[1].provider"`, "resources[0].resources: Required value", "resources[0].providers: Required value", "resources[1].resources[0]: Invalid value: \"*\": use '*.'", "resources[1].providers[0]: Required value: provider does not contain"}},
 		"duplicate keys": {reason: "YAML's last one would win silently", file: "- resources: [a]\n  resources: [b]\n  providers: [{identity: {}}]\n", want: []string{"already set in map"}},
@@ -155,7 +155,7 @@ func FuzzEnvelope(f *testing.F) {
 	})
 }
 
-// FuzzOpen: whatever stands in the store, reading it ends without harm.
+// FuzzOpen checks that opening arbitrary stored bytes does not panic.
 func FuzzOpen(f *testing.F) {
 	c, err := Parse([]byte(configHead + `
 - resources: ['*.*']

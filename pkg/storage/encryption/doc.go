@@ -1,13 +1,13 @@
-// Package encryption keeps values encrypted in the store, in upstream's form:
-// what a kube-apiserver has written with the same EncryptionConfiguration can
-// be read here, and the other way round.
+// Package encryption encrypts values in the store, in the format of Kubernetes:
+// with the same EncryptionConfiguration, it reads what a kube-apiserver has
+// written, and vice versa.
 //
-// A value on disk begins with the name of its provider and key
-// (k8s:enc:aesgcm:v1:key1:). The providers that a configuration lists for a
-// resource are tried in their order; the first one writes. A value that
-// another one has read is stale: it is written anew at the next write of its
-// object, also by one that changes nothing.
+// A stored value begins with the name of its provider and key
+// (k8s:enc:aesgcm:v1:key1:). The first provider that the configuration lists for a
+// resource writes; reads try all of them in order. A value that another provider or
+// key has written is stale: the next write of its object encrypts it again, even if
+// that write changes nothing else.
 //
-// Store is the layer between the apiserver and a storage.Store: everything
-// above it, the watch cache too, sees plain values.
+// Store is the layer between the API server and a storage.Store: everything above
+// it, including the watch cache, uses decrypted values.
 package encryption

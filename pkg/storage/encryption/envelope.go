@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Sizes that upstream allows in what is stored beside an encrypted value.
+// Maximum sizes in bytes, as upstream, of what is stored beside an encrypted value.
 const (
 	maxKeyID       = 1 << 10
 	maxSource      = 1 << 10
@@ -19,23 +19,23 @@ const (
 )
 
 // envelope is what a KMS provider stores: upstream's message EncryptedObject
-// (package v2 of the KMS v2 envelope).
+// (package v2 of the KMS v2 envelope). The numbers are those of the fields.
 type envelope struct {
-	data        []byte            // 1: the value, encrypted by what source is the ciphertext of
-	keyID       string            // 2: the plugin's key
+	data        []byte            // 1: the value, encrypted with the seed or key in source
+	keyID       string            // 2: identifies the key of the plugin
 	source      []byte            // 3: seed or key, encrypted by the plugin
-	annotations map[string][]byte // 4: the plugin's own
+	annotations map[string][]byte // 4: opaque data of the plugin
 	sourceType  uint64            // 5
 }
 
-// What the source is: an AES-GCM key, which upstream wrote before 1.28, or the
-// seed that each value's key is derived from.
+// Types of the source: an AES-GCM key, which upstream wrote before 1.28, or the
+// seed from which the key of each value is derived.
 const (
 	sourceKey  = 0
 	sourceSeed = 1
 )
 
-// encode is the message, its fields in upstream's order.
+// encode returns the message with its fields in upstream's order.
 func (e *envelope) encode() []byte {
 	out := make([]byte, 0, len(e.data)+len(e.keyID)+len(e.source)+64)
 	out = appendBytes(out, 1, e.data)
@@ -54,7 +54,7 @@ func appendBytes(out []byte, field protowire.Number, data []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(out, field, protowire.BytesType), data)
 }
 
-// parseEnvelope reads the message; its bytes are not copied.
+// parseEnvelope parses and validates the message. The result shares memory with in.
 func parseEnvelope(in []byte) (*envelope, error) {
 	e := &envelope{}
 	err := eachField(in, func(n protowire.Number, data []byte, number uint64) error {
@@ -97,7 +97,8 @@ func (e *envelope) annotate(entry []byte) error {
 	return err
 }
 
-// eachField calls f with every field of a message that is bytes or a number.
+// eachField calls f with every field of a message. data is set for bytes, number
+// for varints.
 func eachField(in []byte, f func(n protowire.Number, data []byte, number uint64) error) error {
 	for len(in) > 0 {
 		n, kind, size := protowire.ConsumeTag(in)

@@ -12,40 +12,45 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"podium/pkg/backoff"
 )
 
-// Config says where the keys come from.
+// Config configures a Keyring. Log is required if File is set.
 type Config struct {
-	File     string // upstream's EncryptionConfiguration; empty: nothing is encrypted
-	Reload   bool   // take up changes of the file
+	File     string // an EncryptionConfiguration; "": nothing is encrypted
+	Reload   bool   // reload the file when it changes
 	Log      *slog.Logger
-	Now      func() time.Time      // optional: time.Now
-	Registry prometheus.Registerer // optional
-	Identity string                // this server among several, for metrics
+	Now      func() time.Time      // default time.Now
+	Registry prometheus.Registerer // may be nil
+	Identity string                // identifies this API server in metrics
 }
 
 const (
 	reloadEvery = 10 * time.Second
-	// A plugin of a new configuration has so long to become healthy.
-	healthPatience = 10 * time.Second
+	// healthTimeout is the time in which the plugins of a new configuration must
+	// become healthy.
+	healthTimeout = 10 * time.Second
 )
 
-// Keyring is the providers in use. Open makes one, Run keeps it current.
+// Keyring holds the providers in use. Open creates it and Run keeps it up to date.
+// Its methods are safe for concurrent use.
 type Keyring struct {
 	cfg     Config
 	metrics *metrics
 	current atomic.Pointer[keys]
 }
 
-// keys is what one version of the file comes to.
+// keys holds the providers of one version of the file.
 type keys struct {
 	rules   *rules
 	plugins []*plugin
-	sum     string // of the file
+	sum     string // hash of the file
 }
 
-// Open reads the configuration and asks its plugins for the first time; one
-// that does not answer is no error, since it may start later than we do.
+// Open reads the configuration and requests the status of its plugins once. A
+// plugin that does not answer is not an error, because it may start later than the
+// API server.
 func Open(ctx context.Context, cfg Config) (*Keyring, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -74,7 +79,7 @@ func (k *Keyring) rules() *rules { return k.current.Load().rules }
 
 func sumOf(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
 
-// load makes the providers of a configuration.
+// load creates the providers of a configuration.
 func (k *Keyring) load(data []byte) (*keys, error) {
 	c, err := Parse(data)
 	if err != nil {
@@ -96,7 +101,7 @@ func (k *Keyring) load(data []byte) (*keys, error) {
 	return out, nil
 }
 
-// check asks all plugins for their status.
+// check requests the status of all plugins concurrently and waits for the results.
 func (k *keys) check(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, p := range k.plugins {
@@ -113,7 +118,7 @@ func (k *keys) healthy() error {
 	return errors.Join(errs...)
 }
 
-// run watches over the plugins until ctx ends.
+// run polls the plugins until ctx ends, and then closes them.
 func (k *keys) run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, p := range k.plugins {
@@ -128,7 +133,8 @@ func (k *keys) close() {
 	}
 }
 
-// grace is how long calls may last that began before other keys took over.
+// grace returns how long calls that use these keys may still run after other keys
+// have replaced them.
 func (k *keys) grace() time.Duration {
 	var sum time.Duration
 	for _, p := range k.plugins {
@@ -137,10 +143,11 @@ func (k *keys) grace() time.Duration {
 	return sum
 }
 
-// Healthy is nil if every KMS plugin is.
+// Healthy returns nil if every KMS plugin was healthy at its last status request.
 func (k *Keyring) Healthy() error { return k.current.Load().healthy() }
 
-// Run watches over the plugins and, if so configured, the file, until ctx ends.
+// Run polls the plugins and, if Config.Reload is set, the file, until ctx ends. It
+// returns the error of ctx. Without Run, seeds of KMS plugins expire.
 func (k *Keyring) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -162,7 +169,7 @@ func (k *Keyring) Run(ctx context.Context) error {
 		next, err := k.changed(ctx)
 		if err != nil && ctx.Err() == nil {
 			k.metrics.reloaded(err)
-			k.cfg.Log.Error("the encryption configuration cannot be taken up; the former one stays", "file", k.cfg.File, "err", err)
+			k.cfg.Log.Error("reload encryption configuration failed; the previous one stays in use", "file", k.cfg.File, "err", err)
 		}
 		if next == nil {
 			continue
@@ -172,18 +179,18 @@ func (k *Keyring) Run(ctx context.Context) error {
 		all.Go(func() { endAfter(ctx, old.grace(), endOld) })
 		k.metrics.reloaded(nil)
 		k.metrics.loaded(next.sum)
-		k.cfg.Log.Info("a new encryption configuration is in use", "file", k.cfg.File, "hash", next.sum)
+		k.cfg.Log.Info("encryption configuration reloaded", "file", k.cfg.File, "hash", next.sum)
 	}
 }
 
-// start watches over the plugins of one configuration, until end is called.
+// start polls the plugins of one configuration until end is called.
 func start(ctx context.Context, all *sync.WaitGroup, of *keys) (end func()) {
 	life, end := context.WithCancel(ctx)
 	all.Go(func() { of.run(life) })
 	return end
 }
 
-// endAfter lets those finish who still work with what ends.
+// endAfter calls end after the grace period, so that calls in flight can finish.
 func endAfter(ctx context.Context, grace time.Duration, end func()) {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -194,7 +201,8 @@ func endAfter(ctx context.Context, grace time.Duration, end func()) {
 	end()
 }
 
-// changed is what the file says if that is new, and if its plugins are healthy.
+// changed returns the keys of the file if it has changed and its plugins become
+// healthy in time, or nil if it has not changed.
 func (k *Keyring) changed(ctx context.Context) (*keys, error) {
 	data, err := os.ReadFile(k.cfg.File)
 	if err != nil {
@@ -207,12 +215,10 @@ func (k *Keyring) changed(ctx context.Context) (*keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(healthPatience, next.grace()))
+	ctx, cancel := context.WithTimeout(ctx, max(healthTimeout, next.grace()))
 	defer cancel()
 	for next.check(ctx); next.healthy() != nil; next.check(ctx) {
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, 100*time.Millisecond) != nil {
 			next.close()
 			return nil, fmt.Errorf("its plugins are not healthy: %w", next.healthy())
 		}

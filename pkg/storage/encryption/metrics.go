@@ -9,11 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"podium/pkg/prom"
 )
 
-// metrics are the series of this package, named and labelled as upstream's.
+// metrics holds the metrics of this package, with the names and labels of
+// kube-apiserver. A nil *metrics is valid only for transformed.
 type metrics struct {
-	identity string // hash of the server's name
+	identity string // hash of the name of the API server
 
 	durations  *prometheus.HistogramVec
 	operations *prometheus.CounterVec
@@ -33,59 +36,37 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer, identity string) *metrics {
-	m := &metrics{
+	f := prom.For(r)
+	return &metrics{
 		identity: hash(identity),
-		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_storage_transformation_duration_seconds", Help: "How long it took to encrypt or decrypt a value.",
-			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 25),
-		}, []string{"transformation_type", "transformer_prefix"}),
-		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_storage_transformation_operations_total", Help: "Values encrypted and decrypted; the status is OK, or says what went wrong.",
-		}, []string{"resource", "transformation_type", "transformer_prefix", "status"}),
-		misses: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_storage_envelope_transformation_cache_misses_total", Help: "Seeds that a KMS plugin had to decrypt.",
-		}),
-		keyTimes: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "apiserver_storage_data_key_generation_duration_seconds", Help: "How long it took to make a seed.",
-			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 14),
-		}),
-		keyErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_storage_data_key_generation_failures_total", Help: "Seeds that could not be made.",
-		}),
-		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_envelope_encryption_kms_operations_latency_seconds", Help: "How long calls to KMS plugins took.",
-			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 20),
-		}, []string{"provider_name", "method_name", "grpc_status_code"}),
-		keys: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_envelope_encryption_key_id_hash_total", Help: "How often each key of a KMS plugin was used.",
-		}, []string{"transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"}),
-		statusKeys: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds", Help: "When a KMS plugin last named a key as its present one.",
-		}, []string{"provider_name", "key_id_hash", "apiserver_id_hash"}),
-		invalid: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_envelope_encryption_invalid_key_id_from_status_total", Help: "How often a KMS plugin named a key that cannot be one.",
-		}, []string{"provider_name", "error"}),
-		seeds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_envelope_encryption_dek_source_cache_size", Help: "Seeds that are known without asking the KMS plugin.",
-		}, []string{"provider_name"}),
-		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_encryption_config_controller_automatic_reloads_total", Help: "Reloads of the encryption configuration.",
-		}, []string{"status", "apiserver_id_hash"}),
-		reloadTime: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds", Help: "When the encryption configuration was last reloaded.",
-		}, []string{"status", "apiserver_id_hash"}),
-		config: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_encryption_config_controller_last_config_info", Help: "The encryption configuration in use, by the hash of its file.",
-		}, []string{"apiserver_id_hash", "hash"}),
+		durations: f.HistogramVec("apiserver_storage_transformation_duration_seconds", "How long it took to encrypt or decrypt a value.",
+			prometheus.ExponentialBuckets(5e-6, 2, 25), "transformation_type", "transformer_prefix"),
+		operations: f.CounterVec("apiserver_storage_transformation_operations_total", "Values encrypted and decrypted, by status: OK or the error's code.",
+			"resource", "transformation_type", "transformer_prefix", "status"),
+		misses: f.Counter("apiserver_storage_envelope_transformation_cache_misses_total", "Seeds that a KMS plugin had to decrypt."),
+		keyTimes: f.Histogram("apiserver_storage_data_key_generation_duration_seconds", "How long it took to make a seed.",
+			prometheus.ExponentialBuckets(5e-6, 2, 14)),
+		keyErrors: f.Counter("apiserver_storage_data_key_generation_failures_total", "Seeds that could not be made."),
+		calls: f.HistogramVec("apiserver_envelope_encryption_kms_operations_latency_seconds", "How long calls to KMS plugins took.",
+			prometheus.ExponentialBuckets(0.0001, 2, 20), "provider_name", "method_name", "grpc_status_code"),
+		keys: f.CounterVec("apiserver_envelope_encryption_key_id_hash_total", "How often each key of a KMS plugin was used.",
+			"transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"),
+		statusKeys: f.GaugeVec("apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds", "When a KMS plugin last named a key as its present one.",
+			"provider_name", "key_id_hash", "apiserver_id_hash"),
+		invalid: f.CounterVec("apiserver_envelope_encryption_invalid_key_id_from_status_total", "How often a KMS plugin named a key that cannot be one.",
+			"provider_name", "error"),
+		seeds: f.GaugeVec("apiserver_envelope_encryption_dek_source_cache_size", "Cached seeds of data encryption keys.",
+			"provider_name"),
+		reloads: f.CounterVec("apiserver_encryption_config_controller_automatic_reloads_total", "Reloads of the encryption configuration.",
+			"status", "apiserver_id_hash"),
+		reloadTime: f.GaugeVec("apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds", "When the encryption configuration was last reloaded.",
+			"status", "apiserver_id_hash"),
+		config: f.GaugeVec("apiserver_encryption_config_controller_last_config_info", "The encryption configuration in use, by the hash of its file.",
+			"apiserver_id_hash", "hash"),
 	}
-	if r != nil {
-		r.MustRegister(m.durations, m.operations, m.misses, m.keyTimes, m.keyErrors,
-			m.calls, m.keys, m.statusKeys, m.invalid, m.seeds, m.reloads, m.reloadTime, m.config)
-	}
-	return m
 }
 
-// hash stands for a name that should not be told.
+// hash returns a hash for a name that must not appear in metrics and logs.
 func hash(name string) string {
 	if name == "" {
 		return ""
@@ -93,8 +74,8 @@ func hash(name string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name)))
 }
 
-// transformed notes a value encrypted or decrypted; resources without a
-// configuration are not noted.
+// transformed records that a value was encrypted or decrypted. Resources without a
+// configuration have no metrics: m is nil.
 func (m *metrics) transformed(resource, kind, prefix string, began time.Time, err error) {
 	if m == nil {
 		return
@@ -130,8 +111,9 @@ func (m *metrics) keyUsed(kind, plugin, keyID string) {
 	m.keys.WithLabelValues(kind, plugin, hash(keyID), m.identity).Inc()
 }
 
-// statusKeyID notes the present key. The series of its predecessor goes, so
-// that a plugin that changes its key often does not fill the memory.
+// statusKeyID records the present key of a plugin. It deletes the series of the
+// previous key, so that a plugin that changes its key often does not fill the
+// memory.
 func (m *metrics) statusKeyID(plugin, keyID string) {
 	m.statusKeys.DeletePartialMatch(prometheus.Labels{"provider_name": plugin})
 	m.statusKeys.WithLabelValues(plugin, hash(keyID), m.identity).SetToCurrentTime()

@@ -14,23 +14,24 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
+	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	kms "k8s.io/kms/apis/v2"
+
+	"podium/pkg/backoff"
 )
 
 const (
-	pollHealthy   = 20 * time.Second // between questions for a plugin's status
-	pollSick      = 3 * time.Second
-	writeLifetime = 3 * time.Minute // how long a seed may write after the plugin's last good word
-	dialMost      = 3 * time.Second // between tries to connect
+	pollHealthy   = 20 * time.Second // interval of status requests to a healthy plugin
+	pollSick      = 3 * time.Second  // interval of status requests to an unhealthy plugin
+	writeLifetime = 3 * time.Minute  // how long a seed may encrypt after the last healthy status
+	dialMost      = 3 * time.Second  // maximum back-off between attempts to connect
 )
 
-// plugin is a KMS v2 provider. The plugin's process only ever encrypts and
-// decrypts seeds; the values are encrypted here, each by a key derived from
-// the seed. A seed is made when the server starts and when the plugin's key
-// changes.
+// plugin is a KMS v2 provider. The plugin process encrypts and decrypts only seeds;
+// this process encrypts the values, each with a key derived from the seed. A new
+// seed is created when the server starts and when the key of the plugin changes.
 type plugin struct {
 	name    string
 	client  kms.KeyManagementServiceClient
@@ -43,23 +44,23 @@ type plugin struct {
 	writer atomic.Pointer[writer] // nil: no seed yet
 	seeds  seedCache
 
-	mu      sync.Mutex            // one status at a time
-	version string                // that of the first status
-	last    atomic.Pointer[error] // of the last status
+	mu      sync.Mutex            // held during a status request
+	version string                // API version of the first status
+	last    atomic.Pointer[error] // result of the last status request
 }
 
-// writer is the seed that writes.
+// writer is the seed that encrypts new values.
 type writer struct {
 	cipher      localCipher
 	keyID       string
-	source      []byte // the seed, encrypted
+	source      []byte // the seed, encrypted by the plugin
 	annotations map[string][]byte
 	expires     time.Time
 }
 
-var errUnasked = errors.New("it has not been asked for its status yet")
+var errNoStatus = errors.New("its status has not been requested yet")
 
-// newPlugin makes the connection, which comes about by itself.
+// newPlugin creates a client of the plugin, which connects in the background.
 func newPlugin(c *KMSConfiguration, k *Config, m *metrics) (*plugin, error) {
 	socket, err := c.socket()
 	if err != nil {
@@ -68,11 +69,11 @@ func newPlugin(c *KMSConfiguration, k *Config, m *metrics) (*plugin, error) {
 	if socket[0] == '@' {
 		socket = "\x00" + socket[1:]
 	}
-	pace := backoff.DefaultConfig
+	pace := grpcbackoff.DefaultConfig
 	pace.MaxDelay = dialMost
 	conn, err := grpc.NewClient("passthrough:///"+c.Name,
 		grpc.WithAuthority("localhost"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // a Unix socket: the file's owner guards it
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a Unix socket, protected by file permissions
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pace, MinConnectTimeout: dialMost}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -91,29 +92,25 @@ func pluginOf(c *KMSConfiguration, k *Config, m *metrics, client kms.KeyManageme
 		name: c.Name, client: client, timeout: c.timeout(),
 		now: k.Now, log: k.Log.With("kms", c.Name), metrics: m, close: close,
 	}
-	p.last.Store(&errUnasked)
+	p.last.Store(&errNoStatus)
 	return p
 }
 
-// run asks for the status until ctx ends, then closes the connection.
+// run polls the status until ctx ends, then closes the connection.
 func (p *plugin) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := pollHealthy
 		if p.healthy() != nil {
 			wait = pollSick
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
+		if backoff.Sleep(ctx, wait) == nil {
 			p.check(ctx)
 		}
-		timer.Stop()
 	}
 	p.close()
 }
 
-// healthy is nil if all was well when the plugin was last asked.
+// healthy returns the error of the last status request.
 func (p *plugin) healthy() error {
 	if err := *p.last.Load(); err != nil {
 		return fmt.Errorf("KMS provider %s: %w", p.name, err)
@@ -121,8 +118,8 @@ func (p *plugin) healthy() error {
 	return nil
 }
 
-// check asks for the status, and makes a new seed if the plugin's key is
-// another one. While that fails the old seed writes on until it expires.
+// check requests the status, and creates a new seed if the key of the plugin has
+// changed. If that fails, the old seed remains in use until it expires.
 func (p *plugin) check(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,8 +159,8 @@ func (p *plugin) ask(ctx context.Context) error {
 	return p.keep(ctx, s.KeyId, asked.Add(writeLifetime))
 }
 
-// keep lets the present seed write until expires, or makes one with the key
-// that the status names.
+// keep extends the lifetime of the present seed to expires or, if keyID is another
+// key, creates a new seed.
 func (p *plugin) keep(ctx context.Context, keyID string, expires time.Time) error {
 	if w := p.writer.Load(); w != nil && w.keyID == keyID {
 		longer := *w
@@ -182,7 +179,7 @@ func (p *plugin) keep(ctx context.Context, keyID string, expires time.Time) erro
 	p.seeds.add(cacheKey(&envelope{source: w.source, keyID: w.keyID, annotations: w.annotations, sourceType: sourceSeed}), w.cipher)
 	p.metrics.seedsKept(p.name, p.seeds.len())
 	p.writer.Store(w)
-	p.log.Info("a new seed writes", "keyID", hash(keyID))
+	p.log.Info("data encryption key seed rotated", "keyID", hash(keyID))
 	return nil
 }
 
@@ -210,7 +207,7 @@ func (p *plugin) newWriter(ctx context.Context) (*writer, error) {
 	return &writer{cipher: cipher, keyID: resp.KeyId, source: resp.Ciphertext, annotations: resp.Annotations}, nil
 }
 
-// seal encrypts with the present seed.
+// seal encrypts with the present seed. It fails if the seed has expired.
 func (p *plugin) seal(_ context.Context, plain []byte, path string) ([]byte, error) {
 	w := p.writer.Load()
 	if w == nil {
@@ -228,8 +225,9 @@ func (p *plugin) seal(_ context.Context, plain []byte, path string) ([]byte, err
 	return e.encode(), nil
 }
 
-// open decrypts with the seed that the value names, which the plugin decrypts
-// if it is not known yet. A value of another key than the present one is stale.
+// open decrypts with the seed in the value, which the plugin decrypts unless it is
+// cached. A value is stale if its seed was encrypted by another key than the
+// present one.
 func (p *plugin) open(ctx context.Context, sealed []byte, path string) ([]byte, bool, error) {
 	e, err := parseEnvelope(sealed)
 	if err != nil {
@@ -253,7 +251,7 @@ func (p *plugin) open(ctx context.Context, sealed []byte, path string) ([]byte, 
 	return plain, w != nil && (w.keyID != e.keyID || e.sourceType != sourceSeed), nil
 }
 
-// unlock lets the plugin decrypt a seed or key.
+// unlock has the plugin decrypt a seed or key.
 func (p *plugin) unlock(ctx context.Context, e *envelope) (localCipher, error) {
 	p.metrics.missed()
 	call, cancel := context.WithTimeout(ctx, p.timeout)
@@ -270,7 +268,7 @@ func (p *plugin) unlock(ctx context.Context, e *envelope) (localCipher, error) {
 	return newSeeded(resp.Plaintext)
 }
 
-// seedID stands for what the plugin would be asked to decrypt.
+// seedID identifies an encrypted seed.
 type seedID [sha256.Size]byte
 
 func cacheKey(e *envelope) seedID {
@@ -278,8 +276,9 @@ func cacheKey(e *envelope) seedID {
 	return sha256.Sum256(head.encode())
 }
 
-// seedCache keeps the seeds used lately: at least the last seedsKept of them.
-// There are few, one a start of a server and key of the plugin.
+// seedCache caches decrypted seeds, at least the seedsKept most recently used.
+// There are few seeds: one for each start of a server and each key of the plugin.
+// It is safe for concurrent use.
 type seedCache struct {
 	mu         sync.Mutex
 	young, old map[seedID]localCipher
@@ -319,7 +318,7 @@ func (c *seedCache) len() int {
 	return len(c.young) + len(c.old)
 }
 
-// plugin measures the calls to a plugin.
+// plugin returns an interceptor that measures the calls to a plugin.
 func (m *metrics) plugin(name string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		began := time.Now()

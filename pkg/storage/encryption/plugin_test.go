@@ -36,7 +36,8 @@ func directly(to *kmstest.Plugin) *plugin {
 
 const where = "/registry/secrets/ns/a"
 
-// inBubble runs a test with a plugin that is asked for its status as in life.
+// inBubble runs a test in virtual time with a plugin whose status is polled as in
+// production.
 func inBubble(t *testing.T, test func(t *testing.T, remote *kmstest.Plugin, p *plugin)) {
 	synctest.Test(t, func(t *testing.T) {
 		remote := kmstest.New("1")

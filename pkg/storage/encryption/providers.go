@@ -12,9 +12,9 @@ import (
 	"podium/pkg/storage"
 )
 
-// What stands at the beginning of values on disk.
+// Prefixes of stored values.
 const (
-	encryptedPrefix = storage.Sealed // whatever the provider
+	encryptedPrefix = storage.Sealed // of every encrypted value
 	gcmPrefix       = "k8s:enc:aesgcm:v1:"
 	cbcPrefix       = "k8s:enc:aescbc:v1:"
 	boxPrefix       = "k8s:enc:secretbox:v1:"
@@ -26,15 +26,16 @@ var (
 	errEncrypted = errors.New("identity transformer tried to read encrypted data")
 )
 
-// provider encrypts and decrypts values. path is the value's key in the store;
-// the bytes given are not modified. stale says that the value should be
-// written anew although its provider is the first.
+// provider encrypts and decrypts values. path is the key of the value in the store.
+// The methods do not modify their arguments and are safe for concurrent use. stale
+// reports that the value should be encrypted again although its provider is the
+// first one.
 type provider interface {
 	seal(ctx context.Context, plain []byte, path string) ([]byte, error)
 	open(ctx context.Context, sealed []byte, path string) (plain []byte, stale bool, err error)
 }
 
-// local is a provider that has its key at hand.
+// local is a provider with its key in memory.
 type local struct{ localCipher }
 
 func (l local) seal(_ context.Context, plain []byte, path string) ([]byte, error) {
@@ -46,7 +47,7 @@ func (l local) open(_ context.Context, sealed []byte, path string) ([]byte, bool
 	return plain, false, err
 }
 
-// identity leaves values as they are. It refuses those that are encrypted.
+// identity stores values unencrypted. It returns an error for encrypted ones.
 type identity struct{}
 
 func (identity) seal(_ context.Context, plain []byte, _ string) ([]byte, error) {
@@ -63,14 +64,14 @@ func (identity) open(_ context.Context, sealed []byte, _ string) ([]byte, bool, 
 	return sealed, false, nil
 }
 
-// named is a provider under what its values begin with.
+// named is a provider with the prefix of its values.
 type named struct {
 	provider
-	prefix string // of its values: the provider's and the key's name
-	label  string // for metrics: the provider's part of it
+	prefix string // of its values: the names of provider and key
+	label  string // for metrics: the name of the provider
 }
 
-// list is the providers of a resource: the first writes, all read.
+// list holds the providers of a resource: the first one writes, all read.
 type list struct {
 	resource string // for metrics
 	entries  []named
@@ -92,8 +93,8 @@ func (l *list) seal(ctx context.Context, plain []byte, path string) ([]byte, err
 	return append([]byte(first.prefix), sealed...), nil
 }
 
-// open decrypts with the first provider that can. Several may have the same
-// prefix while one key replaces another of its name.
+// open decrypts with the first provider that succeeds. Two providers may have the
+// same prefix while a key is replaced by another one with the same name.
 func (l *list) open(ctx context.Context, sealed []byte, path string) (plain []byte, stale bool, err error) {
 	began := time.Now()
 	var errs []error
@@ -119,17 +120,18 @@ func (l *list) open(ctx context.Context, sealed []byte, path string) (plain []by
 	return nil, false, fmt.Errorf("%s: %w: %w", path, storage.ErrUnreadable, err)
 }
 
-// rules say which providers a resource has.
+// rules map resources to their providers.
 type rules struct {
-	exact  map[string]*list // by secrets, deployments.apps, *.apps, *., *.*
-	wild   bool             // there are wildcards in exact
-	others *list            // of all that is not named: identity
+	exact  map[string]*list // by name: secrets, deployments.apps, *.apps, *., *.*
+	wild   bool             // exact has wildcards
+	others *list            // for all other resources: identity
 }
 
-// registry is what every key in the store begins with.
+// registry is the prefix of all keys in the store.
 const registry = "/registry/"
 
-// of is the list for a key in the store: /registry/secrets/..., /registry/deployments.apps/...
+// of returns the list for a key in the store: /registry/secrets/...,
+// /registry/deployments.apps/...
 func (r *rules) of(path string) *list {
 	folder, _, _ := strings.Cut(strings.TrimPrefix(path, registry), "/")
 	if l := r.exact[folder]; l != nil {
@@ -147,8 +149,8 @@ func (r *rules) of(path string) *list {
 	return r.others
 }
 
-// newRules builds what a valid configuration says. plugin makes the provider
-// of a KMS.
+// newRules builds the rules of a valid configuration. It calls plugin for each KMS
+// provider.
 func newRules(c *Configuration, m *metrics, plugin func(*KMSConfiguration) (provider, error)) (*rules, error) {
 	r := &rules{exact: map[string]*list{}, others: &list{entries: []named{{provider: identity{}}}}}
 	for _, rc := range c.Resources {
@@ -171,7 +173,7 @@ func newRules(c *Configuration, m *metrics, plugin func(*KMSConfiguration) (prov
 	return r, nil
 }
 
-// entries are a provider's keys, each an entry of its own.
+// entries returns an entry for each key of the provider.
 func (p *ProviderConfiguration) entries(plugin func(*KMSConfiguration) (provider, error)) ([]named, error) {
 	switch {
 	case p.AESGCM != nil:

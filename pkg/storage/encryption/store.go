@@ -7,9 +7,9 @@ import (
 	"podium/pkg/storage"
 )
 
-// Store is a storage.Store whose values are plain, over one whose values are
-// encrypted as the keyring says. A value that cannot be decrypted is an error
-// of the whole call: to show the rest would look as if it had been deleted.
+// Store is a storage.Store of decrypted values over one whose values are encrypted
+// with the keyring. If a value cannot be decrypted, the whole call fails with
+// storage.ErrUnreadable, because a value left out of the result would look deleted.
 type Store struct {
 	inner storage.Store
 	keys  *Keyring
@@ -17,10 +17,10 @@ type Store struct {
 
 var _ storage.Store = (*Store)(nil)
 
-// Wrap is the plain view of a store.
+// Wrap returns the decrypted view of a store.
 func (k *Keyring) Wrap(inner storage.Store) *Store { return &Store{inner, k} }
 
-// plain decrypts a value read from the store.
+// plain decrypts a value that was read from the store, in place.
 func (s *Store) plain(ctx context.Context, kv *storage.KV) error {
 	value, stale, err := s.keys.rules().of(kv.Key).open(ctx, kv.Value, kv.Key)
 	if err != nil {
@@ -30,7 +30,7 @@ func (s *Store) plain(ctx context.Context, kv *storage.KV) error {
 	return nil
 }
 
-// Get returns the present value of key.
+// Get implements storage.Store.
 func (s *Store) Get(ctx context.Context, key string) (storage.KV, error) {
 	kv, err := s.inner.Get(ctx, key)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Store) Get(ctx context.Context, key string) (storage.KV, error) {
 	return kv, nil
 }
 
-// List returns the values under a prefix.
+// List implements storage.Store.
 func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.Page, error) {
 	page, err := s.inner.List(ctx, prefix, opts)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 	return page, nil
 }
 
-// Create stores a value under a new key.
+// Create implements storage.Store.
 func (s *Store) Create(ctx context.Context, key string, value []byte) (int64, error) {
 	sealed, err := s.sealed(ctx, key, value)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte) (int64, er
 	return s.inner.Create(ctx, key, sealed)
 }
 
-// Update replaces the value written at the revision expect.
+// Update implements storage.Store.
 func (s *Store) Update(ctx context.Context, key string, value []byte, expect int64) (int64, error) {
 	sealed, err := s.sealed(ctx, key, value)
 	if err != nil {
@@ -82,14 +82,14 @@ func (s *Store) sealed(ctx context.Context, key string, value []byte) ([]byte, e
 	return s.keys.rules().of(key).seal(ctx, value, key)
 }
 
-// Delete removes the value written at the revision expect.
+// Delete implements storage.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
 	rev, err := s.inner.Delete(ctx, key, expect)
 	return rev, s.conflict(ctx, err)
 }
 
-// conflict decrypts the present value that a conflict carries. The error is
-// the caller's own: stores make a new one each time.
+// conflict decrypts the present value in a *storage.ConflictError, in place: stores
+// return a new error each time.
 func (s *Store) conflict(ctx context.Context, err error) error {
 	var conflict *storage.ConflictError
 	if !errors.As(err, &conflict) || conflict.Current == nil {
@@ -101,7 +101,7 @@ func (s *Store) conflict(ctx context.Context, err error) error {
 	return err
 }
 
-// Watch reports every write under a prefix after a revision.
+// Watch implements storage.Store.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watch, error) {
 	w, err := s.inner.Watch(ctx, prefix, after)
 	if err != nil {
@@ -115,7 +115,7 @@ type watch struct {
 	store *Store
 }
 
-// Next blocks until there are events.
+// Next implements storage.Watch.
 func (w *watch) Next(ctx context.Context) ([]storage.Event, error) {
 	events, err := w.Watch.Next(ctx)
 	for i := range events {
@@ -128,8 +128,8 @@ func (w *watch) Next(ctx context.Context) ([]storage.Event, error) {
 	return events, err
 }
 
-// Revision is the store's latest revision.
+// Revision implements storage.Store.
 func (s *Store) Revision(ctx context.Context) (int64, error) { return s.inner.Revision(ctx) }
 
-// Compact forgets what was overwritten or deleted before rev.
+// Compact implements storage.Store.
 func (s *Store) Compact(ctx context.Context, rev int64) error { return s.inner.Compact(ctx, rev) }

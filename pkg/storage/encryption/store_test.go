@@ -24,7 +24,8 @@ import (
 
 const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
 
-// key is a provider's entry with one key, made of a letter.
+// key returns the configuration of a provider with one key, whose bytes are all
+// letter.
 func key(provider, name, letter string) string {
 	secret := base64.StdEncoding.EncodeToString([]byte(strings.Repeat(letter, 32)))
 	return fmt.Sprintf("  - %s: {keys: [{name: %s, secret: %s}]}\n", provider, name, secret)
@@ -149,7 +150,7 @@ func TestAValueIsBoundToItsPlace(t *testing.T) {
 			}
 			create(t, inner, "/registry/secrets/ns/b", string(raw.Value))
 			_, err = s.Get(t.Context(), "/registry/secrets/ns/b")
-			binds := name == "aesgcm" || name == "kms" // upstream's others know nothing of a place
+			binds := name == "aesgcm" || name == "kms" // the other ciphers do not bind a value to its key in the store
 			if (err != nil) != binds {
 				t.Errorf("a value moved to another key reads with %v; refused is wanted: %v", err, binds)
 			}
@@ -166,8 +167,7 @@ func TestAValueIsBoundToItsPlace(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadIsAnError: nothing that is there may look as if it were
-// not.
+// A value that cannot be decrypted must never look absent.
 func TestWhatCannotBeReadIsAnError(t *testing.T) {
 	inner := memory.New()
 	rev := create(t, open(t, all(key("aesgcm", "key1", "a"))).Wrap(inner), path, "x")
@@ -204,8 +204,8 @@ func TestWhatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-// TestRotation is upstream's procedure: the new key may read, then it writes,
-// then everything is written anew, then the old one goes.
+// TestRotation follows the documented procedure of Kubernetes: add the new key as a
+// reader, make it the writer, rewrite all values, remove the old key.
 func TestRotation(t *testing.T) {
 	plugin := kmstest.New("1")
 	plugin.Serve(t)

@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The lengths of keys that the ciphers take.
+// Valid key sizes in bytes.
 var (
 	aesKeySizes       = []int{16, 24, 32}
 	secretboxKeySizes = []int{32}
 )
 
-// everything is the wildcard of all resources of all groups.
+// everything is the wildcard for all resources of all groups.
 const everything = "*.*"
 
-// validate checks a configuration as upstream does, with its words. Values
-// that may hold a key are never quoted.
+// validate validates a configuration as upstream does, with the same messages. It
+// never includes values that may be keys.
 func (c *Configuration) validate() field.ErrorList {
 	root := field.NewPath("resources")
 	if len(c.Resources) == 0 {
@@ -50,7 +50,7 @@ func (c *Configuration) validate() field.ErrorList {
 	return errs
 }
 
-// validateOverlap refuses a list in which a wildcard masks another entry.
+// validateOverlap returns an error if a wildcard of the list masks another entry.
 func validateOverlap(names []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if sets.New(names...).Len() < len(names) {
@@ -65,18 +65,19 @@ func validateOverlap(names []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// masks says that a wildcard covers name.
+// masks reports whether a wildcard covers name.
 func masks(wildcard, name string) bool {
 	return wildcard == everything || strings.HasPrefix(wildcard, "*.") && wildcard == wildcardOf(name)
 }
 
-// wildcardOf is the wildcard of a resource's group.
+// wildcardOf returns the wildcard for the group of a resource.
 func wildcardOf(name string) string {
 	_, group, _ := strings.Cut(name, ".")
 	return "*." + group
 }
 
-// validateResource checks one name; earlier are those of the entries above.
+// validateResource validates one name. earlier holds the names of the preceding
+// entries.
 func validateResource(name string, earlier sets.Set[string], path *field.Path) field.ErrorList {
 	resource, group, _ := strings.Cut(name, ".")
 	problem := ""
@@ -190,7 +191,8 @@ func (c *KMSConfiguration) validate(path *field.Path, plugins sets.Set[string]) 
 	return errs
 }
 
-// socket is the plugin's socket, in the abstract namespace if it begins with @.
+// socket returns the path of the plugin's socket; @ at its beginning means the
+// abstract namespace.
 func (c *KMSConfiguration) socket() (string, error) {
 	if c.Endpoint == "" {
 		return "", fmt.Errorf("endpoint is a mandatory field for a kms")

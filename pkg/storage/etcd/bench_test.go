@@ -68,7 +68,10 @@ func BenchmarkEmbeddedCreate(b *testing.B) {
 func BenchmarkEmbeddedReadYourWrite(b *testing.B) {
 	s := embed(b, b.TempDir())
 	feed := watchcache.NewFeed(s, "/registry/", slog.New(slog.DiscardHandler))
-	cache := feed.Cache(watchcache.Config{Prefix: "/registry/pods/"})
+	cache, err := feed.Add(b.Context(), watchcache.Config{Prefix: "/registry/pods/"})
+	if err != nil {
+		b.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error)
 	go func() { done <- feed.Run(ctx) }()

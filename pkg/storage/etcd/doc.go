@@ -1,4 +1,4 @@
-// Package etcd is storage.Store over etcd: a remote cluster (Open), or a member
-// that runs inside this process on a data directory of its own and that nobody
-// else can reach (Embed).
+// Package etcd implements storage.Store with etcd: a remote cluster (Open), or a
+// member inside this process that has its own data directory and no listeners
+// (Embed).
 package etcd

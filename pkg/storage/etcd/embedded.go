@@ -22,27 +22,29 @@ import (
 	"podium/pkg/storage"
 )
 
-// EmbeddedConfig is an etcd member inside this process.
+// EmbeddedConfig configures an etcd member inside this process. Dir and Log are
+// required.
 type EmbeddedConfig struct {
-	Dir        string       // data directory; made if it is missing
-	QuotaBytes int64        // 0: 8 GiB
-	NoSync     bool         // do not wait for the disk: for tests, a crash of the machine loses data
-	Log        *slog.Logger // etcd's own lines come one level lower
+	Dir        string       // data directory; created if missing
+	QuotaBytes int64        // default 8 GiB
+	NoSync     bool         // do not fsync: for tests, a crash of the machine loses data
+	Log        *slog.Logger // etcd's own messages are logged one level lower
 }
 
 const (
 	defaultQuota = 8 << 30
-	startTimeout = 60 * time.Second // reading a big log takes long
+	startTimeout = 60 * time.Second // a large write-ahead log takes long to read
 )
 
-// ErrLocked says that another process uses the data directory.
+// ErrLocked is returned if another process uses the data directory.
 var ErrLocked = errors.New("used by another process")
 
-// ErrCorrupt says that the data directory cannot be read.
+// ErrCorrupt is returned if the data directory cannot be read.
 var ErrCorrupt = errors.New("the data directory is damaged")
 
-// Embed starts the member and waits until it serves. It listens on nothing:
-// this process reaches it by function calls, nobody else does.
+// Embed starts the member and blocks until it serves, ctx ends, or 60 s have
+// passed. The member does not listen on the network: only this process uses it, by
+// function calls. The caller must call Close.
 func Embed(ctx context.Context, cfg EmbeddedConfig) (*Store, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
@@ -60,15 +62,15 @@ func Embed(ctx context.Context, cfg EmbeddedConfig) (*Store, error) {
 	}
 	client := v3client.New(member.Server)
 	s := &Store{
-		client:   client,
-		log:      cfg.Log,
-		sole:     true,
-		read:     []clientv3.OpOption{clientv3.WithSerializable()},
-		marks:    true,
-		snapshot: func(ctx context.Context) (io.ReadCloser, error) { return snapshot(ctx, member.Server.Backend()), nil },
+		client:       client,
+		log:          cfg.Log,
+		singleMember: true,
+		read:         []clientv3.OpOption{clientv3.WithSerializable()},
+		marks:        true,
+		snapshot:     func(ctx context.Context) (io.ReadCloser, error) { return snapshot(ctx, member.Server.Backend()), nil },
 		closers: []func() error{
 			client.Watcher.Close,
-			func() error { client.Close(); return nil }, // it only says that it is closed
+			func() error { client.Close(); return nil }, // its only error is that it is closed
 			func() error { member.Close(); return nil },
 			unlock,
 		},
@@ -79,7 +81,8 @@ func Embed(ctx context.Context, cfg EmbeddedConfig) (*Store, error) {
 	return s, nil
 }
 
-// start runs etcd up to the point where it leads itself.
+// start starts etcd and blocks until the member is the leader of its cluster. It
+// turns a panic of etcd into ErrCorrupt.
 func start(ctx context.Context, cfg EmbeddedConfig) (member *embed.Etcd, err error) {
 	logger := newLogger(cfg.Log)
 	defer func() {
@@ -109,7 +112,8 @@ func start(ctx context.Context, cfg EmbeddedConfig) (member *embed.Etcd, err err
 
 func memberConfig(cfg EmbeddedConfig, logger *logger) *embed.Config {
 	const name = "podium"
-	// Membership wants an address to call this member by. Nothing listens there.
+	// etcd requires an advertised address for each member. The member does not
+	// listen on it.
 	nowhere := url.URL{Scheme: "http", Host: "localhost:2380"}
 
 	c := embed.NewConfig()
@@ -124,15 +128,18 @@ func memberConfig(cfg EmbeddedConfig, logger *logger) *embed.Config {
 		c.QuotaBackendBytes = defaultQuota
 	}
 	c.UnsafeNoFsync = cfg.NoSync
-	c.AutoCompactionRetention = "0" // storage.Compactor does it
-	// Alone it needs no patience to find that it is the leader.
+	c.AutoCompactionRetention = "0" // storage.Compactor compacts
+	// A single member can elect itself without waiting for others.
 	c.TickMs, c.ElectionMs = 50, 250
-	// The log in memory is for followers that lag behind; there are none.
+	// The in-memory raft log serves followers that lag behind; this cluster has
+	// only one member.
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 2000, 1
 	return c
 }
 
-// lock keeps a second process out, from before there is a database to lock.
+// lock takes an exclusive lock on the data directory, which works before the
+// database exists. It returns ErrLocked without blocking if another process holds
+// the lock.
 func lock(dir string) (unlock func() error, err error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -149,8 +156,8 @@ func locked(dir string) error {
 	return fmt.Errorf("data directory %s: %w; stop it first, or choose another directory", dir, ErrLocked)
 }
 
-// probe opens the database as etcd will, because etcd waits for ever for one
-// that is locked and panics in a goroutine of its own over one that is damaged.
+// probe opens the database before etcd does, because etcd blocks forever on a
+// locked database and panics in another goroutine on a damaged one.
 func probe(dir string) error {
 	path := filepath.Join(dir, "member", "snap", "db")
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: 100 * time.Millisecond})

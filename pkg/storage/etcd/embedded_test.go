@@ -91,7 +91,7 @@ func TestEmbeddedRefusesADamagedDirectory(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, err := os.MkdirTemp("", "damaged") // what etcd began before it gave up may still write to it
+			dir, err := os.MkdirTemp("", "damaged") // etcd may still write to it after the failure
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +121,8 @@ func overwrite(t *testing.T, path string, at, n int64) {
 	}
 }
 
-// refused wants an error of a kind that names the directory.
+// refused checks that Embed fails with an error of kind want that names the
+// directory.
 func refused(t *testing.T, dir string, want error) {
 	t.Helper()
 	began := time.Now()

@@ -116,7 +116,7 @@ func TestWatchDoesNotSplitARevision(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsOnlySharedByThoseWhoCameBefore(t *testing.T) {
+func TestSharedReadIncludesEarlierWrites(t *testing.T) {
 	s := open(t, ours(t).url)
 	ctx := context.Background()
 	var errs []error

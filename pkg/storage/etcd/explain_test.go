@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A request whose client has left is canceled, whether etcd or the server notices
-// it first. It is not logged as a failure.
+// A request whose client has disconnected counts as canceled, whether etcd or the
+// API server notices first. It is not logged as a failure.
 func TestExplainCanceled(t *testing.T) {
 	for name, err := range map[string]error{
 		"client": status.Error(codes.Canceled, "context canceled"),

@@ -10,17 +10,17 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// logger is a zap core that writes to slog, one level lower: what etcd tells
-// about itself is for those who look for it. While it starts and
-// settles all is for debugging: what matters comes back as an error.
+// logger is a zap core that writes to slog, one level lower, because etcd's
+// messages are of interest only when debugging etcd. While the member starts and
+// settles, everything is logged at debug level: errors that matter are returned.
 type logger struct {
 	log     *slog.Logger
 	started *atomic.Pointer[time.Time] // nil while the member starts
 	fields  []zapcore.Field
 }
 
-// settling is how long a member may be undecided about itself: a new one finds
-// its own term missing before it has written it.
+// settling is how long after its start a member may log errors about its own state:
+// a new member finds its term missing before it has written it.
 const settling = 5 * time.Second
 
 func newLogger(log *slog.Logger) *logger {
@@ -37,13 +37,14 @@ func (l *logger) settled() bool {
 	return t != nil && time.Since(*t) > settling
 }
 
-// zap is a logger whose fatal lines panic until the member has started, so that
-// who starts it can say what is wrong; later they end the process, as etcd means it.
+// zap returns a logger whose fatal messages panic until the member has started, so
+// that the caller of start gets an error; later they end the process, as etcd
+// intends.
 func (l *logger) zap() *zap.Logger {
 	return zap.New(l, zap.WithFatalHook(l))
 }
 
-// OnWrite is called after a fatal line was written.
+// OnWrite implements zapcore.CheckWriteHook. zap calls it after a fatal message.
 func (l *logger) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	if l.started.Load() == nil {
 		l.panic(entry, fields)
@@ -61,7 +62,7 @@ func (l *logger) panic(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	panic(text)
 }
 
-// Enabled, With, Check, Write and Sync are zapcore.Core.
+// Enabled implements zapcore.Core, as do With, Check, Write and Sync.
 func (l *logger) Enabled(level zapcore.Level) bool {
 	return l.log.Enabled(context.Background(), l.level(level))
 }

@@ -18,7 +18,7 @@ import (
 	"podium/pkg/storage/etcd"
 )
 
-// bin holds our etcd command, built when the first test wants it.
+// bin is the path of our etcd command, which the first test that uses it builds.
 var bin string
 
 var built = sync.OnceValues(func() (string, error) {
@@ -47,7 +47,7 @@ type server struct {
 	binary string
 	args   []string
 	url    string
-	config etcd.Config // how start reaches it; filled in by newServer
+	config etcd.Config // for clients of the server; set by newServer
 	cmd    *exec.Cmd
 	output *bytes.Buffer
 }

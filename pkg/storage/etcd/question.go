@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// question lets concurrent callers share one answer. A caller only gets an
-// answer to a question that was asked after it came: those who come while one
-// is under way share the next.
+// question lets concurrent callers share one request. A caller gets only the answer
+// to a request that started after its call: callers that arrive while a request is
+// running share the next one.
 type question struct {
 	mu      sync.Mutex
 	running bool
-	next    *answer // to be asked for; nil if nobody waits
+	next    *answer // of the next request; nil if no caller waits for it
 }
 
 type answer struct {
@@ -20,6 +20,8 @@ type answer struct {
 	err  error
 }
 
+// answer returns the result of a call of ask that starts after answer was called.
+// It blocks until then or until ctx ends, which does not cancel ask.
 func (q *question) answer(ctx context.Context, ask func(context.Context) (int64, error)) (int64, error) {
 	q.mu.Lock()
 	if q.next == nil {
@@ -39,7 +41,7 @@ func (q *question) answer(ctx context.Context, ask func(context.Context) (int64,
 	}
 }
 
-// run asks as long as somebody waits.
+// run calls ask as long as callers wait.
 func (q *question) run(ask func(context.Context) (int64, error)) {
 	for {
 		q.mu.Lock()

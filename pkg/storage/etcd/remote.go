@@ -15,18 +15,19 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Config is how to reach an etcd cluster.
+// Config describes how to connect to an etcd cluster. Servers and Log are required.
 type Config struct {
-	Servers  []string    // https://host:2379
-	CAFile   string      // who signs the servers' certificates; "": the system's
-	CertFile string      // client certificate and key, read anew for each connection
+	Servers  []string    // URLs such as https://host:2379
+	CAFile   string      // CA of the servers' certificates; default: the system's CAs
+	CertFile string      // client certificate and key, read again for each connection
 	KeyFile  string      //
-	TLS      *tls.Config // in place of the three files
+	TLS      *tls.Config // replaces the three files
 	Log      *slog.Logger
 }
 
-// Open connects to a cluster. It asks each server for its version and fails if
-// none answers, or if one is too old.
+// Open connects to a cluster. It requests the version of each server, and fails if
+// no server answers within 5 s or if one is older than 3.4.0. The caller must call
+// Close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if len(cfg.Servers) == 0 {
 		return nil, errors.New("no etcd server is named")
@@ -61,7 +62,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// tlsFromFiles is nil if no file is given: TLS then follows the URL's scheme.
+// tlsFromFiles returns nil if no file is configured: the scheme of the URL then
+// selects TLS.
 func tlsFromFiles(cfg Config) (*tls.Config, error) {
 	if cfg.CAFile == "" && cfg.CertFile == "" && cfg.KeyFile == "" {
 		return nil, nil
@@ -93,8 +95,8 @@ func tlsFromFiles(cfg Config) (*tls.Config, error) {
 	return out, nil
 }
 
-// checkVersions says whether every server that answers tells the truth about a
-// watch's progress.
+// checkVersions reports whether the progress notifications of every server that
+// answers can be trusted.
 func checkVersions(ctx context.Context, client *clientv3.Client, cfg Config) (marks bool, err error) {
 	type reply struct {
 		server  string
@@ -134,15 +136,15 @@ func checkVersions(ctx context.Context, client *clientv3.Client, cfg Config) (ma
 		}
 		if !v.truthful() {
 			marks = false
-			cfg.Log.Info("this etcd is old: works, but a consistent read that follows a write outside our keys costs a write",
+			cfg.Log.Info("old etcd version: a consistent read after a write outside of this server's keys costs a write",
 				"server", r.server, "version", r.version)
 		}
 	}
 	if answered == 0 {
-		return false, fmt.Errorf("etcd does not answer; see that it runs, that the addresses are right, and that it accepts our certificate: %w", errors.Join(silent...))
+		return false, fmt.Errorf("etcd does not respond; check that it runs, that the addresses are right, and that it accepts this server's certificate: %w", errors.Join(silent...))
 	}
 	for _, err := range silent {
-		cfg.Log.Warn("an etcd server does not answer", "err", err)
+		cfg.Log.Warn("etcd server does not respond", "err", err)
 	}
 	return marks, nil
 }

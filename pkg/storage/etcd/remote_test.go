@@ -21,7 +21,7 @@ import (
 	"podium/pkg/storage/etcd"
 )
 
-func TestOpenSaysWhatIsWrong(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	nobody := "http://" + freePort(t)
 	missing := filepath.Join(t.TempDir(), "missing.pem")
 	for name, row := range map[string]struct {

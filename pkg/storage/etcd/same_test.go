@@ -14,8 +14,8 @@ import (
 	"podium/pkg/storage/memory"
 )
 
-// The same random calls on memory and on etcd have the same answers, to the
-// revision, and the same watch events.
+// The same random calls on memory and on etcd return the same results, including
+// revisions, and the same watch events.
 func TestMemoryBehavesAsEtcd(t *testing.T) {
 	for seed := range uint64(10) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -78,7 +78,7 @@ func (p *pair) step(i int) {
 	}
 }
 
-// same wants equal answers, or errors of the same kind.
+// same checks that both stores return equal results, or errors of the same kind.
 func (p *pair) same(what string, call func(storage.Store) (any, error)) {
 	p.t.Helper()
 	a, errA := call(p.a)
@@ -108,7 +108,7 @@ func kind(err error) any {
 	return nil
 }
 
-// watches reads all that is left of the past from both.
+// watches compares the events of both stores since the compacted revision.
 func (p *pair) watches() {
 	end, err := p.a.Create(p.ctx, "/registry/a/end", []byte("end"))
 	if err != nil {

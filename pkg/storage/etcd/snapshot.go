@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/backend"
 )
 
-// snapshot streams a member's database as it stands, followed by its SHA-256,
-// as etcd's own maintenance call does over the network.
+// snapshot streams the present database of a member, followed by its SHA-256, in
+// the format of etcd's Snapshot RPC. ctx bounds the whole stream.
 func snapshot(ctx context.Context, be backend.Backend) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {

@@ -20,37 +20,39 @@ import (
 )
 
 const (
-	callTimeout = 5 * time.Second // of a call whose caller set no deadline
-	pageSize    = 1000            // values one request reads
+	callTimeout = 5 * time.Second // of calls without a deadline
+	pageSize    = 1000            // values per request
 )
 
-// Store is storage.Store over etcd; Open and Embed make one.
+// Store implements storage.Store with etcd. Use Open or Embed to create one. All
+// methods are safe for concurrent use.
 type Store struct {
 	client *clientv3.Client
 	log    *slog.Logger
 
-	// A member in this process is the whole cluster and this Store its only
-	// client. Then a plain read is linearizable: a write is acknowledged when
-	// this member has applied it, there is no other member that could have
-	// acknowledged one, and what is applied is what reads see.
-	sole  bool
-	read  []clientv3.OpOption // what makes a read linearizable, and no more
-	marks bool                // the server's progress marks can be trusted
+	// singleMember is set for a member in this process: it is the whole cluster, and this
+	// Store is its only client. A serializable read is then linearizable: a write
+	// is acknowledged once this member has applied it, no other member can
+	// acknowledge one, and reads return what is applied.
+	singleMember bool
+	read         []clientv3.OpOption // options for linearizable reads
+	marks        bool                // the progress notifications of the server can be trusted
 
-	// latest is the highest revision any answer or event has shown. For a sole
-	// client it is the store's revision: every write goes through this Store,
-	// which notes its revision before it acknowledges it; writes without an
-	// answer were not acknowledged, and once an event or a read shows one, that
-	// is noted before it is passed on, so the revision never goes back.
+	// latest is the highest revision seen in a response or an event. For a sole
+	// client it is the revision of the store: every write goes through this Store,
+	// which notes the revision before it acknowledges the write. A write without a
+	// response is not acknowledged; when an event or a read first shows it, its
+	// revision is noted before the result is returned, so that the revision never
+	// goes back.
 	latest atomic.Int64
 
 	snapshot  func(context.Context) (io.ReadCloser, error)
-	ask       question // shared by those who ask a remote cluster for its revision
+	ask       question // shared by concurrent calls of Revision on a remote cluster
 	closeOnce sync.Once
 	closers   []func() error
 }
 
-// Get returns the present value of key.
+// Get returns the present value of key, or storage.ErrNotFound.
 func (s *Store) Get(ctx context.Context, key string) (storage.KV, error) {
 	ctx, cancel := bound(ctx)
 	defer cancel()
@@ -65,8 +67,8 @@ func (s *Store) Get(ctx context.Context, key string) (storage.KV, error) {
 	return kvOf(resp.Kvs[0]), nil
 }
 
-// List returns the values under a prefix, read in several requests of one
-// revision when there are many.
+// List returns the values under a prefix. It reads many values in several requests
+// at one revision.
 func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.Page, error) {
 	page := storage.Page{Revision: opts.Revision}
 	from := prefix
@@ -99,6 +101,8 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 	}
 }
 
+// listSome makes one range request for at most n values at rev; 0 is the newest
+// revision.
 func (s *Store) listSome(ctx context.Context, from, prefix string, rev int64, n int) (*clientv3.GetResponse, error) {
 	ctx, cancel := bound(ctx)
 	defer cancel()
@@ -119,7 +123,7 @@ func pageCapacity(count, limit int) int {
 	return count
 }
 
-// Create stores a value under a new key.
+// Create stores a value under a new key, or returns storage.ErrExists.
 func (s *Store) Create(ctx context.Context, key string, value []byte) (int64, error) {
 	if err := storage.CheckValue(key, value); err != nil {
 		return 0, err
@@ -140,7 +144,8 @@ func (s *Store) Create(ctx context.Context, key string, value []byte) (int64, er
 	return resp.Header.Revision, nil
 }
 
-// Update replaces the value written at the revision expect.
+// Update replaces the value written at the revision expect, or returns a
+// *storage.ConflictError.
 func (s *Store) Update(ctx context.Context, key string, value []byte, expect int64) (int64, error) {
 	if err := storage.CheckValue(key, value); err != nil {
 		return 0, err
@@ -148,13 +153,16 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expect int
 	return s.swap(ctx, "update ", key, expect, clientv3.OpPut(key, string(value)))
 }
 
-// Delete removes the value written at the revision expect.
+// Delete removes the value written at the revision expect, or returns a
+// *storage.ConflictError.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
 	return s.swap(ctx, "delete ", key, expect, clientv3.OpDelete(key))
 }
 
+// swap executes op if the key is at the revision expect, else it returns a
+// *storage.ConflictError.
 func (s *Store) swap(ctx context.Context, verb, key string, expect int64, op clientv3.Op) (int64, error) {
-	if expect <= 0 { // to etcd, revision 0 is a key that does not exist
+	if expect <= 0 { // etcd takes revision 0 for a key that does not exist
 		kv, err := s.Get(ctx, key)
 		if errors.Is(err, storage.ErrNotFound) {
 			return 0, &storage.ConflictError{Key: key}
@@ -185,25 +193,25 @@ func (s *Store) swap(ctx context.Context, verb, key string, expect int64, op cli
 	return 0, conflict
 }
 
-// Revision is the store's latest: known here if nobody else writes, else asked
-// for with a linearizable read.
+// Revision returns the latest revision of the store. A sole client knows it;
+// otherwise Revision makes a linearizable read, which concurrent callers share.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
-	if s.sole {
+	if s.singleMember {
 		return s.latest.Load(), ctx.Err()
 	}
-	rev, err := s.ask.answer(ctx, s.askRevision)
-	return rev, explain("ask for the revision", err)
+	rev, err := s.ask.answer(ctx, s.readRevision)
+	return rev, explain("read the revision", err)
 }
 
-func (s *Store) askRevision(ctx context.Context) (int64, error) {
-	resp, err := s.client.Get(ctx, "revision", clientv3.WithCountOnly()) // any key will do: the header carries it
+func (s *Store) readRevision(ctx context.Context) (int64, error) {
+	resp, err := s.client.Get(ctx, "revision", clientv3.WithCountOnly()) // any key: the response header has the revision
 	if err != nil {
 		return 0, err
 	}
 	return resp.Header.Revision, nil
 }
 
-// Compact forgets what was overwritten or deleted before rev.
+// Compact discards values that were overwritten or deleted before rev.
 func (s *Store) Compact(ctx context.Context, rev int64) error {
 	ctx, cancel := bound(ctx)
 	defer cancel()
@@ -211,14 +219,16 @@ func (s *Store) Compact(ctx context.Context, rev int64) error {
 	return explain(fmt.Sprintf("compact to revision %d", rev), err)
 }
 
-// Snapshot streams a copy of the whole store as it stands, in the form that
-// `etcdutl snapshot restore` reads. ctx bounds the whole stream.
+// Snapshot streams a copy of the present store, in the format that `etcdutl
+// snapshot restore` reads. ctx bounds the whole stream. The caller must close the
+// reader.
 func (s *Store) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	r, err := s.snapshot(ctx)
 	return r, explain("snapshot", err)
 }
 
-// Close releases the connection, and stops an embedded member.
+// Close closes the connection, and stops an embedded member. A second call does
+// nothing.
 func (s *Store) Close() error {
 	var errs []error
 	s.closeOnce.Do(func() {
@@ -229,7 +239,7 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// note remembers a revision that was seen.
+// note raises latest to rev.
 func (s *Store) note(rev int64) {
 	for {
 		latest := s.latest.Load()
@@ -243,7 +253,7 @@ func kvOf(kv *mvccpb.KeyValue) storage.KV {
 	return storage.KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision}
 }
 
-// bound gives a call a deadline if it has none.
+// bound returns ctx with a deadline of callTimeout, unless it has a deadline.
 func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -251,7 +261,8 @@ func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// explain turns etcd's errors into the contract's.
+// explain translates an error of etcd to an error of the storage contract. nil
+// stays nil.
 func explain(did string, err error) error {
 	if err == nil {
 		return nil

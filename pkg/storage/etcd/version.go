@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// version is an etcd server's release.
+// version is the release of an etcd server.
 type version struct{ major, minor, patch int }
 
-// oldest is the first release that is good enough: transactions, watches and
-// their progress as the client speaks them.
+// oldest is the first supported release: its transactions, watches and progress
+// notifications are those that the client uses.
 var oldest = version{3, 4, 0}
 
-// parseVersion reads "3.4.23" or "3.6.0-rc.1"; what follows a - or + is dropped.
+// parseVersion parses "3.4.23" or "3.6.0-rc.1"; it ignores what follows a - or +.
 func parseVersion(text string) (version, error) {
 	core, _, _ := strings.Cut(text, "+")
 	core, _, _ = strings.Cut(core, "-")
@@ -44,8 +44,9 @@ func (v version) less(w version) bool {
 	return v.patch < w.patch
 }
 
-// truthful says whether progress never runs ahead of the events: before these
-// releases it could (https://github.com/etcd-io/etcd/issues/15220).
+// truthful reports whether progress notifications never precede the events they
+// cover. Before these releases they could
+// (https://github.com/etcd-io/etcd/issues/15220).
 func (v version) truthful() bool {
 	switch {
 	case v.major == 3 && v.minor == 4:

@@ -13,25 +13,26 @@ import (
 
 var errEnded = errors.New("the watch has ended")
 
-// batch bounds how many events one Next gathers from several answers.
+// batch is the number of events from which on Next does not add further responses.
 const batch = 1000
 
-// watch wraps etcd's. Fragments of one answer are put together by etcd's
-// client, so that no revision is ever split.
+// watch wraps an etcd watch. The etcd client joins the fragments of a response, so
+// that no revision is split over two calls of Next.
 type watch struct {
 	store  *Store
 	what   string
-	ctx    context.Context // the stream's: marks must be asked for on the same one
+	ctx    context.Context // of the stream: progress requests must use the same one
 	cancel context.CancelFunc
 	events clientv3.WatchChan
 }
 
-// Watch reports the writes under a prefix after a revision.
+// Watch reports the writes under a prefix after a revision. ctx bounds only the
+// beginning of the watch.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watch, error) {
 	what := fmt.Sprintf("watch %s after revision %d", prefix, after)
 	stream, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	if !s.sole {
-		stream = clientv3.WithRequireLeader(stream) // a member that lost its cluster must say so, not stay silent
+	if !s.singleMember {
+		stream = clientv3.WithRequireLeader(stream) // otherwise a member without a leader would send nothing
 	}
 	begin, began := bound(ctx)
 	defer began()
@@ -43,7 +44,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.
 	return &watch{store: s, what: what, ctx: stream, cancel: cancel, events: events}, nil
 }
 
-// Next blocks until there are events.
+// Next blocks until there are events, the watch ends, or ctx ends.
 func (w *watch) Next(ctx context.Context) ([]storage.Event, error) {
 	for {
 		select {
@@ -62,8 +63,8 @@ func (w *watch) Next(ctx context.Context) ([]storage.Event, error) {
 	}
 }
 
-// more adds what else is there already. An error stays in the channel: etcd's
-// closes it after one, so the next read finds it closed.
+// more appends the events of responses that are ready. It puts an error back into
+// the channel for the next call of Next.
 func (w *watch) more(events []storage.Event) []storage.Event {
 	for len(events) < batch {
 		select {
@@ -80,6 +81,7 @@ func (w *watch) more(events []storage.Event) []storage.Event {
 	return events
 }
 
+// closedWith returns a closed channel that holds resp if that is an error.
 func closedWith(resp clientv3.WatchResponse) clientv3.WatchChan {
 	ch := make(chan clientv3.WatchResponse, 1)
 	if resp.Err() != nil {
@@ -89,6 +91,8 @@ func closedWith(resp clientv3.WatchResponse) clientv3.WatchChan {
 	return ch
 }
 
+// read appends the events of one response to events. ok is false if the channel is
+// closed.
 func (w *watch) read(events []storage.Event, resp clientv3.WatchResponse, ok bool) ([]storage.Event, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: %w", w.what, errEnded)
@@ -115,18 +119,18 @@ func (w *watch) read(events []storage.Event, resp clientv3.WatchResponse, ok boo
 	return events, nil
 }
 
-// Mark asks etcd for the stream's progress.
+// Mark requests a progress notification from etcd.
 func (w *watch) Mark(ctx context.Context) error {
 	if !w.store.marks {
-		return fmt.Errorf("this etcd is too old to tell a watch's progress: %w", errors.ErrUnsupported)
+		return fmt.Errorf("this version of etcd does not support watch progress requests: %w", errors.ErrUnsupported)
 	}
 	begin, cancel := bound(ctx)
 	defer cancel()
 	stream, stop := context.WithCancel(w.ctx)
 	defer stop()
 	defer context.AfterFunc(begin, stop)()
-	return explain("ask for a watch's progress", w.store.client.RequestProgress(stream))
+	return explain("request watch progress", w.store.client.RequestProgress(stream))
 }
 
-// Stop ends the watch.
+// Stop ends the watch. It may be called more than once.
 func (w *watch) Stop() { w.cancel() }

@@ -13,8 +13,9 @@ import (
 	"podium/pkg/storage"
 )
 
-// Store keeps everything it was given until Compact. The zero value is not
-// ready; New is.
+// Store implements storage.Store. It keeps all versions until Compact. Use New to
+// create one; the zero value is not usable. All methods are safe for concurrent
+// use.
 type Store struct {
 	mu        sync.Mutex
 	revision  int64
@@ -24,7 +25,7 @@ type Store struct {
 	changed   chan struct{}   // closed and replaced by every write, compaction and mark
 }
 
-// record is a key and its values, oldest first.
+// record is a key with its values, oldest first.
 type record struct {
 	key      string
 	versions []version
@@ -35,7 +36,7 @@ type version struct {
 	value    []byte // nil: deleted at this revision
 }
 
-// New makes an empty store. Its revision is 1, as that of an empty etcd.
+// New creates an empty store. Its revision is 1, as that of an empty etcd.
 func New() *Store {
 	return &Store{
 		revision: 1,
@@ -44,7 +45,7 @@ func New() *Store {
 	}
 }
 
-// Get returns the present value of key.
+// Get returns the present value of key, or storage.ErrNotFound.
 func (s *Store) Get(ctx context.Context, key string) (storage.KV, error) {
 	if err := ctx.Err(); err != nil {
 		return storage.KV{}, err
@@ -57,7 +58,7 @@ func (s *Store) Get(ctx context.Context, key string) (storage.KV, error) {
 	return storage.KV{}, fmt.Errorf("%s: %w", key, storage.ErrNotFound)
 }
 
-// List returns the values under a prefix.
+// List returns the values under a prefix in key order. Remaining is exact.
 func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return storage.Page{}, err
@@ -95,7 +96,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 	return page, nil
 }
 
-// Create stores a value under a new key.
+// Create stores a value under a new key, or returns storage.ErrExists.
 func (s *Store) Create(ctx context.Context, key string, value []byte) (int64, error) {
 	if err := check(ctx, key, value); err != nil {
 		return 0, err
@@ -108,7 +109,8 @@ func (s *Store) Create(ctx context.Context, key string, value []byte) (int64, er
 	return s.write(key, value), nil
 }
 
-// Update replaces the value written at the revision expect.
+// Update replaces the value written at the revision expect, or returns a
+// *storage.ConflictError.
 func (s *Store) Update(ctx context.Context, key string, value []byte, expect int64) (int64, error) {
 	if err := check(ctx, key, value); err != nil {
 		return 0, err
@@ -121,7 +123,8 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expect int
 	return s.write(key, value), nil
 }
 
-// Delete removes the value written at the revision expect.
+// Delete removes the value written at the revision expect, or returns a
+// *storage.ConflictError.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -134,7 +137,7 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, er
 	return s.write(key, nil), nil
 }
 
-// Revision is that of the last write.
+// Revision returns the revision of the last write.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -144,7 +147,8 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 	return s.revision, nil
 }
 
-// Compact forgets what was overwritten or deleted before rev.
+// Compact discards values that were overwritten or deleted before rev, and ends
+// watches that have not reached rev with storage.ErrCompacted.
 func (s *Store) Compact(ctx context.Context, rev int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -171,7 +175,8 @@ func (s *Store) Compact(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// compactRecord drops all versions but the one that shows at s.compacted.
+// compactRecord discards the versions of a key that are not visible at s.compacted
+// or later.
 func (s *Store) compactRecord(key string) {
 	r, ok := s.keys.Get(&record{key: key})
 	if !ok {
@@ -190,7 +195,7 @@ func (s *Store) compactRecord(key string) {
 	}
 }
 
-// at is the value that shows at a revision.
+// at returns the value that is visible at a revision.
 func (r *record) at(rev int64) (storage.KV, bool) {
 	i := sort.Search(len(r.versions), func(i int) bool { return r.versions[i].revision > rev }) - 1
 	if i < 0 || r.versions[i].value == nil {
@@ -218,7 +223,8 @@ func (s *Store) expect(key string, rev int64) error {
 	return nil
 }
 
-// write makes a new revision; a nil value deletes.
+// write appends a version with a new revision; a nil value deletes the key. The
+// caller holds s.mu.
 func (s *Store) write(key string, value []byte) int64 {
 	s.revision++
 	r, ok := s.keys.Get(&record{key: key})
@@ -237,7 +243,7 @@ func (s *Store) wake() {
 	s.changed = make(chan struct{})
 }
 
-// logIndex is where the writes after rev begin.
+// logIndex returns the index in s.log of the first write after rev.
 func (s *Store) logIndex(rev int64) int {
 	return sort.Search(len(s.log), func(i int) bool { return s.log[i].Revision > rev })
 }

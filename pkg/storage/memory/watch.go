@@ -10,25 +10,26 @@ import (
 	"podium/pkg/storage"
 )
 
-// errStopped ends the Next of a stopped watch.
+// errStopped is the error of Next after Stop.
 var errStopped = errors.New("the watch was stopped")
 
-// batch bounds how many events one Next returns.
+// batch is the maximum number of writes that one Next returns.
 const batch = 1000
 
-// watch is a place in the store's log.
+// watch is a position in the log of the store.
 type watch struct {
 	store  *Store
 	prefix string
 	once   sync.Once
 	done   chan struct{}
 
-	// The store's lock guards these.
+	// Guarded by the lock of the store.
 	after  int64
 	marked bool
 }
 
-// Watch reports the writes under a prefix after a revision.
+// Watch reports the writes under a prefix after a revision. If after is below the
+// compacted revision, it returns storage.ErrCompacted.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.
 	return &watch{store: s, prefix: prefix, after: after, done: make(chan struct{})}, nil
 }
 
-// Next blocks until there are events.
+// Next blocks until there are events, the watch is stopped, or ctx ends.
 func (w *watch) Next(ctx context.Context) ([]storage.Event, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -64,7 +65,8 @@ func (w *watch) Next(ctx context.Context) ([]storage.Event, error) {
 	}
 }
 
-// read is what there is now, and a channel that is closed when there may be more.
+// read returns the events that are ready, and a channel that is closed when there
+// may be more.
 func (w *watch) read() ([]storage.Event, <-chan struct{}, error) {
 	s := w.store
 	s.mu.Lock()
@@ -73,7 +75,7 @@ func (w *watch) read() ([]storage.Event, <-chan struct{}, error) {
 		return nil, nil, fmt.Errorf("watch %s after revision %d: %w", w.prefix, w.after, storage.ErrCompacted)
 	}
 	var events []storage.Event
-	log := s.log[s.logIndex(w.after):] // one event a revision: no batch can split one
+	log := s.log[s.logIndex(w.after):] // one event per revision, so a batch cannot split a revision
 	for _, ev := range log {
 		if len(events) == batch {
 			return events, s.changed, nil
@@ -90,7 +92,7 @@ func (w *watch) read() ([]storage.Event, <-chan struct{}, error) {
 	return events, s.changed, nil
 }
 
-// Mark makes Next say how far it is.
+// Mark makes Next return a mark after the writes that are ready.
 func (w *watch) Mark(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -103,5 +105,5 @@ func (w *watch) Mark(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the watch.
+// Stop ends the watch. It may be called more than once.
 func (w *watch) Stop() { w.once.Do(func() { close(w.done) }) }

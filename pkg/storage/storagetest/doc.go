@@ -1,3 +1,3 @@
-// Package storagetest proves that a storage.Store keeps the contract. Every
-// implementation's tests call Run.
+// Package storagetest tests the contract of a storage.Store. The tests of every
+// implementation call Run.
 package storagetest

@@ -8,8 +8,9 @@ import (
 	"podium/pkg/storage"
 )
 
-// testEnded: a call whose context has ended fails with the context's error, if
-// it fails: a client that gave up does not count as a failure of the store.
+// testEnded checks that a call whose context has ended fails, if at all, with the
+// error of the context: a client that disconnects must not count as a failure of
+// the store.
 func testEnded(t *testing.T, f *fixture) {
 	rev := f.create("a", "v")
 	last := f.create("d", "v")

@@ -104,10 +104,10 @@ func testRefused(t *testing.T, f *fixture) {
 
 func testList(t *testing.T, f *fixture) {
 	var all []storage.KV
-	for _, name := range []string{"a", "a-b", "a/x", "b", "c/"} { // in the order of bytes: '-' before '/'
+	for _, name := range []string{"a", "a-b", "a/x", "b", "c/"} { // in byte order: '-' before '/'
 		all = append(all, f.kv(name, "v"+name, f.create(name, "v"+name)))
 	}
-	outside := f.prefix[:len(f.prefix)-1] + "0" // the first key behind the prefix
+	outside := f.prefix[:len(f.prefix)-1] + "0" // the first key after the prefix
 	if _, err := f.Create(f.ctx, outside, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func testPages(t *testing.T, f *fixture) {
 			break
 		}
 		opts.Revision, opts.After = page.Revision, page.KVs[len(page.KVs)-1].Key
-		// before, on and behind the page; none of it may show
+		// Write before, on and after the page; the list must not include any of it.
 		f.create(fmt.Sprintf("k%03da", i), "new")
 		f.delete(fmt.Sprintf("k%03d", n-1-i), revs[fmt.Sprintf("k%03d", n-1-i)])
 	}
@@ -188,7 +188,7 @@ func testPages(t *testing.T, f *fixture) {
 }
 
 func testManyKeys(t *testing.T, f *fixture) {
-	const n = 2500 // more than an implementation reads at once
+	const n = 2500 // more than an implementation reads in one request
 	var writers sync.WaitGroup
 	for w := range 25 {
 		writers.Go(func() {
@@ -291,7 +291,8 @@ func testWriters(t *testing.T, f *fixture) {
 	f.same("no increment is lost", fmt.Sprint(writers*rounds), string(kv.Value))
 }
 
-// increment counts a key up, going on from what a conflict carries.
+// increment adds 1 to a key. After a conflict it continues with the state that the
+// error carries.
 func (f *fixture) increment(name string) error {
 	kv, err := f.Get(f.ctx, f.key(name))
 	for err == nil {

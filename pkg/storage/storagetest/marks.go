@@ -47,7 +47,7 @@ func testMarks(t *testing.T, f *fixture) {
 	}
 }
 
-// askMarks asks until ctx ends: a single request may get lost.
+// askMarks requests marks until ctx ends, because a single request may get lost.
 func askMarks(ctx context.Context, w storage.Watch) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

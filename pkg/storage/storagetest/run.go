@@ -13,11 +13,11 @@ import (
 	"podium/pkg/storage"
 )
 
-// patience bounds every wait of a test.
+// patience is the timeout of each test.
 const patience = 20 * time.Second
 
-// Run runs the whole contract against stores that newStore makes, one a test;
-// several of them may be the same store. They need not be empty.
+// Run tests the whole contract. It calls newStore once for each test; the calls may
+// return the same store, and the stores need not be empty.
 func Run(t *testing.T, newStore func(t *testing.T) storage.Store) {
 	for name, test := range map[string]func(*testing.T, *fixture){
 		"create, get, update, delete":                    testLife,
@@ -48,7 +48,7 @@ func Run(t *testing.T, newStore func(t *testing.T) storage.Store) {
 	}
 }
 
-// fixture is a store and a prefix in it that nobody else uses.
+// fixture is a store with a prefix that no other test uses.
 type fixture struct {
 	t *testing.T
 	storage.Store
@@ -117,7 +117,7 @@ func (f *fixture) watch(after int64) storage.Watch {
 	return w
 }
 
-// next reads n events; marks do not count.
+// next reads n events and ignores marks.
 func (f *fixture) next(w storage.Watch, n int) []storage.Event {
 	f.t.Helper()
 	var events []storage.Event

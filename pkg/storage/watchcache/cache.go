@@ -2,6 +2,7 @@ package watchcache
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,49 +13,68 @@ import (
 	"podium/pkg/storage"
 )
 
-// Config describes one resource to cache.
+// Config describes one resource to cache. Kind, Prefix and Decode are required. The
+// functions must be safe for concurrent use.
 type Config struct {
-	Kind    *scheme.Kind
-	Prefix  string                                    // "/registry/pods/"
-	Decode  func(storage.KV) (scheme.Object, error)   // sets resourceVersion
-	Revive  func(proto []byte) (scheme.Object, error) // from what Proto of an entry gave; nil: decoded objects are kept for ever
-	Fields  func(scheme.Object) fields.Set            // nil: only name and namespace
-	Indexed []string                                  // field names watchers and ByField are indexed by, besides namespace and name: "spec.nodeName"
-	History int                                       // changes kept for watches that begin in the past; default 10,000 (more while there is much churn)
-	Follow  Follower                                  // optional
+	Kind   *scheme.Kind
+	Prefix string                                  // of the keys, such as "/registry/pods/"
+	Decode func(storage.KV) (scheme.Object, error) // decodes a stored value and sets resourceVersion
+	// Restore decodes the result of an entry's Proto, or of JSON if Text is set. If
+	// it is nil, decoded objects are never dropped.
+	Restore func([]byte) (scheme.Object, error)
+	Text    bool                           // the kind has no protobuf encoding: entries are kept as JSON
+	Fields  func(scheme.Object) fields.Set // fields for selectors; nil: only name and namespace
+
+	// Indexed are the fields by which watchers and ByField are indexed, besides
+	// namespace and name, such as "spec.nodeName".
+	Indexed []string
+
+	// History is the number of changes kept for watches that begin in the past;
+	// default 10,000, and more under heavy churn.
+	History int
+	Follow  Follower // may be nil
 }
 
-// Follower keeps an index of its own over a resource. It is told of every
-// change in order and before that change is published or sent to a watcher:
-// who has seen a revision finds the follower at least as far. It must not block
-// and must not modify the objects.
+// Follower maintains an index of its own over a resource. The cache calls it with
+// every change, in order, and before it publishes the change or sends it to a
+// watcher: a client that has seen a revision finds the follower at least at that
+// revision. The calls are serialized. They must not block and must not modify the
+// objects.
 type Follower interface {
-	Replace(all []scheme.Object) // the whole resource is this now
+	Replace(all []scheme.Object) // the new contents of the whole resource
 	Put(obj scheme.Object)
 	Remove(namespace, name string)
 }
 
-// Cache is one resource. All methods may be called concurrently; those that
-// read wait until the feed has made its first list.
+// Cache holds one resource. All methods are safe for concurrent use; those that
+// read block until the feed has completed its first list.
 type Cache struct {
 	cfg  Config
 	feed *Feed
-	age  atomic.Uint32 // counted in sweeps
+	age  atomic.Uint32 // number of sweeps
 	hot  hot
 
-	// frozen is a clone of live, nil when live has changed since.
+	// frozen is a clone of live, or nil if live has changed since the last clone.
 	frozen atomic.Pointer[state]
 
 	mu       sync.Mutex
 	live     *contents
-	revision int64 // of the last change here
+	revision int64 // of the last change of this resource
 	history  history
 	watchers watchers
 	kept     kept
-	received int64 // changes
+	received int64 // number of changes
+
+	filling bool            // the initial contents are being read from the store
+	pending []storage.Event // changes that arrived while filling
+	removed atomic.Bool
 }
 
-// state is the contents as the changes up to revision left them.
+// ErrRemoved is the error of reads and watches of a cache that was removed with
+// Feed.Remove.
+var ErrRemoved = errors.New("the resource was removed")
+
+// state is immutable contents after all changes up to revision.
 type state struct {
 	*contents
 	revision int64
@@ -67,28 +87,45 @@ func newCache(feed *Feed, cfg Config) *Cache {
 	return &Cache{cfg: cfg, feed: feed, live: newContents(cfg.Indexed), watchers: newWatchers(cfg.Indexed)}
 }
 
-// Latest is the present: it waits until the cache is as fresh as the store was
-// when Latest was called (a consistent read).
+// Latest returns the newest contents. It blocks until the cache is at least as
+// fresh as the store was when Latest was called, which makes it a consistent read.
+// It fails after 10 s.
 func (c *Cache) Latest(ctx context.Context) (*Snapshot, error) {
 	if err := c.feed.waitLatest(ctx); err != nil {
 		return nil, err
 	}
-	return c.now(), nil
+	return c.present()
 }
 
-// AtLeast waits until the cache has reached rev (0: whatever there is). It is
-// storage.ErrFuture when rev is not reached in 3 s.
+// AtLeast blocks until the cache has reached rev; 0 accepts any revision. It
+// returns storage.ErrFuture if the cache does not reach rev within 3 s.
 func (c *Cache) AtLeast(ctx context.Context, rev int64) (*Snapshot, error) {
 	if err := c.feed.waitAtLeast(ctx, rev); err != nil {
 		return nil, err
 	}
-	return c.now(), nil
+	return c.present()
 }
 
-// now is the cache as it stands.
+// Len returns the number of objects.
+func (c *Cache) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.live.Len()
+}
+
+// present returns the present contents, or ErrRemoved.
+func (c *Cache) present() (*Snapshot, error) {
+	s := c.now()
+	if c.removed.Load() {
+		return nil, ErrRemoved
+	}
+	return s, nil
+}
+
+// now returns the present contents without waiting.
 func (c *Cache) now() *Snapshot {
-	// The feed applies a revision to its caches before it publishes it: what is
-	// loaded second is never older than what is loaded first.
+	// The feed publishes a revision after all caches have applied it: contents that
+	// are loaded after the published revision are never older.
 	published := c.feed.revision.Load()
 	s := c.frozen.Load()
 	if s == nil {
@@ -99,6 +136,8 @@ func (c *Cache) now() *Snapshot {
 	return &Snapshot{Revision: max(published, s.revision), contents: s.contents}
 }
 
+// freezeLocked returns an immutable clone of the live contents, which readers share
+// until the next change.
 func (c *Cache) freezeLocked() *state {
 	s := c.frozen.Load()
 	if s == nil {
@@ -108,30 +147,80 @@ func (c *Cache) freezeLocked() *state {
 	return s
 }
 
-// apply takes over changes of this resource, in order. Only the feed calls it.
+// apply applies changes of this resource, in order. Only the feed calls it.
 func (c *Cache) apply(events []storage.Event) {
 	now := time.Now()
-	changes := make([]*change, len(events)) // decoded before the lock is taken
+	changes := make([]*change, len(events)) // decode before taking the lock
 	for i := range events {
 		changes[i] = c.newChange(&events[i], now)
 	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.filling {
+		c.pending = append(c.pending, events...)
+		return
+	}
+	c.applyAllLocked(events, changes, now)
+}
+
+// applyAllLocked applies changes and passes each new one to the follower, the
+// history and the watchers, in this order. changes[i] belongs to events[i]; nil is
+// skipped.
+func (c *Cache) applyAllLocked(events []storage.Event, changes []*change, now time.Time) {
 	for i, ch := range changes {
 		if ch == nil || !c.applyLocked(events[i].Key, ch) {
 			continue
 		}
 		c.frozen.Store(nil)
-		c.tellFollower(ch)
+		c.notifyFollower(ch)
 		c.history.add(ch)
 		c.watchers.dispatch(ch)
 	}
 	c.history.trim(c.cfg.History, now)
 }
 
-// newChange is nil if the new state cannot be decoded. The last good state then
-// stays visible: showing a deletion would be a lie with consequences.
+// fill makes past the contents and applies the pending changes. It does nothing if
+// the feed has replaced the contents since, or if the cache was removed.
+func (c *Cache) fill(past *Snapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.filling || c.removed.Load() {
+		return
+	}
+	c.filling = false
+	c.live, c.revision = past.contents, past.Revision
+	c.frozen.Store(nil)
+	c.history.reset(past.Revision)
+	if c.cfg.Follow != nil {
+		var all []scheme.Object
+		past.Ascend("", "", func(e *Entry) bool { all = append(all, e.Object()); return true })
+		c.cfg.Follow.Replace(all)
+	}
+	now := time.Now()
+	changes := make([]*change, len(c.pending))
+	for i := range c.pending {
+		changes[i] = c.newChange(&c.pending[i], now)
+	}
+	c.applyAllLocked(c.pending, changes, now)
+	c.pending = nil
+}
+
+// close ends all watches with ErrRemoved and releases the objects.
+func (c *Cache) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.removed.Store(true)
+	c.live, c.pending = newContents(c.cfg.Indexed), nil
+	c.frozen.Store(nil)
+	c.history.reset(c.revision)
+	c.kept.clear()
+	c.watchers.cutAll(ErrRemoved)
+	c.hot.clear()
+}
+
+// newChange returns nil if the new state cannot be decoded. The last good state
+// then stays visible: clients would act on a deletion that did not happen.
 func (c *Cache) newChange(ev *storage.Event, now time.Time) *change {
 	ch := &change{revision: ev.Revision, at: now.UnixNano()}
 	if ev.Deleted() {
@@ -147,8 +236,8 @@ func (c *Cache) newChange(ev *storage.Event, now time.Time) *change {
 	return ch
 }
 
-// applyLocked changes the contents and notes what was before. It is false if
-// there is nothing to tell because the change is known already.
+// applyLocked applies a change to the contents and records the previous state in
+// ch. It returns false if the contents include the change already.
 func (c *Cache) applyLocked(key string, ch *change) bool {
 	old := c.live.Get(key)
 	switch {
@@ -160,14 +249,14 @@ func (c *Cache) applyLocked(key string, ch *change) bool {
 		c.live.put(ch.entry)
 	}
 	if ch.prev = old; old != nil {
-		old.drop() // few ask for the past
+		old.drop() // few clients read past states
 	}
 	c.revision = ch.revision
 	c.received++
 	return true
 }
 
-func (c *Cache) tellFollower(ch *change) {
+func (c *Cache) notifyFollower(ch *change) {
 	switch {
 	case c.cfg.Follow == nil:
 	case ch.entry != nil:
@@ -177,8 +266,9 @@ func (c *Cache) tellFollower(ch *change) {
 	}
 }
 
-// replace makes a whole list the present state, as of rev. Watchers are cut:
-// what happened between the last change and rev is not known in order.
+// replace makes entries the contents as of rev. It ends all watches with
+// storage.ErrCompacted, because the order of the changes between the previous
+// revision and rev is unknown.
 func (c *Cache) replace(entries []*Entry, rev int64) {
 	fresh := newContents(c.cfg.Indexed)
 	for _, e := range entries {
@@ -193,6 +283,7 @@ func (c *Cache) replace(entries []*Entry, rev int64) {
 		}
 		c.cfg.Follow.Replace(all)
 	}
+	c.filling, c.pending = false, nil
 	c.live = fresh
 	c.revision = rev
 	c.frozen.Store(nil)
@@ -201,8 +292,8 @@ func (c *Cache) replace(entries []*Entry, rev int64) {
 	c.watchers.cutAll(storage.ErrCompacted)
 }
 
-// known is the entry of a key if the cache holds it at just this revision: a
-// list need not decode it again. Only the feed calls it.
+// known returns the entry of key if the cache holds it at exactly this revision, so
+// that a list need not decode it again, else nil.
 func (c *Cache) known(key string, rev int64) *Entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,8 +303,22 @@ func (c *Cache) known(key string, rev int64) *Entry {
 	return nil
 }
 
-// sweep drops what is cold: encodings, old changes and their frames, kept
-// snapshots, and cuts watchers whose reader has stopped.
+// entryAt returns the entry of a stored value. If the value cannot be decoded, it
+// logs that and returns nil.
+func (c *Cache) entryAt(kv storage.KV) *Entry {
+	if e := c.known(kv.Key, kv.Revision); e != nil {
+		return e
+	}
+	e, err := c.newEntry(kv)
+	if err != nil {
+		c.feed.log.Error("stored object cannot be decoded and stays invisible", "key", kv.Key, "revision", kv.Revision, "err", err)
+		return nil
+	}
+	return e
+}
+
+// sweep drops unused encodings, old changes with their frames and expired
+// snapshots, and ends watches whose reader has stalled.
 func (c *Cache) sweep(now time.Time) {
 	age := c.age.Add(1)
 	c.now().Ascend("", "", func(e *Entry) bool {

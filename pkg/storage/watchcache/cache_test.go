@@ -156,7 +156,7 @@ func TestAnExactRevisionExpires(t *testing.T) {
 		if err := f.store.Compact(t.Context(), last); err != nil {
 			t.Fatal(err)
 		}
-		for range 20 { // asking does not keep it alive
+		for range 20 { // reading a snapshot does not extend its lifetime
 			if _, err := f.pods.At(t.Context(), rev); err != nil {
 				wantErr(t, "in the end", err, storage.ErrCompacted)
 				return
@@ -164,6 +164,30 @@ func TestAnExactRevisionExpires(t *testing.T) {
 			time.Sleep(30 * time.Second)
 		}
 		t.Error("a revision the store has forgotten is still shown after ten minutes")
+	})
+}
+
+// A list of which nothing has changed since expires, too, when the store has compacted
+// its revision.
+func TestAnUnchangedRevisionExpires(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		rev := f.create("ns/a")
+		other, err := f.store.Create(t.Context(), "/registry/others/x", []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.pods.AtLeast(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := f.pods.At(t.Context(), rev); err != nil || s.Len() != 1 {
+			t.Fatalf("before: %v", err)
+		}
+		if err := f.store.Compact(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		_, err = f.pods.At(t.Context(), rev)
+		wantErr(t, "in the end", err, storage.ErrCompacted)
 	})
 }
 
@@ -229,7 +253,7 @@ func TestAConsistentReadDoesNotHangOnWritesOutsideThePrefix(t *testing.T) {
 	}
 }
 
-// noMarks is a store whose watches cannot tell their progress.
+// noMarks is a store whose watches do not support bookmarks.
 type noMarks struct{ storage.Store }
 
 func (s noMarks) Watch(ctx context.Context, prefix string, after int64) (storage.Watch, error) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -14,31 +15,37 @@ import (
 	"podium/pkg/storage"
 )
 
-// Entry is one object at one revision. It is immutable and shared: the object,
-// Labels, Fields and the encodings must never be modified.
+// Entry is one object at one revision. It is immutable, shared and safe for
+// concurrent use: the object, Labels, Fields and the encodings must never be
+// modified.
 type Entry struct {
 	Key      string // storage key
 	Revision int64
 	Labels   labels.Set // of the object
-	Fields   fields.Set // what field selectors see: metadata.name, metadata.namespace and the kind's own
+	Fields   fields.Set // for field selectors: metadata.name, metadata.namespace and the kind's own
 
 	cache *Cache
-	// An entry always has its object or its message. Where the kind can be
-	// revived, it has the message, and the object only while it is in use.
+	// An entry always has its object or its message, the encoding that Restore
+	// decodes. If Config.Restore is set, it always has the message, and the object
+	// only while the object is in use.
 	object atomic.Pointer[decoded]
 	json   encoding
 	proto  encoding
+
+	deriving sync.Mutex // guards forms
+	forms    *derived   // see Derive
 }
 
-// decoded is an object in the form the program works with.
+// decoded is an object decoded from its encoding.
 type decoded struct{ scheme.Object }
 
-// Object is the entry's object: resourceVersion is set, type metadata is empty.
+// Object returns the object, decoding it if necessary. Its resourceVersion is set
+// and its type metadata is empty.
 func (e *Entry) Object() scheme.Object {
 	if d := e.object.Load(); d != nil {
 		return d.Object
 	}
-	obj, err := e.cache.cfg.Revive(*e.proto.data.Load())
+	obj, err := e.cache.cfg.Restore(*e.message().data.Load())
 	if err != nil {
 		panic(fmt.Sprintf("watchcache: %s at revision %d was encoded here and cannot be decoded: %v", e.Key, e.Revision, err))
 	}
@@ -47,28 +54,46 @@ func (e *Entry) Object() scheme.Object {
 	return obj
 }
 
-// drop forgets the object if it can be made again.
+// message returns the encoding that is never dropped.
+func (e *Entry) message() *encoding {
+	if e.cache.cfg.Text {
+		return &e.json
+	}
+	return &e.proto
+}
+
+// Message returns the encoding that the entry always keeps, without type metadata:
+// protobuf, or JSON if the kind has no protobuf encoding.
+func (e *Entry) Message() ([]byte, error) {
+	if e.cache.cfg.Text {
+		return e.JSON()
+	}
+	return e.Proto()
+}
+
+// drop releases the object if it can be decoded again.
 func (e *Entry) drop() {
-	if e.cache.cfg.Revive != nil && e.proto.data.Load() != nil {
+	if e.cache.cfg.Restore != nil && e.message().data.Load() != nil {
 		e.object.Store(nil)
 	}
 }
 
-// encoding is one form of an object, made when first asked for and dropped by
-// a sweep when nobody asked for a while.
+// encoding is one encoding of an object. It is made on first use, and a sweep drops
+// it if it has not been used for a while.
 type encoding struct {
 	data atomic.Pointer[[]byte]
 	used atomic.Uint32 // age of the cache at the last use
 }
 
-// JSON is the object as it stands in a list (scheme.BareJSON).
+// JSON returns the object encoded as in the items of a list (scheme.BareJSON).
 func (e *Entry) JSON() ([]byte, error) { return e.encoded(&e.json, scheme.BareJSON) }
 
-// Proto is the object's bare protobuf message (scheme.BareProto).
+// Proto returns the protobuf message of the object, without envelope
+// (scheme.BareProto).
 func (e *Entry) Proto() ([]byte, error) { return e.encoded(&e.proto, scheme.BareProto) }
 
 func (e *Entry) encoded(enc *encoding, encode func(runtime.Object) ([]byte, error)) ([]byte, error) {
-	if now := e.cache.age.Load(); enc.used.Load() != now { // a plain store would bounce the cache line between readers
+	if now := e.cache.age.Load(); enc.used.Load() != now { // an unconditional store would bounce the cache line between readers
 		enc.used.Store(now)
 	}
 	if p := enc.data.Load(); p != nil {
@@ -86,26 +111,27 @@ func (e *Entry) encoded(enc *encoding, encode func(runtime.Object) ([]byte, erro
 	return data, nil
 }
 
-// cool drops the encodings that were not used since the sweep before last. The
-// message of an object that can be revived stays.
+// cool drops encodings and forms that were not used since the sweep before last. It
+// keeps the message of an object that can be restored.
 func (e *Entry) cool(now uint32) {
-	if now-e.json.used.Load() > 1 && e.json.data.Load() != nil {
-		e.json.data.Store(nil)
-	}
-	if e.cache.cfg.Revive == nil && now-e.proto.used.Load() > 1 && e.proto.data.Load() != nil {
-		e.proto.data.Store(nil)
+	e.forget(func(d *derived) bool { return now-d.used.Load() > 1 })
+	for _, enc := range [...]*encoding{&e.json, &e.proto} {
+		if now-enc.used.Load() > 1 && enc.data.Load() != nil && (e.cache.cfg.Restore == nil || enc != e.message()) {
+			enc.data.Store(nil)
+		}
 	}
 }
 
-// newEntry decodes a stored value.
+// newEntry decodes a stored value. If Config.Restore is set, it also encodes the
+// message.
 func (c *Cache) newEntry(kv storage.KV) (*Entry, error) {
 	obj, err := c.cfg.Decode(kv)
 	if err != nil {
 		return nil, err
 	}
 	e := c.entryOf(kv.Key, kv.Revision, obj)
-	if c.cfg.Revive != nil {
-		if _, err := e.Proto(); err != nil {
+	if c.cfg.Restore != nil {
+		if _, err := e.Message(); err != nil {
 			return nil, err
 		}
 		c.hot.add(e)
@@ -113,6 +139,7 @@ func (c *Cache) newEntry(kv storage.KV) (*Entry, error) {
 	return e, nil
 }
 
+// entryOf returns an entry for obj, with the fields for selectors.
 func (c *Cache) entryOf(key string, rev int64, obj scheme.Object) *Entry {
 	var set fields.Set
 	if c.cfg.Fields != nil {
@@ -132,8 +159,8 @@ func (c *Cache) entryOf(key string, rev int64, obj scheme.Object) *Entry {
 	return e
 }
 
-// at is the same object as it is shown by a deletion: under a later revision.
-func (e *Entry) at(rev int64) *Entry {
+// At returns the object as a Deleted event shows it: with rev as resourceVersion.
+func (e *Entry) At(rev int64) *Entry {
 	obj := shallow(e.Object())
 	obj.SetResourceVersion(strconv.FormatInt(rev, 10))
 	gone := &Entry{Key: e.Key, Revision: rev, Labels: e.Labels, Fields: e.Fields, cache: e.cache}
@@ -141,9 +168,10 @@ func (e *Entry) at(rev int64) *Entry {
 	return gone
 }
 
-// shallow copies an object so far that its metadata can be set.
+// shallow returns a copy of an object whose metadata can be set without changing
+// obj.
 func shallow(obj scheme.Object) scheme.Object {
-	if _, ok := obj.(runtime.Unstructured); ok { // its metadata lie in a map that a copy would share
+	if _, ok := obj.(runtime.Unstructured); ok { // a shallow copy would share the metadata map
 		return obj.DeepCopyObject().(scheme.Object)
 	}
 	from := reflect.ValueOf(obj).Elem()

@@ -7,25 +7,35 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// WatchEvent is one change as a watcher sees it, or a bookmark (then Entry is
-// nil). A Deleted event's Entry shows the object's last state with the revision
-// of the deletion as its resourceVersion.
+// WatchEvent is one change as a watcher receives it, or a bookmark, whose Entry is
+// nil. The Entry of a Deleted event has the last state of the object, with the
+// revision of the deletion as its resourceVersion.
 type WatchEvent struct {
 	Type       watch.EventType
 	Entry      *Entry
 	Revision   int64
-	InitialEnd bool // the bookmark behind the initial events
+	InitialEnd bool // the bookmark after the initial events
 
-	change *change // nil if nobody else sees this very event
+	change *change // nil if no other watcher receives the same event
 }
 
-// Alone says that no other watcher sees this very event: what Frame returns is
-// not kept.
+// Previous returns the state before the event, nil for an object of the initial state or
+// one that was created.
+func (e *WatchEvent) Previous() *Entry {
+	if e.change == nil {
+		return nil
+	}
+	return e.change.prev
+}
+
+// Alone reports whether no other watcher receives the same event, so that the
+// result of Frame is not cached.
 func (e *WatchEvent) Alone() bool { return e.change == nil }
 
-// Frame returns the event's bytes in a media type: what another watcher has
-// made for the same event, else what make returns, which is then kept for the
-// others. The bytes are shared and must not be modified.
+// Frame returns the encoded event in a media type. It calls make unless another
+// watcher has already encoded the same event, and shares the result with the other
+// watchers, including a nil result. The bytes must not be modified. Safe for
+// concurrent use.
 func (e *WatchEvent) Frame(media string, make func() []byte) []byte {
 	if e.change == nil {
 		return make()
@@ -37,15 +47,15 @@ func (e *WatchEvent) Frame(media string, make func() []byte) []byte {
 type change struct {
 	revision int64
 	at       int64  // unix time in nanoseconds
-	entry    *Entry // the state it made, nil if it deleted the object
-	prev     *Entry // the state before, nil if it created the object
+	entry    *Entry // the new state; nil if the object was deleted
+	prev     *Entry // the previous state; nil if the object was created
 
-	mu     sync.Mutex // guards the making of what stands below
-	gone   *Entry     // prev at this revision
+	mu     sync.Mutex // held while gone or a frame is created
+	gone   *Entry     // prev with this revision
 	frames atomic.Pointer[frame]
 }
 
-// frame is an encoded event; those of one change form a short list.
+// frame is an encoded event. The frames of a change form a short list.
 type frame struct {
 	kind  watch.EventType
 	media string
@@ -77,12 +87,12 @@ func (f *frame) find(kind watch.EventType, media string) *frame {
 	return nil
 }
 
-// deleted is what a watcher that saw prev sees when it is gone.
+// deleted returns the entry of the Deleted event for watchers that selected prev.
 func (c *change) deleted() *Entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gone == nil {
-		c.gone = c.prev.at(c.revision)
+		c.gone = c.prev.At(c.revision)
 	}
 	return c.gone
 }

@@ -8,15 +8,17 @@ import (
 	"podium/pkg/storage"
 )
 
-// Exact snapshots kept for the next page of a list: few, and not for long, so
-// that a continue token really expires when the store has forgotten its revision.
+// Limits of the snapshots kept for the next page of a list. They are few and
+// short-lived, so that a continue token expires soon after the store has compacted
+// its revision.
 const (
 	keptSnapshots = 8
 	keptFor       = 75 * time.Second
-	pageSize      = 1000 // of lists from the store
+	pageSize      = 1000 // objects per list request to the store
 )
 
-// kept is the exact snapshots made lately, oldest first.
+// kept holds the most recent exact snapshots, oldest first. The lock of the cache
+// guards it.
 type kept struct {
 	snapshots []keptSnapshot
 }
@@ -54,18 +56,27 @@ func (k *kept) expire(now time.Time) {
 
 func (k *kept) clear() { k.snapshots = nil }
 
-// At is the exact revision rev, for continue tokens and exact matches: the
-// present with the changes since undone, else a list from the store. It is
-// storage.ErrCompacted when the revision is gone, and storage.ErrFuture when
-// it is not reached in 3 s.
+// At returns the contents at exactly rev, for continue tokens and exact matches. It
+// undoes later changes or, if the history does not reach back to rev, lists the
+// store. It returns storage.ErrCompacted if the store has compacted the revision and it was
+// not used lately, and storage.ErrFuture if the cache does not reach it within 3 s.
 func (c *Cache) At(ctx context.Context, rev int64) (*Snapshot, error) {
 	if err := c.feed.waitAtLeast(ctx, rev); err != nil {
 		return nil, err
 	}
-	if s := c.rewind(rev); s != nil {
+	s, trusted := c.ready(rev)
+	if trusted {
 		return s, nil
 	}
-	s, err := c.listAt(ctx, rev)
+	if s == nil {
+		s = c.rewind(rev)
+	}
+	var err error
+	if s == nil {
+		s, err = c.listAt(ctx, rev)
+	} else {
+		err = c.compacted(ctx, rev)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -73,18 +84,32 @@ func (c *Cache) At(ctx context.Context, rev int64) (*Snapshot, error) {
 	return s, nil
 }
 
-// rewind undoes the changes after rev on a copy of the present, nil if they
-// are no longer known.
+// compacted returns storage.ErrCompacted if the store has compacted rev. The history of a
+// resource that hardly changes reaches further back: without this, its continue tokens
+// would never expire.
+func (c *Cache) compacted(ctx context.Context, rev int64) error {
+	_, err := c.feed.store.List(ctx, c.cfg.Prefix, storage.ListOptions{Revision: rev, Limit: 1})
+	return err
+}
+
+// ready returns the contents at rev if they are a kept snapshot or the present ones, else
+// nil. They are trusted if the store cannot have compacted rev, or knew it a moment ago.
+func (c *Cache) ready(rev int64) (s *Snapshot, trusted bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.kept.find(rev, time.Now()); s != nil {
+		return s, true
+	}
+	if rev < c.revision {
+		return nil, false
+	}
+	return &Snapshot{Revision: rev, contents: c.freezeLocked().contents}, rev >= c.feed.revision.Load()
+}
+
+// rewind undoes the changes after rev on a copy of the present contents. It returns
+// nil if the history does not reach back to rev.
 func (c *Cache) rewind(rev int64) *Snapshot {
 	c.mu.Lock()
-	if rev >= c.revision {
-		defer c.mu.Unlock()
-		return &Snapshot{Revision: rev, contents: c.freezeLocked().contents}
-	}
-	if s := c.kept.find(rev, time.Now()); s != nil {
-		c.mu.Unlock()
-		return s
-	}
 	changes, ok := c.history.after(rev)
 	past := c.live.clone()
 	c.mu.Unlock()
@@ -98,9 +123,7 @@ func (c *Cache) rewind(rev int64) *Snapshot {
 			past.remove(ch.entry.Key)
 		}
 	}
-	s := &Snapshot{Revision: rev, contents: past}
-	c.keep(s)
-	return s
+	return &Snapshot{Revision: rev, contents: past}
 }
 
 func (c *Cache) keep(s *Snapshot) {
@@ -109,7 +132,7 @@ func (c *Cache) keep(s *Snapshot) {
 	c.kept.add(s, time.Now())
 }
 
-// listAt reads a revision from the store.
+// listAt lists the contents at rev from the store, page by page.
 func (c *Cache) listAt(ctx context.Context, rev int64) (*Snapshot, error) {
 	past := newContents(c.cfg.Indexed)
 	opts := storage.ListOptions{Revision: rev, Limit: pageSize}

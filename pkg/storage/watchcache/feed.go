@@ -4,64 +4,109 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
-	"math/rand/v2"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"podium/pkg/backoff"
 	"podium/pkg/storage"
 )
 
 const (
 	sweepEvery = 30 * time.Second
-	retryFirst = 50 * time.Millisecond
-	retryMost  = 5 * time.Second
+
+	// Back-off of requests to the store; jitter at most doubles a delay.
+	firstRetry = 25 * time.Millisecond
+	lastRetry  = 2500 * time.Millisecond
 )
 
-// errRewound says that the store's revision is below one seen before: it was
-// restored from a backup, and nothing the caches hold can be trusted.
+func newRetry() backoff.Backoff {
+	return backoff.Backoff{Initial: firstRetry, Max: lastRetry, Jitter: 1}
+}
+
+// errRewound is returned if the revision of the store is below one seen before: the
+// store was restored from a backup, and the contents of the caches are invalid.
 var errRewound = errors.New("the store went back to an earlier revision")
 
-// Feed is the single watch over the store that drives every cache. A revision
-// is published when every cache shows it.
+// Feed is the single watch over the store that drives every cache. It publishes a
+// revision after every cache has applied it. Its methods are safe for concurrent
+// use.
 type Feed struct {
-	store    storage.Store
-	prefix   string
-	log      *slog.Logger
-	caches   []*Cache
-	byFolder map[string]*Cache // by the prefix of their keys
+	store  storage.Store
+	prefix string
+	log    *slog.Logger
+
+	// applying is held while the caches apply a change of the store, until its
+	// revision is published, and while the set of caches changes.
+	applying sync.Mutex
+	caches   atomic.Pointer[map[string][]*Cache] // by key prefix; copied on write
 
 	revision atomic.Int64 // published; 0 before the first list
 	listed   atomic.Bool  // the caches have caught up for the first time
-	lost     bool         // the past holds what cannot be read any more; only Run's goroutine asks
+	lost     bool         // the recent past has values that can no longer be decrypted; only Run uses it
 
 	mu      sync.Mutex
 	waiters []waiter
-	watch   storage.Watch // running now, else nil
-	asked   time.Time     // when a mark was last asked for
-	rewound bool          // someone noticed errRewound
+	watch   storage.Watch // the running watch, or nil
+	asked   time.Time     // when progress was last requested
+	rewound bool          // errRewound was detected and not yet handled
 }
 
-// NewFeed makes a feed over all keys under prefix.
+// NewFeed creates a feed over all keys under prefix. It reads nothing before Run.
 func NewFeed(store storage.Store, prefix string, log *slog.Logger) *Feed {
-	return &Feed{store: store, prefix: prefix, log: log, byFolder: map[string]*Cache{}}
+	f := &Feed{store: store, prefix: prefix, log: log}
+	f.caches.Store(&map[string][]*Cache{})
+	return f
 }
 
-// Cache adds a resource; it must be called before Run. The resource's prefix is
-// one folder below the feed's; all else is a mistake in the program.
-func (f *Feed) Cache(cfg Config) *Cache {
-	if f.folder(cfg.Prefix) != cfg.Prefix || f.byFolder[cfg.Prefix] != nil {
-		panic(fmt.Sprintf("watchcache: %q is no folder of its own under %q", cfg.Prefix, f.prefix))
+// Add adds the cache of a resource. Before Run it returns at once, and Run fills
+// the cache; later it blocks until the cache holds the stored objects. cfg.Prefix
+// must be one path element below the prefix of the feed. Another cache may have it:
+// both are kept up to date until one is removed.
+func (f *Feed) Add(ctx context.Context, cfg Config) (*Cache, error) {
+	if f.folder(cfg.Prefix) != cfg.Prefix {
+		return nil, fmt.Errorf("watch cache: prefix %q is not one folder below %q", cfg.Prefix, f.prefix)
 	}
 	c := newCache(f, cfg)
-	f.caches = append(f.caches, c)
-	f.byFolder[cfg.Prefix] = c
-	return c
+	f.applying.Lock()
+	caches := maps.Clone(*f.caches.Load())
+	caches[cfg.Prefix] = append(slices.Clone(caches[cfg.Prefix]), c)
+	rev := f.revision.Load()
+	c.filling = rev > 0
+	f.caches.Store(&caches)
+	f.applying.Unlock()
+	if rev == 0 {
+		return c, nil
+	}
+	past, err := c.listAt(ctx, rev)
+	if err != nil {
+		f.Remove(c)
+		return nil, fmt.Errorf("fill the watch cache of %s: %w", cfg.Prefix, err)
+	}
+	c.fill(past)
+	return c, nil
 }
 
-// folder is the prefix and the next path element of a key.
+// Remove removes a cache: its watches end with ErrRemoved and its objects are
+// released. The store is not changed. A second call does nothing.
+func (f *Feed) Remove(c *Cache) {
+	f.applying.Lock()
+	defer f.applying.Unlock()
+	caches := maps.Clone(*f.caches.Load())
+	left := slices.DeleteFunc(slices.Clone(caches[c.cfg.Prefix]), func(other *Cache) bool { return other == c })
+	if caches[c.cfg.Prefix] = left; len(left) == 0 {
+		delete(caches, c.cfg.Prefix)
+	}
+	f.caches.Store(&caches)
+	c.close()
+}
+
+// folder returns the prefix of the feed with the next path element of key, or "".
 func (f *Feed) folder(key string) string {
 	if i := strings.IndexByte(key[min(len(f.prefix), len(key)):], '/'); i >= 0 {
 		return key[:len(f.prefix)+i+1]
@@ -69,7 +114,8 @@ func (f *Feed) folder(key string) string {
 	return ""
 }
 
-// Ready is nil once every cache has its first list.
+// Ready returns nil once all caches have caught up with the store for the first
+// time.
 func (f *Feed) Ready() error {
 	if f.listed.Load() {
 		return nil
@@ -77,35 +123,35 @@ func (f *Feed) Ready() error {
 	return errors.New("the watch cache has not read the store yet")
 }
 
-// Run lists, then watches, until ctx ends; it lists again when the watch cannot
-// go on where it broke.
+// Run lists the store and watches it until ctx ends, and returns the error of ctx.
+// It lists again if a broken watch cannot be resumed. It may be called once.
 func (f *Feed) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var helpers sync.WaitGroup
 	helpers.Go(func() { f.sweep(ctx) })
-	helpers.Go(func() { f.wait(ctx, 0) }) // asks for marks: the last writes before the start may lie outside the prefix
+	helpers.Go(func() { f.wait(ctx, 0) }) // requests bookmarks: the last writes before the start may be outside the prefix
 	defer helpers.Wait()
 	defer cancel()
 
-	retry := backoff{}
+	retry := newRetry()
 	for ctx.Err() == nil {
 		target, err := f.list(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				f.log.Warn("list the store for the watch cache", "err", err)
 			}
-			retry.wait(ctx)
+			_ = retry.Wait(ctx) // the loop condition checks ctx
 			continue
 		}
-		retry = backoff{}
+		retry.Reset()
 		if err := f.follow(ctx, target); ctx.Err() == nil {
-			f.log.Warn("the watch cache starts anew", "revision", f.revision.Load(), "err", err)
+			f.log.Warn("watch cache restarts with a new list", "revision", f.revision.Load(), "err", err)
 		}
 	}
 	return ctx.Err()
 }
 
-// sweep drops what is cold, now and then.
+// sweep drops unused data from all caches periodically until ctx ends.
 func (f *Feed) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -114,17 +160,30 @@ func (f *Feed) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			for _, c := range f.caches {
+			for c := range f.all() {
 				c.sweep(now)
 			}
 		}
 	}
 }
 
-// list fills the caches. The first time it begins a little in the past, so that
-// watchers from before a restart find the changes they missed, unless there are
-// values of that time whose key is gone; target is the revision from which on
-// the caches show the present.
+// all returns the caches.
+func (f *Feed) all() iter.Seq[*Cache] {
+	return func(yield func(*Cache) bool) {
+		for _, same := range *f.caches.Load() {
+			for _, c := range same {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// list fills the caches and returns the revision from which on they show the
+// present. The first list starts a little in the past, so that watchers from before
+// a restart can resume, unless values of that time are encrypted with a key that no
+// longer exists.
 func (f *Feed) list(ctx context.Context) (target int64, err error) {
 	target, err = f.store.Revision(ctx)
 	if err != nil {
@@ -146,45 +205,64 @@ func (f *Feed) list(ctx context.Context) (target int64, err error) {
 	return target, f.listAt(ctx, target)
 }
 
-// listAt makes a revision of the store the contents of all caches.
+// listAt fills all caches with the contents of the store at rev. It lists again if
+// a cache was added or removed meanwhile.
 func (f *Feed) listAt(ctx context.Context, rev int64) error {
+	for {
+		caches := f.caches.Load()
+		entries, err := f.entriesAt(ctx, *caches, rev)
+		if err != nil {
+			return err
+		}
+		if f.replace(caches, entries, rev) {
+			return nil
+		}
+	}
+}
+
+// replace sets the contents of all caches as of rev and publishes rev. It does
+// nothing and returns false if the set of caches has changed.
+func (f *Feed) replace(caches *map[string][]*Cache, entries map[*Cache][]*Entry, rev int64) bool {
+	f.applying.Lock()
+	defer f.applying.Unlock()
+	if f.caches.Load() != caches {
+		return false
+	}
+	for c := range f.all() {
+		c.replace(entries[c], rev)
+	}
+	f.publish(rev)
+	return true
+}
+
+// entriesAt reads the entries of the caches at a revision of the store. It skips
+// values that cannot be decoded.
+func (f *Feed) entriesAt(ctx context.Context, caches map[string][]*Cache, rev int64) (map[*Cache][]*Entry, error) {
 	entries := map[*Cache][]*Entry{}
 	opts := storage.ListOptions{Revision: rev, Limit: pageSize}
 	for {
 		page, err := f.store.List(ctx, f.prefix, opts)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, kv := range page.KVs {
-			c := f.byFolder[f.folder(kv.Key)]
-			if c == nil {
-				continue
-			}
-			e := c.known(kv.Key, kv.Revision)
-			if e == nil {
-				if e, err = c.newEntry(kv); err != nil {
-					f.log.Error("stored object cannot be decoded and stays invisible", "key", kv.Key, "revision", kv.Revision, "err", err)
-					continue
+			for _, c := range caches[f.folder(kv.Key)] {
+				if e := c.entryAt(kv); e != nil {
+					entries[c] = append(entries[c], e)
 				}
 			}
-			entries[c] = append(entries[c], e)
 		}
 		if !page.More || len(page.KVs) == 0 {
-			break
+			return entries, nil
 		}
 		opts.After = page.KVs[len(page.KVs)-1].Key
 	}
-	for _, c := range f.caches {
-		c.replace(entries[c], rev)
-	}
-	f.publish(rev)
-	return nil
 }
 
-// follow watches from the published revision on, and again from there when the
-// watch breaks, until it must list anew.
+// follow watches from the published revision on and resumes broken watches, until
+// ctx ends or a new list is necessary.
 func (f *Feed) follow(ctx context.Context, target int64) error {
-	retry := backoff{}
+	retry := newRetry()
 	for {
 		f.caughtUp(target)
 		before := f.revision.Load()
@@ -193,20 +271,22 @@ func (f *Feed) follow(ctx context.Context, target int64) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, storage.ErrUnreadable):
-			f.lost = true // what has replaced the value since may be read
+			f.lost = true // the present value may be readable
 			return err
 		case errors.Is(err, storage.ErrCompacted), errors.Is(err, errRewound):
 			return err
 		}
-		f.log.Warn("the watch over the store broke and is resumed", "revision", f.revision.Load(), "err", err)
+		f.log.Warn("store watch failed, resuming", "revision", f.revision.Load(), "err", err)
 		if f.revision.Load() > before {
-			retry = backoff{}
+			retry.Reset()
 		}
-		retry.wait(ctx)
+		if err := retry.Wait(ctx); err != nil {
+			return err
+		}
 	}
 }
 
-// watchOnce applies what one watch reports until it ends.
+// watchOnce applies the events of one watch until it ends.
 func (f *Feed) watchOnce(ctx context.Context, target int64) error {
 	w, err := f.store.Watch(ctx, f.prefix, f.revision.Load())
 	if err != nil {
@@ -226,7 +306,7 @@ func (f *Feed) watchOnce(ctx context.Context, target int64) error {
 	}
 }
 
-// caughtUp notes when the caches show the present for the first time.
+// caughtUp marks the feed as ready when it reaches target for the first time.
 func (f *Feed) caughtUp(target int64) {
 	if !f.listed.Load() && f.revision.Load() >= target {
 		f.listed.Store(true)
@@ -234,33 +314,24 @@ func (f *Feed) caughtUp(target int64) {
 	}
 }
 
-// apply hands runs of events of the same resource to its cache, then publishes.
+// apply passes each run of events of one resource to its cache, then publishes the
+// last revision.
 func (f *Feed) apply(events []storage.Event) {
+	f.applying.Lock()
+	defer f.applying.Unlock()
+	caches := *f.caches.Load()
 	for i := 0; i < len(events); {
 		folder := f.folder(events[i].Key)
 		j := i + 1
 		for j < len(events) && f.folder(events[j].Key) == folder {
 			j++
 		}
-		if c := f.byFolder[folder]; c != nil {
+		for _, c := range caches[folder] {
 			c.apply(events[i:j])
 		}
 		i = j
 	}
 	if len(events) > 0 {
 		f.publish(events[len(events)-1].Revision)
-	}
-}
-
-// backoff waits longer each time, with jitter.
-type backoff struct{ next time.Duration }
-
-func (b *backoff) wait(ctx context.Context) {
-	b.next = min(max(2*b.next, retryFirst), retryMost)
-	timer := time.NewTimer(b.next/2 + rand.N(b.next/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

@@ -50,15 +50,19 @@ func bubble(t *testing.T, test func(*testing.T, *fixture)) {
 func newFixture(t testing.TB, store storage.Store, history int) *fixture {
 	f := &fixture{t: t, scheme: scheme.New(), store: store}
 	f.feed = watchcache.NewFeed(store, root, slog.New(slog.DiscardHandler))
-	f.pods = f.feed.Cache(watchcache.Config{
+	pods, err := f.feed.Add(t.Context(), watchcache.Config{
 		Kind:    scheme.KindOf[*corev1.Pod](f.scheme),
 		Prefix:  podRoot,
 		Decode:  f.decode,
-		Revive:  revive,
+		Restore: revive,
 		Fields:  podFields,
 		Indexed: []string{"spec.nodeName"},
 		History: history,
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.pods = pods
 	return f
 }
 
@@ -178,7 +182,7 @@ func (f *fixture) watch(opts watchcache.WatchOptions) *watchcache.Watcher {
 	return w
 }
 
-// next reads n events and tells each in a line: "ADDED ns/name@5", "BOOKMARK@7".
+// next reads n events and returns each as a line: "ADDED ns/name@5", "BOOKMARK@7".
 func (f *fixture) next(w *watchcache.Watcher, n int) []string {
 	f.t.Helper()
 	var lines []string

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// How long and how much of the past is kept. A watcher that comes back within
-// keepBusy finds its place even if more than Config.History changes happened
-// since (up to busyFactor times as many); what is older than keepIdle is
-// dropped even if it is little, because it pins objects that nobody sees.
+// Limits of the history. A watcher that resumes within keepBusy finds its place
+// even if more than Config.History changes have happened since (up to busyFactor
+// times as many). Changes older than keepIdle are dropped even if they are few,
+// because they keep unused objects in memory.
 const (
 	keepBusy   = 75 * time.Second
 	keepIdle   = 3 * time.Minute
 	busyFactor = 10
 )
 
-// history is the recent changes in order of revision. It knows every change
-// with a revision greater than since.
+// history holds the recent changes in order of revision: every change with a
+// revision greater than since. The lock of the cache guards it.
 type history struct {
 	since   int64
-	changes []*change // only appended to and cut at the front: a part of it stays valid without a lock
-	dropped int       // in front of changes, in the same array
+	changes []*change // only appended to and cut at the front, so a subslice stays valid without the lock
+	dropped int       // number of changes before changes in the same array
 }
 
 func (h *history) add(c *change) { h.changes = append(h.changes, c) }
 
-// after is what happened after rev; false if that is no longer known.
+// after returns the changes after rev, or false if the history does not reach back
+// to rev.
 func (h *history) after(rev int64) ([]*change, bool) {
 	if rev < h.since {
 		return nil, false
@@ -35,7 +36,7 @@ func (h *history) after(rev int64) ([]*change, bool) {
 	return h.changes[i:], true
 }
 
-// trim forgets what is too old or too much.
+// trim drops changes that are too old or too many.
 func (h *history) trim(limit int, now time.Time) {
 	busy, idle := now.Add(-keepBusy).UnixNano(), now.Add(-keepIdle).UnixNano()
 	n := 0
@@ -56,5 +57,5 @@ func (h *history) trim(limit int, now time.Time) {
 	}
 }
 
-// reset forgets everything before rev.
+// reset empties the history, which then begins after rev.
 func (h *history) reset(rev int64) { *h = history{since: rev} }

@@ -2,15 +2,15 @@ package watchcache
 
 import "sync"
 
-// hotObjects is how many decoded objects a cache keeps: those decoded last.
-// The others are made again from their messages when somebody needs them, so
-// that memory grows with the messages, which are several times smaller.
+// hotObjects is the number of decoded objects that a cache keeps: the most recently
+// decoded ones. The others are decoded from their messages on demand, so that
+// memory grows with the messages, which are several times smaller.
 const hotObjects = 1024
 
-// hot is the entries that were decoded last.
+// hot holds the most recently decoded entries. Safe for concurrent use.
 type hot struct {
 	mu      sync.Mutex
-	entries []*Entry // a ring once it is full
+	entries []*Entry // a ring, once it is full
 	next    int
 }
 
@@ -24,4 +24,10 @@ func (h *hot) add(e *Entry) {
 	h.entries[h.next].drop()
 	h.entries[h.next] = e
 	h.next = (h.next + 1) % hotObjects
+}
+
+func (h *hot) clear() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.entries, h.next = nil, 0
 }

@@ -9,8 +9,8 @@ import (
 	"podium/pkg/storage/watchcache"
 )
 
-// Decoded objects are let go when many others were decoded since; what is made
-// of the message instead is the same.
+// Decoded objects are dropped after many others were decoded, and decoding the
+// message again yields an equal object.
 func TestObjectsAreMadeAgainFromTheirMessage(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.create("ns/first", onNode("n1"), labelled("a", "b"))

@@ -2,8 +2,8 @@ package watchcache
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// What the caches tell about themselves, for each group and resource; the names
-// are upstream's where upstream has the series.
+// Metrics of the caches, by group and resource. The names are those of
+// kube-apiserver where it has the metric.
 var (
 	labelNames = []string{"group", "resource"}
 
@@ -14,23 +14,24 @@ var (
 	receivedDesc = prometheus.NewDesc("apiserver_watch_cache_events_received_total",
 		"Changes received from the store.", labelNames, nil)
 	terminatedDesc = prometheus.NewDesc("apiserver_terminated_watchers_total",
-		"Watches the cache ended because their reader was too slow or could not be told what it missed.", labelNames, nil)
+		"Watches the cache ended because their reader was too slow or missed events that are no longer available.", labelNames, nil)
 	watchersDesc = prometheus.NewDesc("podium_watch_cache_watchers",
 		"Watches running now.", labelNames, nil)
 	historyDesc = prometheus.NewDesc("podium_watch_cache_history_events",
 		"Changes kept for watches that begin in the past.", labelNames, nil)
 )
 
-// Describe and Collect make the feed a prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (f *Feed) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{objectsDesc, revisionDesc, receivedDesc, terminatedDesc, watchersDesc, historyDesc} {
 		out <- d
 	}
 }
 
-// Collect reads the present numbers.
+// Collect implements prometheus.Collector.
 func (f *Feed) Collect(out chan<- prometheus.Metric) {
-	for _, c := range f.caches {
+	for _, same := range *f.caches.Load() {
+		c := same[0] // series must be unique
 		c.collect(out)
 	}
 }

@@ -7,24 +7,29 @@ import (
 	"github.com/google/btree"
 )
 
-// degree of the trees: wide enough to be shallow, narrow enough that copying
-// the nodes on a path is cheap.
+// degree of the B-trees: wide enough to be shallow, narrow enough that copying the
+// nodes on a path is cheap.
 const degree = 32
 
-// Snapshot is the resource at one revision. It takes O(1) to make, costs
-// nothing to keep, and is safe for concurrent use.
+// Snapshot is the resource at one revision. It is immutable, takes O(1) to make,
+// and is safe for concurrent use.
 type Snapshot struct {
 	Revision int64
 
 	*contents
 }
 
-// contents are the entries in key order, and once more for each indexed field
-// in the order of its values. A frozen clone is inside every snapshot.
+// Version identifies the contents: it is equal for two snapshots of a cache if
+// nothing has changed between them.
+func (s *Snapshot) Version() any { return s.contents }
+
+// contents are the entries in key order, and for each indexed field also in the
+// order of its values. The lock of the cache guards the live contents; the clone in
+// a snapshot is immutable.
 type contents struct {
 	entries *btree.BTreeG[item]
 	indexed []string
-	byField []*btree.BTreeG[posting] // one for each of indexed
+	byField []*btree.BTreeG[posting] // parallel to indexed
 }
 
 type item struct {
@@ -63,7 +68,7 @@ func (c *contents) clone() *contents {
 	return out
 }
 
-// put adds or replaces an entry and returns the one before.
+// put adds or replaces an entry and returns the previous one, or nil.
 func (c *contents) put(e *Entry) *Entry {
 	old, _ := c.entries.ReplaceOrInsert(item{e.Key, e})
 	for i, field := range c.indexed {
@@ -76,7 +81,7 @@ func (c *contents) put(e *Entry) *Entry {
 	return old.entry
 }
 
-// remove takes an entry out and returns it, nil if there was none.
+// remove removes an entry and returns it, or nil if the key does not exist.
 func (c *contents) remove(key string) *Entry {
 	old, ok := c.entries.Delete(item{key: key})
 	if !ok {
@@ -88,10 +93,10 @@ func (c *contents) remove(key string) *Entry {
 	return old.entry
 }
 
-// Len is the number of objects.
+// Len returns the number of objects.
 func (c *contents) Len() int { return c.entries.Len() }
 
-// Get finds the object with a storage key, nil if there is none.
+// Get returns the object with a storage key, or nil.
 func (c *contents) Get(key string) *Entry {
 	it, _ := c.entries.Get(item{key: key})
 	return it.entry
@@ -109,8 +114,8 @@ func (c *contents) Ascend(prefix, after string, yield func(*Entry) bool) {
 	})
 }
 
-// ByField is the objects whose field has a value, in key order; quick for the
-// indexed fields, a walk over everything for others.
+// ByField returns the objects whose field has a value. For an indexed field it
+// visits only these, in key order; for others it scans all objects.
 func (c *contents) ByField(name, value string) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		for i, field := range c.indexed {

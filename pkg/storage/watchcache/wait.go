@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	latestWithin  = 10 * time.Second // a consistent read that takes longer has failed
-	atLeastWithin = 3 * time.Second
-	markEvery     = 50 * time.Millisecond // while someone waits
+	latestWithin  = 10 * time.Second      // timeout of a consistent read
+	atLeastWithin = 3 * time.Second       // timeout of a read at a given revision
+	markEvery     = 50 * time.Millisecond // interval of progress requests while a read waits
 )
 
 // waiter waits for a revision, or for the first list if rev is 0.
@@ -21,14 +21,16 @@ type waiter struct {
 	done chan struct{}
 }
 
-// waitLatest waits until the caches show all that was written before the call.
+// waitLatest blocks until the caches include all writes acknowledged before the
+// call.
 func (f *Feed) waitLatest(ctx context.Context) error {
-	// The store is asked after the call began, so its answer covers every write
-	// acknowledged before. Who has seen a revision must never hear a lower one.
+	// The store is queried after the call began, so its answer covers every write
+	// acknowledged before. A client that has seen a revision must never get a lower
+	// one.
 	seen := f.revision.Load()
 	rev, err := f.store.Revision(ctx)
 	if err != nil {
-		return fmt.Errorf("ask the store for its revision: %w", err)
+		return fmt.Errorf("read the store's revision: %w", err)
 	}
 	if rev < seen {
 		f.rewind()
@@ -43,7 +45,9 @@ func (f *Feed) waitLatest(ctx context.Context) error {
 	return f.wait(within, rev)
 }
 
-// waitAtLeast waits until the caches show a revision (0: any).
+// waitAtLeast blocks until the caches have reached rev; 0 accepts any revision. It
+// returns storage.ErrFuture after 3 s, or the error of Ready if the first list is
+// not complete.
 func (f *Feed) waitAtLeast(ctx context.Context, rev int64) error {
 	if f.reached(rev) {
 		return nil
@@ -60,9 +64,10 @@ func (f *Feed) waitAtLeast(ctx context.Context, rev int64) error {
 
 func (f *Feed) reached(rev int64) bool { return f.listed.Load() && f.revision.Load() >= rev }
 
-// wait until a revision is reached. The usual case is that the event is on its
-// way; if it does not come soon, the write was outside the prefix and only a
-// mark can tell.
+// wait blocks until the caches have reached rev or ctx ends, and then returns the
+// cause of ctx. Usually the event is on its way. If it does not arrive soon, the
+// write was outside the prefix, and only a bookmark of the store reports its
+// revision.
 func (f *Feed) wait(ctx context.Context, rev int64) error {
 	f.mu.Lock()
 	if f.reached(rev) {
@@ -83,7 +88,7 @@ func (f *Feed) wait(ctx context.Context, rev int64) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-timer.C:
-			f.askMark(ctx)
+			f.requestProgress(ctx)
 			timer.Reset(markEvery)
 		}
 	}
@@ -103,7 +108,7 @@ func (f *Feed) forget(w waiter) {
 	}
 }
 
-// publish makes a revision known after every cache has applied it.
+// publish makes rev visible. Every cache must have applied it.
 func (f *Feed) publish(rev int64) {
 	f.revision.Store(rev)
 	f.wakeAll()
@@ -125,7 +130,7 @@ func (f *Feed) wakeAll() {
 	f.waiters = keep
 }
 
-// rewind ends the watch, because of errRewound.
+// rewind ends the watch with errRewound.
 func (f *Feed) rewind() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,8 +140,8 @@ func (f *Feed) rewind() {
 	}
 }
 
-// setWatch says which watch is running, nil for none. It returns errRewound
-// if that was noticed since the call before.
+// setWatch sets the running watch, or nil. It returns errRewound if that was
+// detected since the previous call.
 func (f *Feed) setWatch(w storage.Watch) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,8 +153,9 @@ func (f *Feed) setWatch(w storage.Watch) error {
 	return nil
 }
 
-// askMark asks the running watch how far it is, unless someone just did.
-func (f *Feed) askMark(ctx context.Context) {
+// requestProgress requests a bookmark from the running watch, unless another reader has
+// just done so. It logs errors.
+func (f *Feed) requestProgress(ctx context.Context) {
 	f.mu.Lock()
 	w, now := f.watch, time.Now()
 	if w == nil || now.Sub(f.asked) < markEvery/2 {
@@ -160,23 +166,23 @@ func (f *Feed) askMark(ctx context.Context) {
 	f.mu.Unlock()
 	err := w.Mark(ctx)
 	if errors.Is(err, errors.ErrUnsupported) {
-		err = f.leaveMark(ctx)
+		err = f.writeProgressKey(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		f.log.Debug("ask the store for the watch's progress", "err", err)
+		f.log.Debug("request watch progress failed", "err", err)
 	}
 }
 
-// leaveMark writes a key under the prefix: the watch reports it after all that
-// was written before.
-func (f *Feed) leaveMark(ctx context.Context) error {
+// writeProgressKey writes a key under the prefix, for stores without bookmarks: the watch
+// reports this write after all earlier ones.
+func (f *Feed) writeProgressKey(ctx context.Context) error {
 	key := f.prefix + "mark"
 	kv, err := f.store.Get(ctx, key)
 	var conflict *storage.ConflictError
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 		if _, err = f.store.Create(ctx, key, []byte("watchcache")); errors.Is(err, storage.ErrExists) {
-			return nil // another apiserver just did
+			return nil // another apiserver created it at the same time
 		}
 	case err == nil:
 		if _, err = f.store.Update(ctx, key, kv.Value, kv.Revision); errors.As(err, &conflict) {

@@ -17,72 +17,84 @@ import (
 	"podium/pkg/storage"
 )
 
-// ErrSlow ends the watch of a reader that does not keep up; it may resume
-// after the last revision it saw.
+// ErrSlow is the error of a watch whose reader does not keep up. The reader may
+// resume after the last revision it received.
 var ErrSlow = errors.New("the watcher is too slow")
 
-// A watcher is too slow when so many changes wait for it, or when the first of
-// them has waited so long.
+// A watcher is too slow if this many changes are queued, or if the first of them
+// has been queued for this long.
 const (
 	maxWaiting  = 5000
 	maxWaitTime = time.Minute
 )
 
 const (
-	batchSize     = 100 // events a Next makes from a list or from history: kept while the reader stalls
-	keepQueue     = 64  // room a watcher keeps for what comes next
+	batchSize     = 100 // maximum number of events per Next from a list or from the history
+	keepQueue     = 64  // maximum capacity of an empty queue kept for reuse
 	bookmarkEvery = time.Minute
 	bookmarkLast  = 2 * time.Second // before the context's deadline
 )
 
-// WatchOptions says what a watcher sees: every change after a revision that
-// matches. A change that makes an object stop matching is Deleted, one that
-// makes it match is Added.
+// WatchOptions selects the changes that a watcher receives: every matching change
+// after a revision. If a change makes an object stop matching, the event is
+// Deleted; if it makes the object match, Added.
 type WatchOptions struct {
-	After     int64           // exclusive; -1 means now; storage.ErrCompacted when history no longer reaches so far
-	Prefix    string          // of keys: a namespace ("…/ns/"), or a single object's whole key; "" is the whole resource
-	Labels    labels.Selector // nil is everything
-	Fields    fields.Selector // nil is everything
-	Initial   bool            // first the present state as Added, then an InitialEnd bookmark
-	Fresh     bool            // with Initial: the present state is that of Latest, else whatever there is, at least After
-	Bookmarks bool            // about one a minute, and before the watch ends
+	// After is exclusive; -1 is the present. If the history does not reach back to
+	// it, Watch returns storage.ErrCompacted.
+	After int64
+
+	// Prefix of the keys: a namespace ("…/ns/"), or the whole key of an object; ""
+	// is the whole resource.
+	Prefix  string
+	Labels  labels.Selector // nil: everything
+	Fields  fields.Selector // nil: everything
+	Initial bool            // send the present state as Added events first, then an InitialEnd bookmark
+
+	// Fresh makes the initial state that of Latest; otherwise it is any state at or
+	// after After.
+	Fresh bool
+	// Bookmarks requests a bookmark about once a minute, and one before the
+	// deadline of the context.
+	Bookmarks bool
 }
 
-// Watcher is one running watch. One goroutine at a time calls Next; Stop may be
-// called from anywhere, and twice.
+// Watcher is one running watch. Only one goroutine at a time may call Next. Stop
+// may be called from any goroutine, and more than once.
 type Watcher struct {
 	cache  *Cache
 	opts   WatchOptions
 	bucket bucket
-	slot   int // in the bucket; the cache's lock guards it
+	slot   int // index in the bucket; guarded by the lock of the cache
 
-	initial *initial  // what Next gives first,
-	backlog []*change // then this, then the queue
-	spare   []queued  // an empty queue to fill next
+	initial *initial  // Next returns the initial state first,
+	backlog []*change // then the backlog, then the queue
+	spare   []queued  // an empty queue for reuse
 
 	mu      sync.Mutex
 	queue   []queued
-	waiting int64 // unix time in nanoseconds since when something waits
+	waiting int64 // unix time in nanoseconds of the first queued change
 	err     error // why the watch has ended
 	wake    chan struct{}
 
-	told         int64 // the revision the reader knows of
+	delivered    int64 // the newest revision returned by Next
 	nextBookmark time.Time
-	lastBookmark time.Time // before the deadline; zero when there is none, or it was sent
+	lastBookmark time.Time // before the deadline; zero: no deadline, or already sent
 }
 
 type initial struct {
 	*Snapshot
-	after string // the last key given
+	after string // the last key returned
 }
 
-// queued is a change and how this watcher sees it.
+// queued is a change and its event type for this watcher.
 type queued struct {
 	kind   watch.EventType
 	change *change
 }
 
-// Watch begins a watch; it waits for a state that fulfils the options.
+// Watch begins a watch. It blocks until the cache has the state that the options
+// require; ctx bounds this wait, and its deadline determines the last bookmark. The
+// caller must call Stop.
 func (c *Cache) Watch(ctx context.Context, opts WatchOptions) (*Watcher, error) {
 	if opts.Prefix == "" {
 		opts.Prefix = c.cfg.Prefix
@@ -103,23 +115,27 @@ func (c *Cache) Watch(ctx context.Context, opts WatchOptions) (*Watcher, error) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case c.removed.Load():
+		return nil, ErrRemoved
 	case opts.Initial:
 		s := c.freezeLocked()
 		w.initial = &initial{Snapshot: &Snapshot{Revision: max(published, s.revision), contents: s.contents}}
-		w.told = w.initial.Revision
+		w.delivered = w.initial.Revision
 	case opts.After < 0:
-		w.told = max(published, c.revision)
+		w.delivered = max(published, c.revision)
 	default:
 		changes, ok := c.history.after(opts.After)
 		if !ok {
 			return nil, fmt.Errorf("watch %s after %d: %w", opts.Prefix, opts.After, storage.ErrCompacted)
 		}
-		w.backlog, w.told = changes, opts.After
+		w.backlog, w.delivered = changes, opts.After
 	}
 	c.watchers.add(w)
 	return w, nil
 }
 
+// waitFor blocks until the cache has the state with which a watch with these
+// options begins.
 func (c *Cache) waitFor(ctx context.Context, opts WatchOptions) error {
 	switch {
 	case opts.Initial && opts.Fresh:
@@ -130,15 +146,18 @@ func (c *Cache) waitFor(ctx context.Context, opts WatchOptions) error {
 	return c.feed.waitAtLeast(ctx, 0)
 }
 
-// Next blocks until there is something and returns all that is there. It ends
-// with ErrSlow, storage.ErrCompacted, the context's error, or io.EOF after Stop.
+// Next blocks until there are events and returns all that are ready, at most
+// batchSize from a list or from the history. It returns an error when the watch has
+// ended: ErrSlow, ErrRemoved, storage.ErrCompacted, the error of the context, or
+// io.EOF after Stop.
 func (w *Watcher) Next(ctx context.Context) ([]WatchEvent, error) {
 	for {
-		// A revision is published when its changes are in the queues: what is
-		// loaded now is told in full once the queue has been found empty.
+		// The feed publishes a revision after its changes are in the queues: if the
+		// queue is empty afterwards, the reader has received everything up to this
+		// revision.
 		published := w.cache.feed.revision.Load()
 		if err := ctx.Err(); err != nil {
-			return w.farewell(published, err)
+			return w.finalBookmark(published, err)
 		}
 		if events, err := w.take(); len(events) > 0 || err != nil {
 			return events, err
@@ -150,19 +169,20 @@ func (w *Watcher) Next(ctx context.Context) ([]WatchEvent, error) {
 	}
 }
 
-// farewell is a bookmark if the watch ends with revisions untold, else err.
-func (w *Watcher) farewell(published int64, err error) ([]WatchEvent, error) {
+// finalBookmark returns a final bookmark if the reader has received all events but not
+// the newest revision, else err.
+func (w *Watcher) finalBookmark(published int64, err error) ([]WatchEvent, error) {
 	w.mu.Lock()
 	idle := len(w.queue) == 0 && w.err == nil
 	w.mu.Unlock()
-	if !w.opts.Bookmarks || !idle || w.initial != nil || w.backlog != nil || published <= w.told {
+	if !w.opts.Bookmarks || !idle || w.initial != nil || w.backlog != nil || published <= w.delivered {
 		return nil, err
 	}
 	return w.bookmark(published), nil
 }
 
-// take returns what is there: of the initial state, else of history, else of
-// the queue.
+// take returns what is ready: from the initial state, else from the history, else
+// from the queue.
 func (w *Watcher) take() ([]WatchEvent, error) {
 	if w.initial != nil {
 		if err := w.ended(); err != nil {
@@ -196,6 +216,8 @@ func (w *Watcher) take() ([]WatchEvent, error) {
 	return events, nil
 }
 
+// takeInitial returns up to batchSize objects of the initial state, followed by the
+// InitialEnd bookmark after the last one.
 func (w *Watcher) takeInitial() []WatchEvent {
 	var events []WatchEvent
 	full := false
@@ -216,6 +238,8 @@ func (w *Watcher) takeInitial() []WatchEvent {
 	return events
 }
 
+// takeBacklog returns up to batchSize matching events of the history, or none if
+// the rest does not match.
 func (w *Watcher) takeBacklog() []WatchEvent {
 	var events []WatchEvent
 	n := 0
@@ -239,11 +263,12 @@ func (w *Watcher) event(kind watch.EventType, ch *change) WatchEvent {
 	if kind == watch.Deleted {
 		entry = ch.deleted()
 	}
-	w.told = max(w.told, ch.revision)
+	w.delivered = max(w.delivered, ch.revision)
 	return WatchEvent{Type: kind, Entry: entry, Revision: ch.revision, change: ch}
 }
 
-// sees is how a change looks to this watcher, "" if it does not concern it.
+// sees returns the event type of a change for this watcher, or "" if the change
+// does not concern it.
 func (w *Watcher) sees(ch *change) watch.EventType {
 	now := ch.entry != nil && w.inPrefix(ch.entry.Key) && w.selects(ch.entry)
 	before := ch.prev != nil && w.inPrefix(ch.prev.Key) && w.selects(ch.prev)
@@ -266,8 +291,9 @@ func (w *Watcher) selects(e *Entry) bool {
 	return (w.opts.Labels == nil || w.opts.Labels.Matches(e.Labels)) && (w.opts.Fields == nil || w.opts.Fields.Matches(e.Fields))
 }
 
-// offer queues a change if the watcher wants it. It is false when the watch is
-// over and the watcher is to be taken out.
+// offer queues a change if it matches the options. It returns false if the watch
+// has ended and the watcher must be removed. It never blocks on the reader. The
+// caller holds the lock of the cache.
 func (w *Watcher) offer(ch *change) bool {
 	if ch.revision <= w.opts.After {
 		return true
@@ -293,14 +319,14 @@ func (w *Watcher) offer(ch *change) bool {
 	return true
 }
 
-// stalled says that something waits for the reader for too long.
+// stalled reports whether a change has been queued for too long.
 func (w *Watcher) stalled(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.queue) > 0 && now.UnixNano()-w.waiting > int64(maxWaitTime)
 }
 
-// cut ends the watch with an error.
+// cut ends the watch with an error, unless it has ended already.
 func (w *Watcher) cut(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -309,12 +335,14 @@ func (w *Watcher) cut(err error) {
 	}
 }
 
+// endLocked ends the watch with err and discards queued events. The caller holds
+// w.mu.
 func (w *Watcher) endLocked(err error) {
 	w.err, w.queue = err, nil
 	w.signal()
 }
 
-// Stop ends the watch; Next then returns io.EOF.
+// Stop ends the watch and discards queued events; Next then returns io.EOF.
 func (w *Watcher) Stop() {
 	w.cache.mu.Lock()
 	w.cache.watchers.remove(w)
@@ -328,7 +356,7 @@ func (w *Watcher) ended() error {
 	return w.err
 }
 
-// signal wakes Next, now or when it next looks.
+// signal wakes a blocked Next, or makes the next sleep return at once.
 func (w *Watcher) signal() {
 	select {
 	case w.wake <- struct{}{}:
@@ -336,7 +364,8 @@ func (w *Watcher) signal() {
 	}
 }
 
-// sleep until something may have changed: a signal, a bookmark's time, the end.
+// sleep blocks until something may have changed: a signal, the time of a bookmark,
+// or the end of ctx.
 func (w *Watcher) sleep(ctx context.Context) {
 	if !w.opts.Bookmarks {
 		select {
@@ -358,7 +387,8 @@ func (w *Watcher) sleep(ctx context.Context) {
 	}
 }
 
-// bookmarkDue is true regularly, and shortly before the deadline.
+// bookmarkDue reports whether to send a bookmark: about once a minute, and shortly
+// before the deadline.
 func (w *Watcher) bookmarkDue() bool {
 	if !w.opts.Bookmarks {
 		return false
@@ -371,14 +401,15 @@ func (w *Watcher) bookmarkDue() bool {
 	return !now.Before(w.nextBookmark)
 }
 
-// bookmark tells that all up to a published revision has been seen.
+// bookmark returns the bookmark event for a published revision.
 func (w *Watcher) bookmark(published int64) []WatchEvent {
 	w.nextBookmark = nextBookmark()
-	w.told = max(w.told, published)
-	return []WatchEvent{{Type: watch.Bookmark, Revision: w.told}}
+	w.delivered = max(w.delivered, published)
+	return []WatchEvent{{Type: watch.Bookmark, Revision: w.delivered}}
 }
 
-// nextBookmark is spread out so that watchers begun together do not stay together.
+// nextBookmark returns a jittered time, so that watchers started together do not
+// stay in step.
 func nextBookmark() time.Time {
 	return time.Now().Add(bookmarkEvery - rand.N(bookmarkEvery/10))
 }

@@ -27,7 +27,7 @@ func selectLabels(text string) labels.Selector {
 	return s
 }
 
-// One story, told to watchers with different options.
+// The same changes, received by watchers with different options.
 func TestWatchersSeeWhatTheySelect(t *testing.T) {
 	story := func(f *fixture) {
 		f.create("a/x", onNode("n1"))                                                // @2
@@ -132,7 +132,7 @@ func TestWatchersSeeWhatTheySelect(t *testing.T) {
 	}
 }
 
-// quiet checks that nothing more comes.
+// quiet checks that no more events arrive.
 func (f *fixture) quiet(w *watchcache.Watcher) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), time.Second)
@@ -180,7 +180,7 @@ func TestAWatchFromNow(t *testing.T) {
 	})
 }
 
-func TestASlowWatcherIsCutAndBlocksNobody(t *testing.T) {
+func TestSlowWatcherIsTerminated(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		slow := f.watch(watchcache.WatchOptions{After: -1})
 		quick := f.watch(watchcache.WatchOptions{After: -1})
@@ -209,7 +209,7 @@ func TestAStalledWatcherIsCut(t *testing.T) {
 		w := f.watch(watchcache.WatchOptions{After: -1})
 		f.create("ns/a")
 		f.next(w, 1)
-		time.Sleep(10 * time.Minute) // with nothing to read, waiting is no fault
+		time.Sleep(10 * time.Minute) // a watcher without queued events is not stalled
 		f.create("ns/b")
 		f.next(w, 1)
 		f.create("ns/c")

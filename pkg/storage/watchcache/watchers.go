@@ -7,11 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// watchers finds those who may want a change without asking everybody: each
-// watcher sits in one bucket, the narrowest its options allow, and a change
-// looks only into the buckets of its key, its namespace and its indexed fields
-// (before and after), and into that of the watchers which want everything.
-// The cache's lock guards it.
+// watchers finds the watchers that may match a change without visiting all of them.
+// Each watcher is in the narrowest bucket that its options allow. A change visits
+// only the buckets of its key, of its namespace and of its indexed fields (before
+// and after), and that of the watchers of the whole resource. The lock of the cache
+// guards it.
 type watchers struct {
 	indexed []string
 	buckets map[bucket][]*Watcher
@@ -19,7 +19,7 @@ type watchers struct {
 	cut     int64 // watches ended by the cache
 }
 
-// bucket names a group of watchers: by is a field, or one of these.
+// bucket names a group of watchers. by is a field, or one of the constants below.
 type bucket struct{ by, value string }
 
 const (
@@ -32,7 +32,8 @@ func newWatchers(indexed []string) watchers {
 	return watchers{indexed: indexed, buckets: map[bucket][]*Watcher{}}
 }
 
-// bucketOf picks the narrowest bucket for a watcher of a resource.
+// bucketOf returns the narrowest bucket for a watcher of the resource with this key
+// prefix.
 func (ws *watchers) bucketOf(opts WatchOptions, resource string) bucket {
 	exact := func(field string) (string, bool) {
 		if opts.Fields == nil {
@@ -68,7 +69,7 @@ func (ws *watchers) add(w *Watcher) {
 	ws.count++
 }
 
-// remove is a no-op for a watcher that is out already.
+// remove does nothing if the watcher has been removed already.
 func (ws *watchers) remove(w *Watcher) {
 	b := ws.buckets[w.bucket]
 	if w.slot >= len(b) || b[w.slot] != w {
@@ -86,8 +87,8 @@ func (ws *watchers) remove(w *Watcher) {
 	ws.buckets[w.bucket] = b[:last]
 }
 
-// dispatch hands a change to every watcher that wants it, and takes out those
-// that are too slow to take it. It never blocks.
+// dispatch queues a change for every matching watcher, and removes watchers that
+// are too slow. It never blocks.
 func (ws *watchers) dispatch(ch *change) {
 	if len(ws.buckets) == 0 {
 		return
@@ -122,7 +123,7 @@ func (ws *watchers) offer(b bucket, ch *change) {
 	}
 }
 
-// cutAll ends every watch.
+// cutAll ends every watch with err.
 func (ws *watchers) cutAll(err error) {
 	for b, group := range ws.buckets {
 		for _, w := range group {
@@ -134,7 +135,7 @@ func (ws *watchers) cutAll(err error) {
 	ws.count = 0
 }
 
-// cutStalled ends the watches whose reader has not come for what waits.
+// cutStalled ends watches whose reader has not fetched queued events in time.
 func (ws *watchers) cutStalled(now time.Time) {
 	for _, group := range ws.buckets {
 		for i := len(group) - 1; i >= 0; i-- {

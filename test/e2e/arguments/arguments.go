@@ -1,6 +1,5 @@
-// Package arguments watches what the processes of this host have among their
-// arguments, those in containers included: everybody on the host can read it,
-// so that no secret may be there.
+// Package arguments records the command lines of all processes of this host, including those
+// in containers. All users of the host can read them, so they must not contain secrets.
 package arguments
 
 import (
@@ -12,10 +11,10 @@ import (
 	"time"
 )
 
-// often is short beside the life of a process that waits for a cluster.
+// often is short compared with the life of a process that waits for a cluster.
 const often = 50 * time.Millisecond
 
-// Watch is what has been seen.
+// Watch records command lines.
 type Watch struct {
 	stop, done chan struct{}
 	once       sync.Once
@@ -23,7 +22,7 @@ type Watch struct {
 	looks      atomic.Int64
 }
 
-// Start watches until With is called.
+// Start starts recording until With is called.
 func Start() *Watch {
 	w := &Watch{stop: make(chan struct{}), done: make(chan struct{}), seen: map[string]bool{}}
 	go w.run()
@@ -45,8 +44,8 @@ func (w *Watch) run() {
 	}
 }
 
-// look reads all of them each time: a process gets others when it becomes
-// another program. Those that end meanwhile are passed over.
+// look reads the command lines of all processes each time, because exec changes them. It
+// skips processes that have ended.
 func (w *Watch) look() {
 	defer w.looks.Add(1)
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -57,8 +56,8 @@ func (w *Watch) look() {
 	}
 }
 
-// With ends the watch and returns the commands, words with a space between,
-// that hold a text.
+// With stops recording and returns the recorded commands that contain a text, with spaces
+// between the words.
 func (w *Watch) With(text string) (commands []string) {
 	w.once.Do(func() { close(w.stop) })
 	<-w.done

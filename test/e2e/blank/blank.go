@@ -13,11 +13,11 @@ import (
 	"podium/test/e2e/page"
 )
 
-// base is the Debian that `make node-image` starts from: systemd and what the
-// package depends on, nothing of Podium.
+// base is the Debian image that `make node-image` starts from: systemd and the package's
+// dependencies, nothing of Podium.
 const base = "localhost/podium/node-base"
 
-// Image is that Debian's. Without it, or without being root, the test is skipped.
+// Image returns the id of the base image. It skips the test if there is none, or without root.
 func Image(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -31,7 +31,7 @@ func Image(t *testing.T) string {
 	return image
 }
 
-// Package is the newest of those that match. Without one the test is skipped.
+// Package returns the newest file that matches. It skips the test if there is none.
 func Package(t *testing.T, glob, made string) string {
 	t.Helper()
 	found, err := filepath.Glob(glob)
@@ -56,13 +56,13 @@ func stat(t *testing.T, file string) os.FileInfo {
 	return info
 }
 
-// patience is for one script on a machine.
+// patience is the timeout of one script on a machine.
 const patience = 4 * time.Minute
 
-// container is a machine that behaves as a blank Debian with systemd.
+// container is a machine that behaves like a blank Debian with systemd.
 type container string
 
-// Network joins the machines of a test.
+// Network creates the network for the machines of a test.
 func Network(t *testing.T) string {
 	t.Helper()
 	name := fmt.Sprintf("podium-blank-%d", os.Getpid())
@@ -71,8 +71,7 @@ func Network(t *testing.T) string {
 	return name
 }
 
-// Boot starts a machine without anything of Podium on it but what makes a
-// container one: the entrypoint.
+// Boot starts a machine that has nothing of Podium except the node image's entrypoint.
 func Boot(t *testing.T, image, network, name string) *page.Operator {
 	t.Helper()
 	c := container(fmt.Sprintf("podium-blank-%d-%s", os.Getpid(), name))
@@ -93,14 +92,14 @@ func Boot(t *testing.T, image, network, name string) *page.Operator {
 	return o
 }
 
-// Address is where others on the network find a machine.
+// Address returns a machine's address on the network.
 func Address(t *testing.T, o *page.Operator) string {
 	t.Helper()
 	c := o.Machine.(container)
 	return strings.TrimSpace(Docker(t, "inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", string(c)))
 }
 
-// Docker runs the engine's client.
+// Docker runs docker.
 func Docker(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("docker", args...).CombinedOutput()
@@ -110,7 +109,7 @@ func Docker(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// Run gives a script to a shell of the container.
+// Run implements page.Machine.
 func (c container) Run(ctx context.Context, script string) (string, error) {
 	cmd := exec.CommandContext(ctx, "docker", "exec", "-i", string(c), "bash", "-e", "-s")
 	cmd.Stdin = strings.NewReader(script)
@@ -118,7 +117,7 @@ func (c container) Run(ctx context.Context, script string) (string, error) {
 	return string(out), err
 }
 
-// Put copies a file into the container.
+// Put implements page.Machine.
 func (c container) Put(ctx context.Context, file, path string) error {
 	if out, err := exec.CommandContext(ctx, "docker", "cp", file, string(c)+":"+path).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)

@@ -1,3 +1,3 @@
-// Package blank makes machines that have nothing of Podium yet: containers with
-// systemd, on which tests install the package as operators do.
+// Package blank creates machines that have nothing of Podium yet: containers with systemd, on
+// which tests install the package as operators do.
 package blank

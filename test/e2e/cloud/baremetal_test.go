@@ -11,8 +11,8 @@ import (
 	"podium/test/e2e/docked"
 )
 
-// The same machines as if nobody provided them: for as long as the test runs
-// the daemon of the control plane is one that reads its addresses from a file.
+// The same machines with the baremetal provider: while the test runs, the control plane's
+// cloud-controller-manager reads its addresses from a file.
 func TestBareMetal(t *testing.T) {
 	first, second := the.metal(t)
 	front := the.balancer(t, "metal", "Cluster", worker1, worker2)
@@ -67,8 +67,8 @@ func (c cluster) says(t *testing.T, service, text string) {
 	})
 }
 
-// metal puts a daemon with the baremetal provider in the place of the control
-// plane's, with a pool of two addresses.
+// metal replaces the control plane's cloud-controller-manager by one with the baremetal
+// provider and a pool of two addresses.
 func (c cluster) metal(t *testing.T) (first, second string) {
 	t.Helper()
 	subnet, err := docked.Docker(t.Context(), "network", "inspect", "podium-"+clusterName, "-f", "{{(index .IPAM.Config 0).Subnet}}")

@@ -1,5 +1,4 @@
-// Package cloud tests clusters whose machines somebody provides: node containers
-// of a Docker engine, which the docker provider knows, and the same machines as
-// if nobody did, by the baremetal provider. Services of type LoadBalancer are
-// asked from the host, as one who is outside of the cluster.
+// Package cloud tests clusters with a cloud provider: node containers of a Docker engine with
+// the docker provider, and the same machines with the baremetal provider. Requests to Services
+// of type LoadBalancer come from the host, which is outside of the cluster.
 package cloud

@@ -18,9 +18,8 @@ import (
 	"podium/test/e2e/docked"
 )
 
-// app is a pod of the example's program on some nodes, and a Service of type
-// LoadBalancer before them. The pods stay with a lost node: what is lost is the
-// node that announces.
+// app is a pod of the example's program on each of some nodes, behind a Service of type
+// LoadBalancer. The pods stay on a lost node, so that the test loses the announcing node only.
 const app = `
 apiVersion: v1
 kind: Service
@@ -41,7 +40,7 @@ spec:
   - {name: web, image: "localhost/podium/web:v1", readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}}
 `
 
-// balancer is a Service of type LoadBalancer, and its address.
+// balancer is a Service of type LoadBalancer with its address.
 type balancer struct {
 	cluster
 	t       *testing.T
@@ -86,7 +85,7 @@ func (b *balancer) service(ctx context.Context) (*corev1.Service, error) {
 	return client.For[*corev1.Service](b.api).In("default").Get(ctx, b.name)
 }
 
-// answers waits until the Service does, by its address and to the host.
+// answers waits until the Service answers the host at its address.
 func (b *balancer) answers(patience time.Duration) {
 	b.t.Helper()
 	docked.Eventually(b.t, patience, b.name+" answers at "+b.address, func(ctx context.Context) error {
@@ -95,7 +94,7 @@ func (b *balancer) answers(patience time.Duration) {
 	})
 }
 
-// holder is the node that announces the address.
+// holder returns the node that announces the address.
 func (b *balancer) holder(ctx context.Context) (string, error) {
 	l, err := client.For[*coordinationv1.Lease](b.api).In(addresslease.Namespace).Get(ctx, addresslease.Name(netip.MustParseAddr(b.address)))
 	if err != nil {
@@ -113,8 +112,7 @@ func (b *balancer) mustHolder() string {
 	return node
 }
 
-// announcedBy has a node announce the address, by excluding the others for a
-// moment.
+// announcedBy makes a node announce the address, by excluding the others for a moment.
 func (b *balancer) announcedBy(node string) {
 	b.t.Helper()
 	for _, n := range []string{plane, worker1, worker2} {
@@ -135,8 +133,8 @@ func (b *balancer) announcedBy(node string) {
 	}
 }
 
-// silence asks without a pause while something happens, and says for how long
-// nobody answered.
+// silence sends requests continuously while do runs, and returns the longest time without an
+// answer.
 func (b *balancer) silence(what string, do func(), after time.Duration) time.Duration {
 	b.t.Helper()
 	ctx, stop := context.WithCancel(b.t.Context())
@@ -165,9 +163,9 @@ func (b *balancer) silence(what string, do func(), after time.Duration) time.Dur
 	return worst
 }
 
-// A Service gets an address that is answered from the host and from another
-// container, by all of its pods; it follows what the Service says; when the
-// Service is deleted nobody answers any more and the next one gets the address.
+// A Service gets an address that answers the host and another container, from all of its pods;
+// it follows changes of the Service; when the Service is deleted, the address does not answer
+// any more and the next Service gets it.
 func TestAServiceGetsAnAddress(t *testing.T) {
 	b := the.balancer(t, "front", "Cluster", worker1, worker2)
 	b.answers(30 * time.Second)
@@ -187,7 +185,7 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 	if err != nil || !strings.Contains(out, "front-") {
 		t.Errorf("another container on the network: %v %s", err, out)
 	}
-	// What listens on the announcing node is not the Service's: its kubelet, say.
+	// Other ports of the announcing node, such as the kubelet's, are not reachable.
 	if err := refused(t.Context(), b.address, 10250); err != nil {
 		t.Error(err)
 	}
@@ -201,8 +199,8 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 		return nil
 	})
 	the.Podium(t, "delete", "service", "front", "--timeout", "30s")
-	// Who has learned where the address was goes on asking there: until the node
-	// has dropped the Service's rules, too.
+	// Clients that have learned the address's node continue to ask there: the node must have
+	// dropped the Service's rules, too.
 	docked.Eventually(t, 3*time.Second, "nobody answers at "+b.address, func(ctx context.Context) error {
 		if name, err := get(ctx, b.address, "/"); err == nil {
 			return fmt.Errorf("%s does", name)
@@ -219,7 +217,7 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 	next.answers(10 * time.Second)
 }
 
-// refused says what is wrong unless a connection is refused at once.
+// refused returns an error unless a connection is refused at once.
 func refused(ctx context.Context, host string, port int) error {
 	_, err := docked.Docker(ctx, "run", "--rm", "--network", "podium-"+clusterName, "--entrypoint", "bash", "localhost/podium/node:v1", "-c",
 		fmt.Sprintf("exec 3<>/dev/tcp/%s/%d", host, port))
@@ -229,8 +227,8 @@ func refused(ctx context.Context, host string, port int) error {
 	return nil
 }
 
-// The node that announces an address is lost, in four ways. Its one pod is
-// elsewhere, so that what is measured is the address alone.
+// The node that announces an address is lost, in four ways. The Service's only pod runs on
+// another node, so that only the move of the address is measured.
 func TestTheAnnouncingNodeIsLost(t *testing.T) {
 	b := the.balancer(t, "lost", "Cluster", worker2)
 	b.answers(30 * time.Second)
@@ -289,7 +287,7 @@ func ready(ctx context.Context, api *client.Client, node string) error {
 	return fmt.Errorf("conditions: %+v", n.Status.Conditions)
 }
 
-// With policy Local the node with the pod announces, and the pod sees who asks.
+// With policy Local the node with the pod announces, and the pod sees the client's address.
 func TestLocalPolicyKeepsTheClientsAddress(t *testing.T) {
 	b := the.balancer(t, "local", "Local", worker2)
 	b.answers(30 * time.Second)

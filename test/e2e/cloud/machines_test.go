@@ -23,7 +23,7 @@ func taints(n *corev1.Node) map[string]bool {
 	return out
 }
 
-// TestNodesKnowTheirMachines, and by their containers' labels where they are.
+// Nodes have the metadata of their machines, and their zones from the containers' labels.
 func TestNodesKnowTheirMachines(t *testing.T) {
 	list, err := client.For[*corev1.Node](the.Client(t)).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -49,9 +49,9 @@ func TestNodesKnowTheirMachines(t *testing.T) {
 	}
 }
 
-// TestLostMachines is the last test of the package: nobody brings these
-// workers back. The Node of a container that is removed goes; that of one that
-// is stopped is tainted. Nodes are taken for silent sooner than by default.
+// TestLostMachines is the last test of the package, because the workers do not come back. The
+// Node of a removed container is deleted; that of a stopped one is tainted. Nodes become
+// unreachable sooner than by default.
 func TestLostMachines(t *testing.T) {
 	nodes := client.For[*corev1.Node](the.Client(t))
 	do := func(args ...string) {

@@ -31,7 +31,7 @@ networking: {podNetwork: cloud}
 nodes: [{role: control-plane}, {role: worker, zone: east}, {role: worker, zone: west}]
 `
 
-// the is that cluster.
+// the is the shared cluster.
 var the cluster
 
 type cluster struct{ *docked.Cluster }
@@ -57,7 +57,7 @@ func withCluster(tests func() int) (code int, err error) {
 	return the.Run(ctx, config, []string{"--config", "-", "--wait", "3m", "--retain"}, func() (int, error) { return tests(), nil })
 }
 
-// get asks a web server on port 80, each time on a new connection.
+// get requests a page from a web server on port 80, each time on a new connection.
 func get(ctx context.Context, host, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

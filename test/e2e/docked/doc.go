@@ -1,3 +1,3 @@
-// Package docked drives a cluster of node containers as a person does: by the
-// podium command, by docker, and by the API. Tests of such clusters share it.
+// Package docked uses a cluster of node containers as users do: with podium, docker, and the
+// API. Tests of such clusters share it.
 package docked

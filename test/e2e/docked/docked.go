@@ -17,23 +17,23 @@ import (
 	"podium/pkg/scheme"
 )
 
-// bin is of the repository, as tests in folders beside this one see it.
+// bin is the repository's folder of binaries, relative to the tests' folders.
 const bin = "../../../bin"
 
-// Cluster is one made by `podium cluster create`, or about to be.
+// Cluster is a cluster created, or to be created, by `podium cluster create`.
 type Cluster struct {
 	Name       string
 	Kubeconfig string // file that podium reads and writes
 }
 
-// New is a cluster of that name whose kubeconfig is in a folder.
+// New returns a cluster of that name with its kubeconfig in dir. It does not create it.
 func New(name, dir string) *Cluster {
 	return &Cluster{Name: name, Kubeconfig: filepath.Join(dir, "kubeconfig")}
 }
 
-// Run makes the cluster with these arguments of `podium cluster create`, calls
-// tests and deletes it. The logs of one that failed are kept. One that was
-// there before is another run's, and is left alone.
+// Run creates the cluster with these arguments of `podium cluster create`, calls tests and
+// deletes the cluster. It keeps the logs if tests fail. If the cluster exists already, it
+// belongs to another run: Run returns an error and does not touch it.
 func (c *Cluster) Run(ctx context.Context, stdin string, args []string, tests func() (int, error)) (code int, err error) {
 	out, err := c.Try(ctx, stdin, append([]string{"cluster", "create"}, args...)...)
 	fmt.Println(out)
@@ -50,7 +50,7 @@ func (c *Cluster) Run(ctx context.Context, stdin string, args []string, tests fu
 	return code, errors.Join(err, gone)
 }
 
-// KeepLogs collects the nodes' logs where CI and people find them, and says where.
+// KeepLogs collects the nodes' logs in a place for CI and developers, and prints the place.
 func (c *Cluster) KeepLogs(ctx context.Context) {
 	target := filepath.Join(os.TempDir(), "podium-"+c.Name+"-logs")
 	err := os.RemoveAll(target)
@@ -63,8 +63,8 @@ func (c *Cluster) KeepLogs(ctx context.Context) {
 	fmt.Fprintln(os.Stderr, c.Name+": the nodes' logs are in", target)
 }
 
-// Try runs podium on the cluster, gives it something to read, and returns what
-// it printed; an error has that, too.
+// Try runs podium on the cluster with stdin and returns its output; an error contains the
+// output, too.
 func (c *Cluster) Try(ctx context.Context, stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -79,13 +79,13 @@ func (c *Cluster) Try(ctx context.Context, stdin string, args ...string) (string
 	return out.String(), nil
 }
 
-// Podium runs it, too; its failure is the test's.
+// Podium runs podium on the cluster. The test fails if podium fails.
 func (c *Cluster) Podium(t *testing.T, args ...string) string {
 	t.Helper()
 	return c.Feed(t, "", args...)
 }
 
-// Feed gives podium something to read.
+// Feed is Podium with stdin.
 func (c *Cluster) Feed(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	out, err := c.Try(t.Context(), stdin, args...)
@@ -95,15 +95,15 @@ func (c *Cluster) Feed(t *testing.T, stdin string, args ...string) string {
 	return out
 }
 
-// Client speaks to the cluster as its administrator.
+// Client returns a client with the administrator's credentials.
 func (c *Cluster) Client(t *testing.T) *client.Client {
 	t.Helper()
 	api, _ := Client(t, c.Kubeconfig)
 	return api
 }
 
-// Client is the one of a kubeconfig's present context; servers are those it
-// knows at first.
+// Client returns a client for the current context of a kubeconfig; servers are its initial
+// servers.
 func Client(t *testing.T, file string) (api *client.Client, servers []string) {
 	t.Helper()
 	config, err := kubeconfig.Load(file)
@@ -121,7 +121,7 @@ func Client(t *testing.T, file string) (api *client.Client, servers []string) {
 	return api, cfg.Servers
 }
 
-// Docker runs docker and returns what it said, without the last line's end.
+// Docker runs docker and returns its output without the final newline.
 func Docker(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
 	if err != nil {
@@ -130,10 +130,10 @@ func Docker(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Eventually asks until check passes or patience ends, and says how long it took.
+// Eventually calls check until it succeeds or patience ends, and returns how long it took.
 func Eventually(t *testing.T, patience time.Duration, what string, check func(context.Context) error) time.Duration {
 	t.Helper()
-	// Cleanups wait, too, when the test's own context has ended.
+	// Cleanups, too, call this after the test's own context has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
 	begin := time.Now()

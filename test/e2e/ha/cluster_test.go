@@ -22,7 +22,7 @@ const name = "e2e-ha"
 
 const worker = name + "-worker"
 
-// cluster is one of three control planes and a worker on a cloud, made as CI does.
+// cluster has three control planes and a worker on a cloud, created as in CI.
 type cluster struct {
 	*testing.T
 	*docked.Cluster
@@ -30,7 +30,7 @@ type cluster struct {
 	api     *client.Client
 }
 
-// newCluster makes it, and looks, when it is gone, for what it has left.
+// newCluster creates the cluster. When it is deleted, the test checks that nothing is left.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -60,13 +60,13 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// podium runs it on the cluster; its failure is the test's.
+// podium runs podium on the cluster. The test fails if podium fails.
 func (c *cluster) podium(args ...string) string {
 	c.Helper()
 	return c.Podium(c.T, args...)
 }
 
-// only is the cluster by a kubeconfig that names one server.
+// only returns the cluster with a kubeconfig that contains a single server.
 func (c *cluster) only(server string) *docked.Cluster {
 	c.Helper()
 	config, err := kubeconfig.Load(c.Kubeconfig)
@@ -82,8 +82,8 @@ func (c *cluster) only(server string) *docked.Cluster {
 	return narrow
 }
 
-// eventually asks until check passes or patience ends, and says how long it
-// took. An answer that takes longer than two seconds is none.
+// eventually calls check until it succeeds or patience ends, and returns how long it took. A
+// call that takes longer than two seconds fails.
 func (c *cluster) eventually(patience time.Duration, what string, check func(context.Context) error) time.Duration {
 	c.Helper()
 	return docked.Eventually(c.T, patience, what, func(ctx context.Context) error {
@@ -93,8 +93,8 @@ func (c *cluster) eventually(patience time.Duration, what string, check func(con
 	})
 }
 
-// members is what a control plane says of etcd's: the leader, and whether all
-// three are healthy voters.
+// members returns etcd's leader as a control plane sees it, or an error unless all three
+// members are healthy voters.
 func (c *cluster) members(ctx context.Context, plane string) (leader string, err error) {
 	out, err := exec.CommandContext(ctx, "docker", "exec", plane, "podium", "etcd", "list").CombinedOutput()
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package ha takes the control planes of a cluster away, one after the other,
-// while clients write and ask, and measures what they notice.
+// Package ha makes the control planes of a cluster fail one after the other, while clients
+// write and read, and measures the effect on the clients.
 package ha

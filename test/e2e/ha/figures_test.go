@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// round is one loss of a control plane, and what it cost.
+// round is one loss of a control plane and its effects.
 type round struct {
 	fault, victim string
 	etcd          bool          // the victim led etcd
-	outage        time.Duration // longest time without an acknowledged write while it was gone
+	outage        time.Duration // longest time without an acknowledged write while it was down
 	returning     time.Duration // and while it came back
 	moved         time.Duration // until others led what it led; 0: it led nothing
-	back          time.Duration // until all was healthy again, once it was back
+	back          time.Duration // until all was healthy again after its return
 	requests      int           // to the Service
-	failed        int           // of them
-	lost          int           // acknowledged writes that some server does not know
+	failed        int           // of those
+	lost          int           // acknowledged writes that are missing on a server
 }
 
 func (r *round) String() string {
@@ -29,10 +29,10 @@ func (r *round) String() string {
 		r.victim, r.fault, r.etcd, seconds(r.outage), moved, seconds(r.back), seconds(r.returning), r.failed, r.requests)
 }
 
-// figures are those of several rounds.
+// figures are the results of several rounds.
 type figures []*round
 
-// table has a row for each kind of fault, and one for all.
+// table formats a row for each kind of fault, and one for all.
 func (all figures) table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-12s %6s %22s %22s %22s %18s %8s\n", "", "", "no write, while gone", "no write, coming back", "leadership moved", "requests", "writes")
@@ -73,7 +73,7 @@ func (all figures) row(b *strings.Builder, name string) {
 	fmt.Fprintf(b, " %18s %8d\n", fmt.Sprintf("%d of %d", failed, requests), lost)
 }
 
-// summary is the median (of an even number the higher one of the middle) and the worst.
+// summary returns the median (the upper one of an even number) and the worst.
 func summary(times []time.Duration) (median, worst string) {
 	if len(times) == 0 {
 		return "-", "-"

@@ -25,8 +25,8 @@ import (
 
 var rounds = flag.Int("rounds", len(faults), "how many losses of a control plane there are")
 
-// What the loss of a control plane may cost. mostSilence holds where it was the
-// node that announced the load balancer's address; else no request fails.
+// Limits of the effects of a lost control plane. mostSilence applies if the node announced the
+// load balancer's address; otherwise no request may fail.
 const (
 	mostOutage  = 5 * time.Second
 	mostMove    = 15 * time.Second
@@ -57,11 +57,10 @@ spec: {type: LoadBalancer, selector: {app: web}, ports: [{port: 80, targetPort: 
 
 var planes = []string{name + "-control-plane", name + "-control-plane2", name + "-control-plane3"}
 
-// TestTheLossOfAControlPlane: a control plane loses its power, another is
-// frozen, another is cut off, and so on, each one that leads: the controllers,
-// etcd, or the cloud's controllers. No acknowledged write is lost, no request to
-// a Service fails, on a node's port and at its load balancer's address, and
-// others take over in time.
+// TestTheLossOfAControlPlane: control planes fail in turn (power loss, freeze, network
+// partition and so on), each one that leads: the controllers, etcd, or the cloud's
+// controllers. No acknowledged write is lost, no request to a Service fails, on a node port
+// and at its load balancer's address, and others take over in time.
 func TestTheLossOfAControlPlane(t *testing.T) {
 	c := newCluster(t)
 	url := c.app()
@@ -76,8 +75,8 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	w, l, front := &traffic.Writer{}, &traffic.Load{}, &balanced{address: netip.MustParseAddr(address)}
-	w.Begin(&round{}) // before the first
-	// A client of its own: what the test asks must not turn it to another server.
+	w.Begin(&round{}) // before the first fault
+	// A client of its own: the test's requests must not change its current server.
 	maps := c.Client(c.T)
 	running.Go(func() { w.Run(ctx, client.For[*corev1.ConfigMap](maps).In("default")) })
 	running.Go(func() { l.Run(ctx, url) })
@@ -116,7 +115,7 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	}
 }
 
-// fault is a way to lose a control plane, and what brings it back.
+// fault is a way to lose a control plane, and the command that brings it back.
 type fault struct {
 	name    string
 	command []string
@@ -135,11 +134,11 @@ var leaders = []func(*cluster) string{
 	func(c *cluster) string { return c.leader("cloud-controller-manager") },
 }
 
-// atLeast is how long a control plane is gone.
+// atLeast is how long a control plane is down.
 const atLeast = 8 * time.Second
 
-// survive does it, measures, and undoes it. The next one may come when etcd's
-// members are all healthy.
+// survive causes the fault, measures its effects, and undoes it. It returns when etcd's
+// members are all healthy again.
 func (c *cluster) survive(f fault, victim string, w *traffic.Writer, l *traffic.Load, front *balanced) *round {
 	c.Helper()
 	c.begin(front, victim)
@@ -181,7 +180,7 @@ func (c *cluster) survive(f fault, victim string, w *traffic.Writer, l *traffic.
 	return r
 }
 
-// balanced is the load on the Service's address of the load balancer.
+// balanced is the load on the Service's load balancer address.
 type balanced struct {
 	traffic.Load
 	address netip.Addr
@@ -190,8 +189,7 @@ type balanced struct {
 	announced     bool // by the victim
 }
 
-// begin notes what there was before a fault, and whether the victim announces
-// the address.
+// begin records the counts before a fault, and whether the victim announces the address.
 func (c *cluster) begin(front *balanced, victim string) {
 	c.Helper()
 	l, err := client.For[*coordinationv1.Lease](c.api).In(addresslease.Namespace).Get(c.Context(), addresslease.Name(front.address))
@@ -203,7 +201,7 @@ func (c *cluster) begin(front *balanced, victim string) {
 	front.Reset()
 }
 
-// end says what the fault cost at the address.
+// end records the effect of the fault on the address.
 func (c *cluster) end(front *balanced, r *round) {
 	c.Helper()
 	asked, failed := front.Counts()
@@ -220,7 +218,7 @@ func (c *cluster) end(front *balanced, r *round) {
 	}
 }
 
-// led are the daemons whose leader is on a control plane.
+// led returns the daemons whose leader is on a control plane.
 func (c *cluster) led(victim string) (leases []string) {
 	c.Helper()
 	for _, lease := range []string{"kube-controller-manager", "kube-scheduler", "cloud-controller-manager"} {
@@ -231,8 +229,7 @@ func (c *cluster) led(victim string) (leases []string) {
 	return leases
 }
 
-// holder is the control plane on which the one of a daemon's replicas is that
-// leads.
+// holder returns the control plane with the leader of a daemon's replicas.
 func (c *cluster) holder(ctx context.Context, lease string) (string, error) {
 	l, err := client.For[*coordinationv1.Lease](c.api).In("kube-system").Get(ctx, lease)
 	if err != nil || l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
@@ -260,7 +257,7 @@ func (c *cluster) etcdLeader() (node string) {
 	return node
 }
 
-// app brings the Service up and says where it answers on the worker.
+// app starts the Service and returns its URL on the worker.
 func (c *cluster) app() string {
 	c.Helper()
 	c.Feed(c.T, web, "apply", "-n", "default", "-f", "-")
@@ -279,7 +276,7 @@ func (c *cluster) app() string {
 	return url
 }
 
-// balanced is the address that the cloud's load balancer has for a Service.
+// balanced returns the address that the cloud's load balancer has for a Service.
 func (c *cluster) balanced(service string) (address string) {
 	c.Helper()
 	c.eventually(20*time.Second, service+" has an address of the cloud's", func(ctx context.Context) error {
@@ -293,7 +290,7 @@ func (c *cluster) balanced(service string) (address string) {
 	return address
 }
 
-// reached waits until the app answers there.
+// reached waits until the app answers at the address.
 func (c *cluster) reached(address string) {
 	c.Helper()
 	c.eventually(20*time.Second, "the app answers at "+address, func(ctx context.Context) error {
@@ -301,7 +298,7 @@ func (c *cluster) reached(address string) {
 	})
 }
 
-// pods are the app's, in the order of their names.
+// pods returns the app's pods, ordered by name.
 func (c *cluster) pods() []*corev1.Pod {
 	c.Helper()
 	list, err := client.For[*corev1.Pod](c.api).In("default").List(c.Context(), metav1.ListOptions{LabelSelector: "app=web"})
@@ -312,7 +309,7 @@ func (c *cluster) pods() []*corev1.Pod {
 	return list.Items
 }
 
-// namesApart looks whether a machine's loss would be that of every name server.
+// namesApart waits until the DNS servers do not all run on one machine.
 func (c *cluster) namesApart() {
 	c.Helper()
 	c.eventually(20*time.Second, "name servers are on several nodes", func(ctx context.Context) error {
@@ -335,7 +332,7 @@ func samePod(a, b *corev1.Pod) bool {
 	return a.UID == b.UID && a.Status.ContainerStatuses[0].RestartCount == b.Status.ContainerStatuses[0].RestartCount
 }
 
-// everyServer reads a pod's log and runs a command in it by each apiserver.
+// everyServer reads a pod's log and runs a command in it through each API server.
 func (c *cluster) everyServer(pods []*corev1.Pod) {
 	c.Helper()
 	for _, server := range c.servers {
@@ -351,8 +348,8 @@ func (c *cluster) everyServer(pods []*corev1.Pod) {
 	}
 }
 
-// nothingLost looks for all that was acknowledged, by every server, and counts
-// what is missing for the round in which it was written.
+// nothingLost checks all acknowledged writes on all servers, and counts missing ones for the
+// round in which they were written.
 func (c *cluster) nothingLost(w *traffic.Writer) {
 	c.Helper()
 	if n := len(w.Acked()); n < 500 {

@@ -48,14 +48,14 @@ func trySh(ctx context.Context, node, script string) (string, error) {
 	return string(out), err
 }
 
-// year is how long certificates are good.
+// year is the validity of certificates.
 const year = 365 * 24 * time.Hour
 
-// leaves are the certificates of a control plane, without ending.
+// leaves returns the certificates of a control plane, without file extension.
 func leaves(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if name, ok := strings.CutSuffix(path, ".crt"); ok && filepath.Base(name) != "ca" && filepath.Base(name) != "kubelet-ca" {
+		if name, ok := strings.CutSuffix(path, ".crt"); ok && !strings.HasSuffix(filepath.Base(name), "ca") {
 			names = append(names, name)
 		}
 		return err
@@ -66,7 +66,7 @@ func leaves(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// ending signs a certificate for the same identity anew, so that it ends then.
+// ending replaces a certificate by one of the same identity that expires at end.
 func ending(t *testing.T, dir, name string, end time.Time) {
 	t.Helper()
 	authority, signer := dir, "ca"
@@ -98,7 +98,7 @@ func ending(t *testing.T, dir, name string, end time.Time) {
 	}
 }
 
-// keysOf copies a control plane's keys and certificates here.
+// keysOf copies a control plane's keys and certificates to a temporary folder.
 func keysOf(t *testing.T, node string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "pki")
@@ -108,7 +108,7 @@ func keysOf(t *testing.T, node string) string {
 	return dir
 }
 
-// store puts certificates in their places, each in one step.
+// store replaces certificates on a node atomically.
 func store(t *testing.T, node, dir string, names ...string) {
 	t.Helper()
 	if _, err := docked.Docker(t.Context(), "cp", dir, node+":/etc/podium/next"); err != nil {
@@ -122,7 +122,7 @@ func store(t *testing.T, node, dir string, names ...string) {
 	sh(t, node, script)
 }
 
-// served is the end of the certificate that a server shows on a new connection.
+// served returns the expiry of the certificate that a server presents on a new connection.
 func served(ctx context.Context, address string) (time.Time, error) {
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
 	conn, err := d.DialContext(ctx, "tcp", address)
@@ -133,9 +133,8 @@ func served(ctx context.Context, address string) (time.Time, error) {
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter, nil
 }
 
-// TestCertificatesNearTheirEnd are renewed by what the timer starts. The
-// daemons turn to the new ones while they run, and go on when the time of the
-// old ones is over.
+// TestCertificatesNearTheirEnd checks that the timer's service renews certificates. The daemons
+// start to use the new ones while they run, and keep working after the old ones have expired.
 func TestCertificatesNearTheirEnd(t *testing.T) {
 	for _, node := range []string{plane, worker1} {
 		sh(t, node, "systemctl is-enabled podium-certs.timer; systemctl is-active podium-certs.timer; systemctl start podium-certs.service")
@@ -166,7 +165,7 @@ func TestCertificatesNearTheirEnd(t *testing.T) {
 	}
 	store(t, plane, dir, all...)
 	show("the one that ends soon", end.Equal)
-	if out := sh(t, plane, "podium certs check"); strings.Count(out, "ends soon: podium certs renew") != len(all) {
+	if out := sh(t, plane, "podium certs check"); strings.Count(out, "expires soon: podium certs renew") != len(all) {
 		t.Errorf("podium certs check does not say that %d end soon:\n%s", len(all), out)
 	}
 	out := sh(t, plane, "systemctl start podium-certs.service; journalctl -u podium-certs.service -o cat --no-pager")
@@ -181,7 +180,7 @@ func TestCertificatesNearTheirEnd(t *testing.T) {
 	case <-time.After(time.Until(end.Add(time.Second))):
 	case <-t.Context().Done():
 	}
-	// All connections are made anew, with what each daemon holds by now.
+	// All connections are replaced, with the certificates that the daemons have now.
 	sh(t, plane, "systemctl restart etcd kube-apiserver")
 	for _, name := range []string{"kube-controller-manager", "kube-scheduler"} {
 		s.renews("kube-system", name)
@@ -190,10 +189,10 @@ func TestCertificatesNearTheirEnd(t *testing.T) {
 		s.renews("kube-node-lease", node)
 		s.nodeIs(node, true, time.Minute)
 	}
-	the.Podium(t, "get", "--raw", "/api/v1/nodes/"+plane+"/proxy/healthz") // the apiserver as the kubelet's client
+	the.Podium(t, "get", "--raw", "/api/v1/nodes/"+plane+"/proxy/healthz") // the API server as the kubelet's client
 }
 
-// renews waits until the holder of a Lease has renewed it since now.
+// renews waits until the holder of a Lease has renewed it after the call.
 func (s *space) renews(namespace, name string) {
 	s.t.Helper()
 	begin := time.Now()
@@ -209,20 +208,21 @@ func (s *space) renews(namespace, name string) {
 	})
 }
 
-// TestAnEndedCertificateIsTold and made anew.
-func TestAnEndedCertificateIsTold(t *testing.T) {
+// TestExpiredCertificateIsReported checks that an expired certificate is reported and renewed.
+func TestExpiredCertificateIsReported(t *testing.T) {
 	dir := keysOf(t, plane)
 	name := filepath.Join(dir, "admin")
 	ending(t, dir, name, time.Now().Add(-time.Hour))
 	store(t, plane, dir, name)
 	out, err := trySh(t.Context(), plane, "podium certs check")
-	if err == nil || !strings.Contains(out, "has ended: podium certs renew") || !strings.Contains(out, "1 of ") {
+	if err == nil || !strings.Contains(out, "has expired: podium certs renew") || !strings.Contains(out, "1 of ") {
 		t.Errorf("podium certs check: %v\n%s", err, out)
 	}
 	sh(t, plane, "systemctl start podium-certs.service; podium certs check; podium get nodes --kubeconfig /etc/podium/admin.conf")
 }
 
-// TestAKubeletThatWasOffForTooLong says what to do, and joins again by that.
+// TestAKubeletThatWasOffForTooLong checks that the error says what to do, and that the machine
+// joins again by that.
 func TestAKubeletThatWasOffForTooLong(t *testing.T) {
 	const current = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 	s := the.space(t)
@@ -251,7 +251,7 @@ func TestAKubeletThatWasOffForTooLong(t *testing.T) {
 		return err
 	})
 	out, err := trySh(t.Context(), worker2, "podium certs check")
-	if err == nil || !strings.Contains(out, "has ended: join again with a new token") {
+	if err == nil || !strings.Contains(out, "has expired: join again with a new token") {
 		t.Errorf("podium certs check: %v\n%s", err, out)
 	}
 	if out, err := trySh(t.Context(), worker2, "systemctl start podium-certs.service"); err == nil {

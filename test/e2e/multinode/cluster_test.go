@@ -17,8 +17,7 @@ import (
 	"podium/test/e2e/docked"
 )
 
-// An image of the engine, and one in an archive, run on every node without a
-// registry.
+// An image of the engine, and one in an archive, run on every node without a registry.
 func TestLoadImage(t *testing.T) {
 	s := the.space(t)
 	const image = "localhost/podium-e2e/loaded:v1"
@@ -82,7 +81,7 @@ func TestLogsAreCollected(t *testing.T) {
 	if text, err := os.ReadFile(logs[0]); err != nil || !strings.Contains(string(text), "what it said") {
 		t.Errorf("the pod's log has %q, %v", text, err)
 	}
-	// What would let somebody in is nowhere in it.
+	// No credentials are in it.
 	key := adminKey(t)
 	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -99,7 +98,7 @@ func TestLogsAreCollected(t *testing.T) {
 	}
 }
 
-// adminKey is a piece of the administrator's key as kubeconfigs have it.
+// adminKey returns a part of the administrator's key as encoded in kubeconfigs.
 func adminKey(t *testing.T) string {
 	t.Helper()
 	for _, line := range strings.Split(the.Podium(t, "cluster", "kubeconfig", mainCluster), "\n") {
@@ -111,8 +110,8 @@ func adminKey(t *testing.T) string {
 	return ""
 }
 
-// A second cluster from a file, beside the first: everything in the file is
-// what the cluster is like, and nothing is left of it.
+// A second cluster from a file, beside the first: it has everything in the file, and nothing is
+// left of it.
 func TestAConfiguredClusterBesideTheFirst(t *testing.T) {
 	dir := t.TempDir()
 	shared := filepath.Join(dir, "shared")
@@ -139,7 +138,7 @@ nodes:
 networking: {podSubnet: 10.20.0.0/16, serviceSubnet: 10.30.0.0/20, apiServerPort: %d, dnsDomain: corp.example}
 `, shared, port, api)
 	c := cluster{docked.New("e2e-configured", dir)}
-	t.Cleanup(func() { // when it is deleted
+	t.Cleanup(func() { // after its deletion
 		if kept, err := os.ReadFile(c.Kubeconfig); err != nil || strings.Contains(string(kept), c.Name) {
 			t.Errorf("the kubeconfig still names it, %v:\n%s", err, kept)
 		}
@@ -199,7 +198,7 @@ spec:
 	})
 }
 
-// create makes a cluster from a file, for one test; nothing is left of it.
+// create creates a cluster from a file for one test, and checks that nothing is left of it.
 func (c cluster) create(t *testing.T, config string) {
 	t.Helper()
 	t.Log(c.Feed(t, config, "cluster", "create", "--config", "-", "--wait", "3m", "-v"))
@@ -220,7 +219,7 @@ func (c cluster) create(t *testing.T, config string) {
 	})
 }
 
-// checkNode compares the node with what the file said of it.
+// checkNode compares the node with its section in the file.
 func (c cluster) checkNode(t *testing.T) {
 	t.Helper()
 	n, err := client.For[*corev1.Node](c.Client(t)).Get(t.Context(), c.Name+"-control-plane")
@@ -235,12 +234,12 @@ func (c cluster) checkNode(t *testing.T) {
 	}
 	cpu := n.Status.Capacity.Cpu().MilliValue() - n.Status.Allocatable.Cpu().MilliValue()
 	memory := n.Status.Capacity.Memory().Value() - n.Status.Allocatable.Memory().Value()
-	if cpu != 100 || memory < 192<<20 || memory > 320<<20 { // the kubelet keeps some for evictions
+	if cpu != 100 || memory < 192<<20 || memory > 320<<20 { // the kubelet reserves some for evictions
 		t.Errorf("reserved: %dm CPU and %d MiB: want 100m and 192 MiB at least", cpu, memory>>20)
 	}
 }
 
-// What is wrong is said before or while a cluster is made, and nothing is left.
+// Errors are reported before or during the creation of a cluster, and nothing is left.
 func TestWhatCannotBeMadeIsNotHalfMade(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"podium/test/e2e/docked"
 )
 
-// What a further control plane needs is shared for as long as the token that
-// is printed with it, and is of no use to who reads it.
+// The keys for a further control plane are shared as long as the token that is printed with
+// them is valid, and are useless to readers without the key.
 func TestSharedKeysGoWithTheirToken(t *testing.T) {
 	command, err := docked.Docker(t.Context(), "exec", plane, "podium", "certs", "upload")
 	if err != nil {
@@ -47,7 +47,7 @@ func TestSharedKeysGoWithTheirToken(t *testing.T) {
 	})
 }
 
-// Whoever is on the host, or on a node, reads the arguments of all processes.
+// All users of the host, or of a node, can read the command lines of all processes.
 func TestTokensAreNotAmongArguments(t *testing.T) {
 	if joins := whileCreated.With("podium join "); len(joins) == 0 {
 		t.Error("no node was seen to join")

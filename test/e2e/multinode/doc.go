@@ -1,3 +1,3 @@
-// Package multinode tests clusters of several nodes as CI has them: made,
-// broken, mended and deleted by `podium cluster`, on a Docker engine.
+// Package multinode tests clusters of several nodes as in CI: created, broken, repaired and
+// deleted by `podium cluster`, on a Docker engine.
 package multinode

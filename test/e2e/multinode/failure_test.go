@@ -15,11 +15,11 @@ import (
 	"podium/test/e2e/docked"
 )
 
-// lost is how long the controllers may take to believe that a node is lost:
-// upstream's grace period of 50 seconds, and some.
+// lost is how long the controllers may take to consider a node lost: upstream's grace period of
+// 50 seconds, and a margin.
 const lost = 90 * time.Second
 
-// nodeIs waits until a node is Ready, or until it is not.
+// nodeIs waits until a node is Ready or, if ready is false, not Ready.
 func (s *space) nodeIs(name string, ready bool, patience time.Duration) {
 	s.t.Helper()
 	docked.Eventually(s.t, patience, fmt.Sprintf("%s Ready: %t", name, ready), func(ctx context.Context) error {
@@ -65,9 +65,8 @@ func (s *space) onlyOn(app, node string, replicas int, patience time.Duration) {
 	})
 }
 
-// A worker loses its power: its pods come up elsewhere as their tolerations
-// say, and the Service answers by the nodes that are left. It comes back, and
-// what was moved from it is gone from it.
+// A worker loses its power: its pods start elsewhere after their toleration, and the Service
+// answers on the remaining nodes. When the worker comes back, the moved pods are deleted there.
 func TestALostWorkersPodsMove(t *testing.T) {
 	s := the.space(t)
 	s.apply(web)
@@ -84,7 +83,7 @@ func TestALostWorkersPodsMove(t *testing.T) {
 	port := s.nodePort("web")
 	for _, node := range []string{plane, worker2} {
 		docked.Eventually(t, 10*time.Second, "the Service answers by "+node, func(ctx context.Context) error {
-			for range 10 { // no request goes to where nobody is
+			for range 10 { // no request goes to a dead endpoint
 				if _, err := get(ctx, s.address(node), port); err != nil {
 					return err
 				}
@@ -103,8 +102,8 @@ func TestALostWorkersPodsMove(t *testing.T) {
 	})
 }
 
-// named is a pod that runs what can be told apart in a node's list of
-// processes, and leaves a lost node in seconds: as far as the API goes.
+// named is a pod with a process that is recognizable in a node's process list. It tolerates a
+// lost node for seconds only, so its deletion is soon requested.
 const named = `
 apiVersion: v1
 kind: Pod
@@ -117,16 +116,16 @@ spec:
   containers: [{name: c, image: "localhost/podium/busybox:v1", imagePullPolicy: Never, command: [sleep, "424242"]}]
 `
 
-// runs says whether that pod's container does on a node, cut off or not.
+// runs reports whether that pod's container runs on a node, which may be disconnected.
 func runs(ctx context.Context, node string) (bool, error) {
 	out, err := docked.Docker(ctx, "exec", node, "sh", "-c", "pgrep -fc '^sleep 424242' || true")
 	return out != "0", err
 }
 
-// A worker is cut off. What tolerates that goes on there, and is what it was
-// when the worker is healed. What does not is told to end, but its name is
-// taken until the worker has ended it: whoever makes it anew without pause gets
-// it elsewhere only then, and the pod of that name never runs twice.
+// A worker is disconnected. Pods that tolerate that keep running, unchanged when the worker is
+// reconnected. Other pods are deleted, but their names stay in use until the worker has
+// terminated them: a client that retries to create such a pod elsewhere succeeds only then, and
+// the pod of that name never runs twice.
 func TestAPartitionedWorkerComesBack(t *testing.T) {
 	s := the.space(t)
 	s.apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sh", "-c", "while true; do date +%s; sleep 1; done"))
@@ -186,8 +185,8 @@ func TestAPartitionedWorkerComesBack(t *testing.T) {
 	}
 }
 
-// makeAgain makes a pod anew on another node as soon as its name is free. It
-// says so when the new one runs, and what went wrong: that both did.
+// makeAgain creates a pod again on another node as soon as its name is free. It sends nil when
+// the new pod runs, or an error, for example if both ran.
 func (s *space) makeAgain(first *corev1.Pod, node string) <-chan error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
 	s.t.Cleanup(cancel)
@@ -217,14 +216,13 @@ func (s *space) makeAgain(first *corev1.Pod, node string) <-chan error {
 	return result
 }
 
-// A frozen worker is lost like a dead one; when it thaws, its pods are what they
-// were.
+// A frozen worker is lost like a dead one; when it thaws, its pods are unchanged.
 func TestAPausedWorkerThaws(t *testing.T) {
 	s := the.space(t)
 	s.apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sleep", "1000"))
 	before := s.ready("fixed")
 	s.Podium(t, "cluster", "node", "pause", worker2)
-	t.Cleanup(func() { // also when the test ends while it is frozen; twice is fine
+	t.Cleanup(func() { // also if the test ends while it is frozen; calling it twice is allowed
 		if _, err := the.Try(context.Background(), "", "cluster", "node", "start", worker2); err != nil {
 			t.Error(err)
 		}

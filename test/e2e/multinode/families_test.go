@@ -13,9 +13,8 @@ import (
 	"podium/test/e2e/docked"
 )
 
-// On clusters whose nodes are joined by a VXLAN, on clusters of IPv6, and where
-// a cloud's provider makes the routes, pods reach each other across nodes
-// without NAT, also with packets as big as a pod can send; a Service's port
+// In clusters with VXLAN, with IPv6, and with a cloud provider's routes, pods reach each other
+// across nodes without NAT, also with the largest packets that a pod can send; a Service's port
 // answers on every node and its name in every pod.
 func TestPodNetworks(t *testing.T) {
 	t.Run("VXLAN", func(t *testing.T) {
@@ -30,8 +29,8 @@ func TestPodNetworks(t *testing.T) {
 	})
 }
 
-// balanced: the Service that across has left gets an address of the cloud's, and
-// is reached there from outside of the cluster.
+// The Service that across has created gets an address from the cloud, and is reachable there
+// from outside of the cluster.
 func balanced(t *testing.T, s *space) {
 	s.Podium(t, "patch", "service", "front", "-n", s.name, "-p", `{"spec": {"type": "LoadBalancer"}}`)
 	docked.Eventually(t, 20*time.Second, "the Service answers at its address", func(ctx context.Context) error {
@@ -47,8 +46,7 @@ func balanced(t *testing.T, s *space) {
 	})
 }
 
-// across makes a cluster of two nodes and goes all the ways between them. mtu
-// is that of the pods.
+// across creates a cluster of two nodes and tests all paths between them. mtu is the pods' MTU.
 func across(t *testing.T, name, config, mtu string) *space {
 	t.Helper()
 	config = "apiVersion: config.podium.dev/v1alpha1\nkind: Cluster\nmetadata: {name: " + name + "}\n" +
@@ -94,9 +92,9 @@ spec: {type: NodePort, selector: {app: b}, ports: [{port: 80, targetPort: 8080}]
 	return s
 }
 
-// carries has pods of two nodes send each other a megabyte by TCP, whose segments
-// are as big as the pods' MTU allows: if the way dropped such packets, the first
-// would never be acknowledged.
+// carries makes pods of two nodes send each other a megabyte by TCP, whose segments are as large
+// as the pods' MTU allows: if the path dropped such packets, the first one would never be
+// acknowledged.
 func (s *space) carries(nodes map[string]string, mtu string) {
 	s.t.Helper()
 	const size = 1 << 20

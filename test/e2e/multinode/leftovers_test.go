@@ -11,8 +11,8 @@ import (
 	"podium/test/e2e/docked"
 )
 
-// traces is what to look for when a cluster is gone: all by names and
-// addresses of its own, since others use the engine, too.
+// traces is what identifies remains of a deleted cluster, all by its own names and addresses,
+// since the engine is shared with others.
 type traces struct {
 	label     string
 	nodes     []string
@@ -44,7 +44,7 @@ func (c cluster) traces(ctx context.Context) (t traces, err error) {
 	return t, errors.Join(errs...)
 }
 
-// left says all that is left.
+// left returns an error for everything that is left.
 func (t traces) left(ctx context.Context) error {
 	var errs []error
 	found := func(format string, args ...any) { errs = append(errs, fmt.Errorf("left behind: "+format, args...)) }
@@ -87,7 +87,7 @@ func (t traces) left(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// speaks says whether a rule is about the cluster.
+// speaks reports whether a rule contains an address or name of the cluster.
 func (t traces) speaks(rule string) bool {
 	words := strings.FieldsFunc(rule, func(r rune) bool { return r == ' ' || r == ':' })
 	for _, w := range append(words, strings.Fields(rule)...) { // IPv6 addresses have colons of their own

@@ -11,7 +11,7 @@ import (
 	"podium/test/e2e/docked"
 )
 
-// mainCluster is the one that most tests share: a control plane and two workers.
+// mainCluster is the cluster that most tests share: a control plane and two workers.
 const mainCluster = "e2e-multinode"
 
 // The shared cluster's nodes.
@@ -21,10 +21,10 @@ const (
 	worker2 = mainCluster + "-worker2"
 )
 
-// the is that cluster.
+// the is the shared cluster.
 var the cluster
 
-// whileCreated is what processes had among their arguments while it was made.
+// whileCreated are the command lines of all processes while the shared cluster was created.
 var whileCreated *arguments.Watch
 
 type cluster struct{ *docked.Cluster }
@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// withCluster makes the shared cluster, runs the tests, deletes it, and finds
-// what it left.
+// withCluster creates the shared cluster, runs the tests, deletes it, and checks that nothing is
+// left.
 func withCluster(tests func() int) (code int, err error) {
 	dir, err := os.MkdirTemp("", "podium-multinode-")
 	if err != nil {

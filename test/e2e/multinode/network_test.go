@@ -18,8 +18,8 @@ import (
 	"podium/test/e2e/docked"
 )
 
-// web is a Deployment of the example's program with a pod on each worker, and
-// its Service on a port of every node.
+// web is a Deployment of the example's program with a pod on each worker, and its Service on a
+// port of every node.
 const web = `
 apiVersion: apps/v1
 kind: Deployment
@@ -45,7 +45,7 @@ metadata: {name: web}
 spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: http}]}
 `
 
-// pinned is a pod on a node.
+// pinned returns a pod bound to a node.
 func pinned(name, node, image string, command ...string) string {
 	for i := range command {
 		command[i] = strconv.Quote(command[i])
@@ -61,7 +61,7 @@ spec:
 `, name, node, image, strings.Join(command, ", "))
 }
 
-// space is a namespace of a test on a cluster.
+// space is a test's namespace on a cluster.
 type space struct {
 	cluster
 	t    *testing.T
@@ -88,7 +88,7 @@ func (s *space) apply(manifest string) {
 	s.Feed(s.t, manifest, "apply", "-n", s.name, "-f", "-")
 }
 
-// ready waits for a pod and returns it.
+// ready waits until a pod is ready and returns it.
 func (s *space) ready(name string) *corev1.Pod {
 	s.t.Helper()
 	var pod *corev1.Pod
@@ -117,7 +117,7 @@ func (s *space) rolledOut(deployment string) {
 	s.Podium(s.t, "rollout", "status", "-n", s.name, "deployment/"+deployment, "--timeout", "1m")
 }
 
-// get asks a web server, each time on a new connection.
+// get requests a page from a web server, each time on a new connection.
 func get(ctx context.Context, host string, port int) (string, error) {
 	return fetch(ctx, "http://"+net.JoinHostPort(host, strconv.Itoa(port))+"/")
 }
@@ -138,7 +138,7 @@ func fetch(ctx context.Context, url string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// address is a node's.
+// address returns a node's address.
 func (s *space) address(node string) string {
 	s.t.Helper()
 	n, err := client.For[*corev1.Node](s.api).Get(s.t.Context(), node)
@@ -206,8 +206,8 @@ func TestTheExampleAnswersFromAllNodes(t *testing.T) {
 	}
 }
 
-// Every pod reaches every other by its address, on its own node and on
-// another, and is seen by its own.
+// Every pod reaches every other by its address, on its own node and on others, and its peer
+// sees its own address.
 func TestPodsReachEachOtherAcrossNodesWithoutNAT(t *testing.T) {
 	s := the.space(t)
 	names := map[string]string{"a": worker1, "b": worker2, "c": worker1, "d": plane}

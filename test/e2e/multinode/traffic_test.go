@@ -18,13 +18,11 @@ import (
 	"podium/test/e2e/docked"
 )
 
-// balancer is an address that nobody announces: kube-proxy serves it to those
-// who are on a node.
+// balancer is an address that no node announces: kube-proxy serves it to clients on the nodes.
 const balancer = "192.0.2.77"
 
-// trafficServices lead to one, a pod on the first worker that takes its time
-// to end, or to it and two, a pod on the second. No controller makes balancers
-// of their class.
+// trafficServices select one, a pod on the first worker that terminates slowly, or one and two,
+// a pod on the second worker. No controller handles load balancers of their class.
 const trafficServices = `
 apiVersion: v1
 kind: Service
@@ -68,7 +66,7 @@ spec:
   containers: [{name: c, image: "localhost/podium/web:v1", command: [/web]}]
 `
 
-// byHand is a Service that says itself who serves it.
+// byHand is a Service with endpoints that the test writes.
 const byHand = `
 apiVersion: v1
 kind: Service
@@ -81,10 +79,9 @@ metadata: {name: byhand}
 subsets: [{addresses: [{ip: %s}], ports: [{port: 8080}]}]
 `
 
-// A Service that asks for traffic to stay on a node, or near, or to come from
-// few, gets that on every node; and a pod that ends serves while it can when
-// there is no other.
-func TestTrafficGoesWhereItsServiceSays(t *testing.T) {
+// A Service whose traffic policies keep traffic on a node, near, or from certain sources gets
+// that on every node; and a terminating pod serves while it can if there is no other.
+func TestTrafficPolicies(t *testing.T) {
 	s := the.space(t)
 	for name, node := range map[string]string{"near": worker1, "far": worker2} {
 		s.apply(pinned(name, node, "localhost/podium/web:v1", "/web"))
@@ -153,7 +150,7 @@ func (s *space) until(what string, check func(context.Context) error) {
 	docked.Eventually(s.t, 15*time.Second, what, check)
 }
 
-// gateway is this host's address on the nodes' network.
+// gateway returns this host's address on the nodes' network.
 func (s *space) gateway() string {
 	s.t.Helper()
 	conn, err := net.Dial("udp", net.JoinHostPort(s.address(worker1), "9")) // sends nothing
@@ -189,7 +186,7 @@ func (s *space) balance(service string) {
 	}
 }
 
-// health waits for what a node's kube-proxy tells balancers of a Service.
+// health waits for the health check answer of a node's kube-proxy for a Service.
 func (s *space) health(service, node string, want int) {
 	s.t.Helper()
 	url := fmt.Sprintf("http://%s:%d/", s.address(node), s.service(service).Spec.HealthCheckNodePort)
@@ -210,7 +207,7 @@ func (s *space) health(service, node string, want int) {
 	})
 }
 
-// zones says where nodes are, until the test ends.
+// zones sets the nodes' zones until the test ends.
 func (s *space) zones(of map[string]string) {
 	s.t.Helper()
 	nodes := client.For[*corev1.Node](s.api)
@@ -230,14 +227,13 @@ func (s *space) zones(of map[string]string) {
 	}
 }
 
-// ask has a pod ask, each time on a new connection.
+// ask sends a request from a pod, each time on a new connection.
 func (s *space) ask(ctx context.Context, from, address string) (string, error) {
 	out, err := s.Try(ctx, "", "exec", "-n", s.name, from, "--", "/web", "get", "http://"+address+"/")
 	return strings.TrimSpace(out), err
 }
 
-// answers waits until a pod gets eight answers on end from the one that should
-// give them.
+// answers waits until a pod gets eight consecutive answers from the expected pod.
 func (s *space) answers(from, address, want string) {
 	s.t.Helper()
 	s.until(want+" alone answers "+from+" at "+address, func(ctx context.Context) error {
@@ -254,7 +250,7 @@ func (s *space) answers(from, address, want string) {
 	})
 }
 
-// silent sees that a pod gets no answer.
+// silent checks that a pod gets no answer.
 func (s *space) silent(from, address string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Second)

@@ -17,9 +17,9 @@ import (
 	"podium/test/e2e/page"
 )
 
-// TestBehindALoadBalancer: machines and people know one address, which leads to
-// whichever apiserver answers. With one of two gone a machine joins all the
-// same, and kubectl, which knows no other address, goes on.
+// TestBehindALoadBalancer: machines and users have a single address, which leads to any API
+// server that answers. When one of two is down, a machine can still join, and kubectl, which
+// has no other address, keeps working.
 func TestBehindALoadBalancer(t *testing.T) {
 	image, deb := needs(t)
 	network := blank.Network(t)
@@ -54,8 +54,8 @@ func TestBehindALoadBalancer(t *testing.T) {
 	refused(t, second.Ask("cat /root/leaked.conf"), "https://"+blank.Address(t, first)+":6443/api/v1/nodes", "https://"+blank.Address(t, worker)+":10250/pods")
 }
 
-// refused waits until a kubeconfig's certificate, revoked on another machine,
-// opens none of these pages.
+// refused waits until a kubeconfig's certificate, revoked on another machine, is refused on all
+// these pages.
 func refused(t *testing.T, config string, pages ...string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "leaked.conf")
@@ -88,8 +88,8 @@ func refused(t *testing.T, config string, pages ...string) {
 	}
 }
 
-// balance listens on a host of this machine until the test ends, and forwards
-// connections to the first of some hosts whose apiserver takes them.
+// balance listens on a host address of this machine until the test ends, and forwards
+// connections to the first of some hosts whose API server accepts them.
 func balance(t *testing.T, host string, to ...string) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))

@@ -10,8 +10,8 @@ import (
 	"podium/test/e2e/page"
 )
 
-// TestPackage installs it on a blank machine, changes a configuration file,
-// upgrades, removes and purges it.
+// TestPackage installs the package on a blank machine, changes a configuration file, upgrades,
+// removes and purges it.
 func TestPackage(t *testing.T) {
 	image, deb := needs(t)
 	m := blank.Boot(t, image, blank.Network(t), "blank")
@@ -26,7 +26,7 @@ func TestPackage(t *testing.T) {
 		never systemctl is-active kubelet`) // its condition is not met
 	m.Refused(`podium certs check`, "in no cluster")
 
-	// The next version, with a configuration file that an operator has changed.
+	// The next version, with a configuration file that the operator has changed.
 	next := filepath.Join(t.TempDir(), "next.deb")
 	repack(t, deb, next)
 	m.Put(next, "/next.deb")
@@ -51,12 +51,12 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// files are all that packages and programs could leave in places that stay.
+// files lists the files in places where packages and programs could leave permanent files.
 func files(m *page.Operator) string {
 	return m.Ask(`find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/lib -o -path /var/log -o -path /var/cache \) -prune -o -type f -print | sort`)
 }
 
-// diff are the lines of b that are not in a.
+// diff returns the lines of b that are not in a.
 func diff(a, b string) string {
 	have := map[string]bool{}
 	for line := range strings.Lines(a) {
@@ -71,7 +71,7 @@ func diff(a, b string) string {
 	return out.String()
 }
 
-// repack makes a package that differs in its version alone.
+// repack builds a package that differs only in its version.
 func repack(t *testing.T, from, to string) {
 	t.Helper()
 	script := `dpkg-deb -R "$1" x && sed -i '/^Version:/s/$/+next/' x/DEBIAN/control && dpkg-deb --root-owner-group -Zzstd -z3 -b x "$2"`

@@ -10,10 +10,9 @@ import (
 	"podium/test/e2e/page"
 )
 
-// TestPage follows the operator's page, word for word, from blank machines to a
-// cluster, its backup, its loss and restore, to machines that are blank again.
-// Between its commands it looks at what an operator would, and makes the
-// mistakes that one makes.
+// TestPage follows the operator's page, word for word, from blank machines to a cluster, its
+// backup, its loss and restore, to machines that are blank again. Between the commands it
+// makes an operator's checks and typical mistakes.
 func TestPage(t *testing.T) {
 	image, deb := needs(t)
 	net := blank.Network(t)
@@ -31,7 +30,7 @@ func TestPage(t *testing.T) {
 	s.After = map[string]func(){
 		"worker podium join":        func() { pods(first) },
 		"first podium certs upload": func() { first.Run("podium etcd list | grep -c ' healthy' | grep -qx 1") },
-		"plane podium join":         func() { planes[0].Run(s.JoinPlane) }, // twice is fine
+		"plane podium join":         func() { planes[0].Run(s.JoinPlane) }, // running it twice is allowed
 		"restore podium restore":    func() { restored(first, planes[0]) },
 	}
 	s.Follow(t)
@@ -40,8 +39,8 @@ func TestPage(t *testing.T) {
 	unseen(t, seen, s.Join, s.JoinPlane)
 }
 
-// unseen makes sure that nobody could read the secrets of join commands among
-// the arguments of processes.
+// unseen checks that the secrets of join commands never appeared in the command lines of
+// processes.
 func unseen(t *testing.T, seen *arguments.Watch, joins ...string) {
 	if len(seen.With("podium join ")) == 0 {
 		t.Error("no machine was seen to join")
@@ -56,13 +55,13 @@ func unseen(t *testing.T, seen *arguments.Watch, joins ...string) {
 	}
 }
 
-// lose takes the first control plane, the last that is left.
+// lose removes the first control plane, the last one that is left.
 func lose(first *page.Operator) {
-	first.Run("podium etcd list | grep -c . | grep -qx 2") // the head and itself
+	first.Run("podium etcd list | grep -c . | grep -qx 2") // the heading and itself
 	first.Run("podium reset")
 }
 
-// pods runs an app on the worker and asks it from the control plane.
+// pods runs an app on the worker and sends requests to it from the control plane.
 func pods(first *page.Operator) {
 	first.Until(time.Minute, `export KUBECONFIG=/etc/podium/admin.conf
 		podium create configmap kept --from-literal=a=1 2>/dev/null || podium get configmap kept`)
@@ -71,8 +70,8 @@ func pods(first *page.Operator) {
 		podium get pods -A -o wide`)
 }
 
-// restored looks for what was there when the backup was made. The control
-// planes that left since join again.
+// restored checks for the objects that existed at the time of the backup. The control planes
+// that have left since then join again.
 func restored(first, second *page.Operator) {
 	first.Run(`export KUBECONFIG=/etc/podium/admin.conf
 		podium delete node second third

@@ -8,17 +8,17 @@ import (
 	"podium/test/e2e/page"
 )
 
-// listening has a port in use as long as the script behind it runs.
+// listening returns a script that occupies a port as long as the script after it runs.
 func listening(port int) string {
 	return fmt.Sprintf("systemd-socket-activate -l %d /bin/cat & trap \"kill $!\" EXIT; until ss -ltn | grep -q :%[1]d; do sleep 0.1; done\n", port)
 }
 
-// without moves a program away as long as the script behind it runs.
+// without returns a script that moves a program away as long as the script after it runs.
 func without(program string) string {
 	return fmt.Sprintf("mv %s /moved; trap 'mv /moved %[1]s' EXIT\n", program)
 }
 
-// mistakes are refused with what is wrong and what to do, and leave nothing.
+// mistakes are refused with the problem and its solution, and change nothing.
 func mistakes(first, worker *page.Operator, join string) {
 	token := regexp.MustCompile(`^echo \S+`)
 	hash := regexp.MustCompile(`sha256:\S+`)
@@ -29,7 +29,7 @@ func mistakes(first, worker *page.Operator, join string) {
 		script string
 		says   []string
 	}{
-		{token.ReplaceAllString(join, "echo zzzzzz.0123456789abcdef"), []string{"knows no token with the ID zzzzzz", "podium token create"}},
+		{token.ReplaceAllString(join, "echo zzzzzz.0123456789abcdef"), []string{"has no token with the ID zzzzzz", "podium token create"}},
 		{token.ReplaceAllString(join, "echo "+own[:7]+"0000000000000000"), []string{"the secret of token " + own[:6] + " is wrong"}},
 		{token.ReplaceAllString(join, "echo nonsense"), []string{"a token is six"}},
 		{"echo nonsense | script -qec '" + typed + "' /dev/null", []string{"token: ", "a token is six"}}, // at a terminal
@@ -41,7 +41,7 @@ func mistakes(first, worker *page.Operator, join string) {
 		{without("/usr/sbin/runc") + join, []string{"not installed: runc", "apt-get install"}},
 		{without("/usr/bin/kubelet") + join, []string{"not installed: kubelet", "install Podium's package"}},
 		{listening(10250) + join, []string{"[ports]", "10250 (kubelet)", "ss -ltnp"}},
-		{"mkdir /var/lib/podium; mount -t tmpfs -o size=64m small /var/lib/podium; trap 'umount /var/lib/podium; rmdir /var/lib/podium' EXIT\n" + join, []string{"[disk]", "64 MiB are free for /var/lib/podium", "make room"}},
+		{"mkdir /var/lib/podium; mount -t tmpfs -o size=64m small /var/lib/podium; trap 'umount /var/lib/podium; rmdir /var/lib/podium' EXIT\n" + join, []string{"[disk]", "64 MiB are free for /var/lib/podium", "free space"}},
 		{"sysctl -qw net.ipv4.ip_forward=0; trap 'sysctl -qw net.ipv4.ip_forward=1' EXIT\n" + join, []string{"[forwarding]", "sysctl -w"}},
 		// All at once.
 		{without("/usr/bin/kubelet") + "sysctl -qw net.ipv4.ip_forward=0\n" + join, []string{"not installed: kubelet", "[forwarding]", "nothing was changed"}},
@@ -50,12 +50,12 @@ func mistakes(first, worker *page.Operator, join string) {
 		worker.Refused(row.script, row.says...)
 		worker.Run("test ! -e /etc/podium/pki; test ! -e /etc/podium/kubelet.yaml; never systemctl is-active kubelet podium-certs.timer")
 	}
-	first.Run("podium init --wait 60s --upload-certs | grep -e '--control-plane --certificate-key-file -'") // twice is fine
+	first.Run("podium init --wait 60s --upload-certs | grep -e '--control-plane --certificate-key-file -'") // running it twice is allowed
 	first.Refused("podium backup /etc/podium/admin.conf", "exists")
 }
 
-// planeMistakes leave nothing on a machine that would be a control plane; and a
-// run that ends half way is known to etcd as one that learns.
+// planeMistakes change nothing on a machine that is to become a control plane; a run that fails
+// half way leaves a learner in etcd.
 func planeMistakes(s *page.Story) {
 	const key = " --control-plane --certificate-key-file -"
 	plane := s.Planes[0]
@@ -64,7 +64,7 @@ func planeMistakes(s *page.Story) {
 	plane.Refused(s.Join+key, "a word for --token and one for --certificate-key")
 	plane.Refused(listening(6443)+s.JoinPlane, "[control-plane-ports]", "6443 (kube-apiserver)", "ss -ltnp")
 	plane.Run("test ! -e /etc/podium/pki")
-	// Its member is added and cannot reach the first.
+	// Its member is added and cannot reach the first one.
 	const cut = "OUTPUT -p tcp --dport 2380 -j DROP"
 	plane.Refused("iptables -I "+cut+"; trap 'iptables -D "+cut+"' EXIT; "+s.JoinPlane+" --wait 5s", "member of etcd")
 	s.First.Run("podium etcd list | grep learner")

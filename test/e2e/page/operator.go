@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// Machine is where an operator has a shell.
+// Machine is a machine on which an operator has a shell.
 type Machine interface {
-	// Run gives a script to a shell of root that ends at the first command that
-	// fails, and returns all it says.
+	// Run runs a script in a root shell that exits at the first command that fails,
+	// and returns all output.
 	Run(ctx context.Context, script string) (said string, err error)
 	// Put copies a file to a path on the machine.
 	Put(ctx context.Context, file, path string) error
 }
 
-// Operator types commands on a machine, as a part of a test that shows them.
+// Operator runs commands on a machine as a part of a test, and logs them.
 type Operator struct {
 	*testing.T
 	Machine  Machine
 	Name     string
-	Patience time.Duration // for a script, and for a file
+	Patience time.Duration // timeout of a script, and of copying a file
 }
 
-// never is for what must not succeed: bash -e passes over "! command".
+// never is for commands that must not succeed: bash -e ignores "! command".
 const never = "never() { if bash -c \"$*\"; then echo \"must not be: $*\"; exit 1; fi; }\n"
 
-// Try runs a script and shows it, and how long it took.
+// Try runs a script and logs it with its duration.
 func (o *Operator) Try(script string) (string, error) {
 	begin := time.Now()
 	said, err := o.quietly(script)
@@ -42,7 +42,7 @@ func (o *Operator) quietly(script string) (string, error) {
 	return o.Machine.Run(ctx, never+script)
 }
 
-// Run runs a script that must succeed.
+// Run runs a script that must succeed. It returns the output.
 func (o *Operator) Run(script string) string {
 	o.Helper()
 	said, err := o.Try(script)
@@ -52,8 +52,8 @@ func (o *Operator) Run(script string) string {
 	return said
 }
 
-// stubbornly runs a script that must succeed, once and again so many times.
-func (o *Operator) stubbornly(script string, again int) string {
+// runWithRetries runs a script that must succeed, with up to again retries.
+func (o *Operator) runWithRetries(script string, again int) string {
 	o.Helper()
 	for ; again > 0; again-- {
 		if said, err := o.Try(script); err == nil {
@@ -63,7 +63,7 @@ func (o *Operator) stubbornly(script string, again int) string {
 	return o.Run(script)
 }
 
-// Ask runs a script that must succeed, and shows it only when it does not.
+// Ask runs a script that must succeed, and logs it only if it fails.
 func (o *Operator) Ask(script string) string {
 	o.Helper()
 	said, err := o.quietly(script)
@@ -73,7 +73,7 @@ func (o *Operator) Ask(script string) string {
 	return said
 }
 
-// Refused runs a script that must fail and say each of the parts.
+// Refused runs a script that must fail with each of the parts in its output.
 func (o *Operator) Refused(script string, parts ...string) {
 	o.Helper()
 	said, err := o.Try(script)
@@ -87,8 +87,8 @@ func (o *Operator) Refused(script string, parts ...string) {
 	}
 }
 
-// Until repeats a script until it succeeds, and returns what it said then. Where
-// that takes long it shows what stood in the way last.
+// Until repeats a script until it succeeds, and returns its output. If that takes long, it logs
+// the last failure.
 func (o *Operator) Until(patience time.Duration, script string) string {
 	o.Helper()
 	begin, failed, complaint := time.Now(), 0, ""

@@ -6,16 +6,15 @@ import (
 	"regexp"
 )
 
-// Command is a command of the page: the machines that its fence names, and what
-// to type there.
+// Command is a command of the page, with the machines that its fence names.
 type Command struct{ On, Script string }
 
-// fewest is what the page has at least: a reader that finds less is wrong.
+// fewest is the minimum number of commands on the page: fewer mean a bug in Read.
 const fewest = 10
 
 var fence = regexp.MustCompile("(?ms)^```sh (\\w+)\n(.*?)^```$")
 
-// Read takes the commands from a page, in their order.
+// Read parses the commands of a page, in order.
 func Read(file string) (commands []Command, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -7,29 +7,29 @@ import (
 	"testing"
 )
 
-// file is the page, as tests in folders beside this one see it.
+// file is the page, relative to the tests' folders.
 const file = "../../../deploy/README.md"
 
-// Story is the page, told on some machines, and what a test does besides.
+// Story is the page with the machines to run it on, and the actions of a test in between.
 type Story struct {
 	First   *Operator
 	Planes  []*Operator // further control planes
-	Workers []*Operator // none: what the page says for workers is passed over
+	Workers []*Operator // if empty, the commands for workers are skipped
 
-	// What the machines print in place of the examples that stand on the page:
-	// the commands by which workers and control planes join.
+	// Join and JoinPlane are the commands by which workers and control planes join, as
+	// the machines print them. They replace the examples on the page.
 	Join, JoinPlane string
 
-	// Again is how often a command that failed is run again, as the page says one
-	// may: for machines so slow that a cluster's patience ends before they answer.
+	// Again is the number of retries of a failed command, which the page allows: for
+	// machines so slow that timeouts expire.
 	Again int
 
-	// Before and After are called around commands: by the fence's word for the
-	// machines and a part of the command, "first podium init".
+	// Before and After are called around commands. Their keys are the fence's word for
+	// the machines and a part of the command: "first podium init".
 	Before, After map[string]func()
 }
 
-// Follow types the commands of the page, in their order.
+// Follow runs the commands of the page, in order.
 func (s *Story) Follow(t *testing.T) {
 	t.Helper()
 	commands, err := Read(file)
@@ -60,8 +60,7 @@ func call(calls map[string]func(), c Command, met map[string]bool) {
 	}
 }
 
-// follow types one command where it belongs. What another one has printed takes
-// the place of an example.
+// follow runs one command on its machines. Printed join commands replace the examples.
 func (s *Story) follow(t *testing.T, c Command) {
 	t.Helper()
 	script, on := c.Script, []*Operator(nil)
@@ -76,7 +75,7 @@ func (s *Story) follow(t *testing.T, c Command) {
 	case "worker":
 		on = s.Workers
 	case "upgrade":
-		return // test/e2e/upgrade types these: it has a next package
+		return // test/e2e/upgrade runs these: it has a next package
 	default:
 		t.Errorf("the page has a command for %q: which machine is that?", c.On)
 	}
@@ -91,7 +90,7 @@ func (s *Story) follow(t *testing.T, c Command) {
 		script = s.JoinPlane
 	}
 	for _, o := range on {
-		said := o.stubbornly("cd /root\n"+script, s.Again)
+		said := o.runWithRetries("cd /root\n"+script, s.Again)
 		switch {
 		case strings.Contains(script, "--print-join-command"):
 			s.Join = strings.TrimSpace(said)
@@ -101,7 +100,7 @@ func (s *Story) follow(t *testing.T, c Command) {
 	}
 }
 
-// together runs a script on several machines at once.
+// together runs a script on several machines concurrently.
 func together(on []*Operator, script string) {
 	var all sync.WaitGroup
 	for _, o := range on {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// notebook is a machine that does nothing but write down what is typed.
+// notebook is a machine that only records the scripts.
 type notebook struct {
 	typed []string
-	tired int // of so many scripts: they fail
+	tired int // number of scripts that fail
 }
 
 func (n *notebook) Run(_ context.Context, script string) (string, error) {
@@ -35,8 +35,8 @@ func (n *notebook) Run(_ context.Context, script string) (string, error) {
 
 func (n *notebook) Put(context.Context, string, string) error { return nil }
 
-// TestFollow types the real page's commands into notebooks: each is typed where
-// it belongs, and printed commands take the place of examples.
+// TestFollow runs the real page's commands on notebooks: each runs on its machines, and printed
+// commands replace the examples.
 func TestFollow(t *testing.T) {
 	books := map[string]*notebook{}
 	operator := func(name string) *Operator {
@@ -71,11 +71,11 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestAgain has a slow machine do at the third time what it failed to do twice.
+// TestAgain has a machine on which a command succeeds at the third attempt.
 func TestAgain(t *testing.T) {
 	n := &notebook{tired: 2}
 	o := &Operator{T: t, Machine: n, Name: "slow", Patience: time.Minute}
-	o.stubbornly("podium init", 2)
+	o.runWithRetries("podium init", 2)
 	if want := []string{"podium init", "podium init", "podium init"}; !slices.Equal(n.typed, want) {
 		t.Errorf("typed %q, want %q", n.typed, want)
 	}

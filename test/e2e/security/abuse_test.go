@@ -25,15 +25,17 @@ import (
 // abuseTime is short for `make test`; `make soak` gives it minutes.
 var abuseTime = flag.Duration("abuse", 40*time.Second, "how long TestResourceAbuse lasts")
 
-// leaseDuration is how long a kubelet's Lease counts.
+// leaseDuration is the duration of a kubelet's Lease.
 const leaseDuration = 40 * time.Second
 
-// One tenant does its worst, all at once; another works on. What is asserted
-// holds on a loaded machine, too; the latencies are told.
+// One tenant attacks in all ways at once; another one works. The assertions hold on a loaded
+// machine, too; the latencies are only logged.
 func TestResourceAbuse(t *testing.T) {
+	prefer(preferred) // the tenant's requests, too, stand for other machines
+	defer prefer(0)
 	a, b := newTenant(t), newTenant(t)
 	b.wants(http.StatusCreated, "POST", b.path("configmaps"), jsonType, `{"metadata":{"name":"x"}}`)
-	calm := gets(t.Context(), b, 5*time.Second)
+	calm := observe(t, b, 5*time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), *abuseTime)
 	defer cancel()
 	m := &mischief{tenant: a, ctx: ctx, done: map[string]*atomic.Int64{}}
@@ -45,7 +47,7 @@ func TestResourceAbuse(t *testing.T) {
 	m.watches()
 	var all sync.WaitGroup
 	all.Go(func() { heartbeats(ctx, t) })
-	abused := gets(ctx, b, *abuseTime)
+	abused := observe(t, b, *abuseTime)
 	all.Wait()
 	cancel()
 	m.end()
@@ -60,7 +62,7 @@ func TestResourceAbuse(t *testing.T) {
 	unharmed(t, b)
 }
 
-// latencies are of requests that were answered with 200.
+// latencies are those of requests that were answered with 200.
 type latencies []time.Duration
 
 func (l latencies) String() string {
@@ -72,21 +74,7 @@ func (l latencies) String() string {
 	return fmt.Sprintf("n=%d p50=%v p99=%v max=%v", len(l), at(50), at(99), l[len(l)-1].Round(100*time.Microsecond))
 }
 
-// gets reads a ConfigMap over and over, and wants every answer to be right.
-func gets(ctx context.Context, b *tenant, lasts time.Duration) (l latencies) {
-	for end := time.Now().Add(lasts); time.Now().Before(end) && ctx.Err() == nil; {
-		began := time.Now()
-		code, text := b.do("GET", b.path("configmaps")+"/x", "", "")
-		if code != http.StatusOK {
-			b.Errorf("GET: %d %.200s", code, text)
-		}
-		l = append(l, time.Since(began))
-	}
-	return l
-}
-
-// heartbeats wants the node's Lease to be renewed in time, and the node to be
-// Ready.
+// heartbeats checks that the node's Lease is renewed in time and the node stays Ready.
 func heartbeats(ctx context.Context, t *testing.T) {
 	leases, nodes := client.For[*coordinationv1.Lease](admin).In("kube-node-lease"), client.For[*corev1.Node](admin)
 	tick := time.NewTicker(time.Second)
@@ -115,7 +103,7 @@ func heartbeats(ctx context.Context, t *testing.T) {
 	}
 }
 
-// mischief is what a tenant does that means ill, and how often.
+// mischief is the attacks of a malicious tenant, with counts.
 type mischief struct {
 	*tenant
 	ctx  context.Context
@@ -125,7 +113,7 @@ type mischief struct {
 
 func (m *mischief) end() { m.all.Wait() }
 
-// keep runs workers that do something until the time is over.
+// keep runs workers that repeat do until the time is over.
 func (m *mischief) keep(what string, workers int, do func(i int)) {
 	n := &atomic.Int64{}
 	m.done[what] = n
@@ -139,7 +127,7 @@ func (m *mischief) keep(what string, workers int, do func(i int)) {
 	}
 }
 
-// send sends a request and reads nothing of the answer; refusals are expected.
+// send sends a request and does not read the response; refusals are expected.
 func (m *mischief) send(method, path, contentType, body string) {
 	resp, err := m.http.Do(m.request(method, path, contentType, body).WithContext(m.ctx))
 	if err != nil {
@@ -148,7 +136,7 @@ func (m *mischief) send(method, path, contentType, body string) {
 	io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
 	if resp.StatusCode == http.StatusTooManyRequests {
-		m.pause(100 * time.Millisecond) // a tenth of what it was asked for
+		m.pause(100 * time.Millisecond) // a tenth of the requested delay
 	}
 }
 
@@ -159,7 +147,7 @@ func (m *mischief) pause(d time.Duration) {
 	}
 }
 
-// stalls are connections on which nothing comes to an end, and slow ones.
+// stalls are requests that never complete, and slow ones.
 func (m *mischief) stalls() {
 	m.keep("connections with stalled bodies", 2, func(int) { m.stall(65535, "POST", m.path("configmaps")) })
 	m.keep("connections with unread answers", 2, func(int) { m.stall(0, "GET", "/openapi/v2") })
@@ -178,7 +166,7 @@ func (m *mischief) stall(window uint32, method, path string) {
 	}
 }
 
-// slow sends a request a byte a second.
+// slow sends a request at one byte per second.
 func (m *mischief) slow() {
 	to, err := url.Parse(server)
 	if err != nil {
@@ -199,8 +187,7 @@ func (m *mischief) slow() {
 	}
 }
 
-// bombs are bodies that become much more than they are, and patches that take
-// long.
+// bombs are bodies that expand to much more than their size, and patches that take long.
 func (m *mischief) bombs() {
 	scalar, pod := longScalar(), manyContainers()
 	proto := "k8s\x00\x12\xd0\x0f\x12\xcd\x0f" + strings.Repeat("\x12\x00", 1000)
@@ -224,7 +211,7 @@ func (m *mischief) floods() {
 	m.keep("lists", 4, func(int) { m.send("GET", m.path("configmaps"), "", "") })
 }
 
-// watches opens two thousand, and keeps those it gets.
+// watches opens two thousand watches, and keeps those that are accepted.
 func (m *mischief) watches() {
 	const each = 100
 	m.keep("watches", 2000/each, func(int) {
@@ -254,6 +241,6 @@ func (m *mischief) pods() {
 	}
 	run("logs", `line=$(head -c 8000 /dev/zero | tr '\0' x); while true; do i=0; while [ $i -lt 64 ]; do echo "$line"; i=$((i+1)); done; sleep 0.1; done`)
 	logs := podReaches(m.T, m.namespace, "logs", "runs", func(s *corev1.PodStatus) bool { return s.Phase == corev1.PodRunning })
-	pidsMax(m.T, podPIDs(m.T, logs.UID)) // without a bound the test itself would end with the machine
+	pidsMax(m.T, podPIDs(m.T, logs.UID)) // without a limit the test would exhaust the machine
 	run("forks", `bomb() { bomb | bomb & }; while true; do bomb; sleep 1; done`)
 }

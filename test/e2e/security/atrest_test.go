@@ -16,8 +16,8 @@ import (
 	"podium/pkg/client"
 )
 
-// clusterFiles calls look for each file and folder of the cluster but the images
-// and containers of the runtime.
+// clusterFiles calls look for each file and folder of the cluster except the images and
+// containers of the runtime.
 func clusterFiles(t *testing.T, look func(path string, info fs.FileInfo)) {
 	t.Helper()
 	top := filepath.Dir(pkiDir)
@@ -40,8 +40,8 @@ func clusterFiles(t *testing.T, look func(path string, info fs.FileInfo)) {
 	check(t, err)
 }
 
-// The value of a Secret is in none of the cluster's files, however it came and
-// went, nor in the copy of the store that the API server hands out.
+// The value of a Secret is in none of the cluster's files, in whatever way it was created and
+// deleted, nor in the snapshot of the store that the API server serves.
 func TestSecretsAtRest(t *testing.T) {
 	t.Parallel()
 	ns := space(t)
@@ -93,8 +93,8 @@ func TestSecretsAtRest(t *testing.T) {
 	}
 }
 
-// Other users of the machine read no key, no kubeconfig, no log and nothing of
-// the store, and change nothing of the cluster's files at all.
+// Other users of the machine can read no key, no kubeconfig, no log and nothing of the store,
+// and cannot change any of the cluster's files.
 func TestFileModes(t *testing.T) {
 	t.Parallel()
 	keys := 0

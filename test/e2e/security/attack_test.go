@@ -24,11 +24,11 @@ import (
 	"podium/pkg/client"
 )
 
-// sesame is the value of the secret that no attack may bring to light.
+// sesame is the value of the secret that no attack may reveal.
 const sesame = "sesame-5f1c9a7be2"
 
-// caller sends requests to one server with one set of credentials. It follows
-// no redirect, repeats nothing and turns no status code into an error.
+// caller sends requests to one server with one set of credentials. It does not follow
+// redirects, does not retry, and does not turn status codes into errors.
 type caller struct {
 	http   *http.Client
 	base   string // https://host:port
@@ -36,7 +36,7 @@ type caller struct {
 	tls    *tls.Config
 }
 
-// answer is one response, read to its end.
+// answer is one response with its whole body.
 type answer struct {
 	code   int
 	header http.Header
@@ -53,7 +53,7 @@ func newCaller(t *testing.T, base string, trust *tls.Config, header http.Header)
 	}}
 }
 
-// overHTTP1 is the same caller without HTTP/2, which has no Upgrade.
+// overHTTP1 returns the same caller without HTTP/2, which has no Upgrade.
 func (c *caller) overHTTP1(t *testing.T) *caller {
 	t.Helper()
 	cfg := c.tls.Clone()
@@ -68,20 +68,20 @@ func trusted(pairs ...tls.Certificate) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: pairs}
 }
 
-// anonymous calls the API server without credentials.
+// anonymous returns a caller of the API server without credentials.
 func anonymous(t *testing.T) *caller { return newCaller(t, server, trusted(), nil) }
 
-// bearer calls the API server with a token.
+// bearer returns a caller of the API server with a token.
 func bearer(t *testing.T, token string) *caller {
 	return newCaller(t, server, trusted(), http.Header{"Authorization": {"Bearer " + token}})
 }
 
-// certified calls the API server with a client certificate.
+// certified returns a caller of the API server with a client certificate.
 func certified(t *testing.T, pair tls.Certificate) *caller {
 	return newCaller(t, server, trusted(pair), nil)
 }
 
-// stolen is a certificate of the cluster's files, with its key.
+// stolen returns a certificate from the cluster's files, with its key.
 func stolen(t *testing.T, name string) tls.Certificate {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(pkiDir, name+".crt"), filepath.Join(pkiDir, name+".key"))
@@ -89,8 +89,8 @@ func stolen(t *testing.T, name string) tls.Certificate {
 	return pair
 }
 
-// send sends one request. The path keeps its spelling; header holds names and
-// values in turn. A body without a Content-Type is JSON.
+// send sends one request. The path is sent unchanged; header holds names and values
+// alternately. A body without a Content-Type is JSON.
 func (c *caller) send(ctx context.Context, method, path, body string, header ...string) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base, strings.NewReader(body))
 	if err != nil {
@@ -119,7 +119,7 @@ func (c *caller) send(ctx context.Context, method, path, body string, header ...
 	return answer{resp.StatusCode, resp.Header, string(data)}, err
 }
 
-// do is send for a request that must get an answer.
+// do is send for a request that must be answered.
 func (c *caller) do(t *testing.T, method, path, body string, header ...string) answer {
 	t.Helper()
 	a, err := c.send(t.Context(), method, path, body, header...)
@@ -139,16 +139,16 @@ func (c *caller) must(t *testing.T, method, path, body string, header ...string)
 	return a
 }
 
-// reveals reports whether a text holds the secret, plain or as JSON has it.
+// reveals reports whether a text contains the secret, plain or base64-encoded.
 func reveals(text string) bool {
 	return strings.Contains(text, sesame) || strings.Contains(text, base64.StdEncoding.EncodeToString([]byte(sesame)))
 }
 
-// administrator calls the API server as the cluster's administrator.
+// administrator returns a caller with the cluster administrator's certificate.
 func administrator(t *testing.T) *caller { return certified(t, stolen(t, "admin")) }
 
-// victim makes a namespace that holds the secret and the ConfigMap "victim",
-// both with sesame in them, and returns its name.
+// victim creates a namespace with a Secret and a ConfigMap named "victim", both with sesame in
+// them, and returns the namespace's name.
 func victim(t *testing.T) string {
 	t.Helper()
 	ns := space(t)
@@ -167,9 +167,9 @@ func permit(verbs, resources string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{""}, Verbs: strings.Fields(verbs), Resources: strings.Fields(resources)}
 }
 
-// grant makes a role of these rules in a namespace and gives it to the account
-// "default" there. It returns once the API server lets that account do what the
-// first rule says.
+// grant creates a role with these rules in a namespace and binds it to the account "default"
+// there. It returns once the API server allows the account the access of the first
+// rule.
 func grant(t *testing.T, ns string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	grantTo(t, ns, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "default"}, rules...)
@@ -202,7 +202,7 @@ func grantTo(t *testing.T, ns string, to rbacv1.Subject, rules ...rbacv1.PolicyR
 	})
 }
 
-// bindRole gives a cluster role in a namespace to the account "default" there.
+// bindRole binds a cluster role in a namespace to the account "default" there.
 func bindRole(t *testing.T, ns, role string) {
 	t.Helper()
 	_, err := client.For[*rbacv1.RoleBinding](admin).In(ns).Create(t.Context(), &rbacv1.RoleBinding{
@@ -219,8 +219,8 @@ func bindRole(t *testing.T, ns, role string) {
 	})
 }
 
-// accountWith makes a namespace whose account "default" may do there what the rules
-// say, and nothing elsewhere. It returns the namespace and a token.
+// accountWith creates a namespace whose account "default" has these rules there, and nothing
+// elsewhere. It returns the namespace and a token.
 func accountWith(t *testing.T, rules ...rbacv1.PolicyRule) (ns, bearer string) {
 	t.Helper()
 	ns = space(t)
@@ -228,10 +228,10 @@ func accountWith(t *testing.T, rules ...rbacv1.PolicyRule) (ns, bearer string) {
 	return ns, token(t, ns, authenticationv1.TokenRequestSpec{})
 }
 
-// everything is the rule of an account that rules its namespace.
+// everything is the rule of an account with all permissions in its namespace.
 var everything = permit("*", "*")
 
-// host is the API server's host:port.
+// host returns the API server's host:port.
 func host(t *testing.T) string {
 	t.Helper()
 	u, err := url.Parse(server)
@@ -239,9 +239,9 @@ func host(t *testing.T) string {
 	return u.Host
 }
 
-// rawRequest sends bytes to the API server over TLS and returns all that comes
-// back until the server closes the connection or has answered a last request,
-// which must say "Connection: close".
+// rawRequest sends bytes to the API server over TLS and returns everything received until the
+// server closes the connection or has answered a last request, which must contain "Connection:
+// close".
 func rawRequest(t *testing.T, text string) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", host(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"http/1.1"}})
@@ -256,7 +256,7 @@ func rawRequest(t *testing.T, text string) string {
 	return string(data)
 }
 
-// responses parses what a server has sent on one HTTP/1.1 connection.
+// responses parses the responses on one HTTP/1.1 connection.
 func responses(text string) []answer {
 	in := bufio.NewReader(strings.NewReader(text))
 	var out []answer
@@ -271,7 +271,7 @@ func responses(text string) []answer {
 	}
 }
 
-// nodeIP is the address of the cluster's node.
+// nodeIP returns the address of the cluster's node.
 func nodeIP(t *testing.T) string {
 	t.Helper()
 	node, err := client.For[*corev1.Node](admin).Get(t.Context(), "node-a")

@@ -13,18 +13,17 @@ import (
 	"podium/pkg/client"
 )
 
-// longScalar is 220 kB that become 4 GB where aliases are replaced by what they
-// stand for.
+// longScalar returns 220 kB of YAML that become 4 GB if aliases are expanded.
 func longScalar() string {
 	return "a: &a \"" + strings.Repeat("x", 100_000) + "\"\nb: [" + strings.Repeat("*a,", 40_000) + "*a]\n"
 }
 
-// manyContainers is a pod of 150 kB that takes 70 MB.
+// manyContainers returns a pod of 150 kB that takes 70 MB when decoded.
 func manyContainers() string {
 	return `{"metadata":{"name":"q"},"spec":{"containers":[` + strings.Repeat("{},", 49_990) + `{}]}}`
 }
 
-// finalizers is a JSON list of n.
+// finalizers returns a JSON list of n finalizers.
 func finalizers(n int, prefix string) string {
 	var b strings.Builder
 	for i := range n {
@@ -83,7 +82,7 @@ func TestConcurrentBombs(t *testing.T) {
 	unharmed(t, b)
 }
 
-// A tenant's watches and events are bounded; those of others are not affected.
+// A tenant's watches and events are limited; those of others are not affected.
 func TestWatchFlood(t *testing.T) {
 	a, b := newTenant(t), newTenant(t)
 	var all sync.WaitGroup

@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// issuer signs certificates: a real authority, a copy of its name or a leaf
-// that has no right to.
+// issuer signs certificates: a real CA, one with a copied name, or a leaf certificate that must
+// not sign.
 type issuer struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// masters is a subject that may do everything, were it believed.
+// masters is a subject that would have all permissions if it were accepted.
 var masters = pkix.Name{CommonName: "kubernetes-admin", Organization: []string{"system:masters"}}
 
-// clientCertificate is the template of a certificate that an attacker wants.
+// clientCertificate returns the template of a certificate for an attacker.
 func clientCertificate(changes ...func(*x509.Certificate)) *x509.Certificate {
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
@@ -45,7 +45,7 @@ func authority(c *x509.Certificate) {
 	c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign
 }
 
-// issue signs a template; without an issuer it signs itself.
+// issue signs a template; with a nil issuer it is self-signed.
 func issue(t *testing.T, template *x509.Certificate, by *issuer) (issuer, tls.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -65,7 +65,7 @@ func issue(t *testing.T, template *x509.Certificate, by *issuer) (issuer, tls.Ce
 	return issuer{cert, key}, pair
 }
 
-// clusterFile is a certificate of the cluster as something that signs.
+// clusterFile returns a certificate of the cluster as an issuer.
 func clusterFile(t *testing.T, name string) *issuer {
 	t.Helper()
 	pair := stolen(t, name)
@@ -74,7 +74,7 @@ func clusterFile(t *testing.T, name string) *issuer {
 	return &issuer{cert, pair.PrivateKey.(crypto.Signer)}
 }
 
-// badCertificates are those that no daemon may take for a client's.
+// badCertificates are client certificates that no daemon may accept.
 func badCertificates(t *testing.T) map[string]tls.Certificate {
 	t.Helper()
 	ca := clusterFile(t, "ca")
@@ -128,9 +128,8 @@ func badCertificates(t *testing.T) map[string]tls.Certificate {
 	return bad
 }
 
-// A certificate that the cluster's authority did not issue for this client and
-// this time gets its holder nothing from any daemon: the handshake fails, or
-// the answer is 401.
+// A certificate that the cluster's CA did not issue for this client and this time is refused by
+// all daemons: the handshake fails, or the answer is 401.
 func TestBadClientCertificates(t *testing.T) {
 	t.Parallel()
 	_, good := issue(t, clientCertificate(), clusterFile(t, "ca"))
@@ -139,7 +138,7 @@ func TestBadClientCertificates(t *testing.T) {
 		"https://127.0.0.1:10259": "/metrics", "https://" + net.JoinHostPort(nodeIP(t), "10250"): "/pods",
 	} {
 		shows := func(pair tls.Certificate) (answer, error) {
-			// What is tried is the client's certificate: each server is taken as it is.
+			// The client's certificate is tested: the server's is not verified.
 			cfg := &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }}
 			return newCaller(t, base, cfg, nil).send(t.Context(), "GET", path, "")
 		}

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// listPage is what a list says of itself.
+// listPage is the metadata of a list and its items.
 type listPage struct {
 	Metadata metav1.ListMeta
 	Items    []struct{ Metadata metav1.ObjectMeta }
@@ -30,9 +30,8 @@ func pageOf(t *testing.T, a answer) listPage {
 
 func encoded(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
-// A continue token names where a list goes on; it is in the client's hands and
-// gives no right. Whatever it says, the list stays in the namespace and the
-// resource of its path.
+// A continue token names where a list continues; the client can change it, and it grants
+// nothing. Whatever it contains, the list stays in the namespace and the resource of its path.
 func TestForgedContinueTokens(t *testing.T) {
 	t.Parallel()
 	theirs := victim(t)

@@ -14,8 +14,8 @@ import (
 	"podium/pkg/client"
 )
 
-// Permission to change secrets is no permission to create one: a new one of the
-// type of a service account's token is filled with a token.
+// Permission to change secrets does not include creating one: a new Secret of the service
+// account token type is filled with a token.
 func TestCreateWithoutCreate(t *testing.T) {
 	ns, ctx := space(t), t.Context()
 	allow(t, ns, "eve", rbacv1.PolicyRule{

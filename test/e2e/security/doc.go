@@ -1,12 +1,12 @@
 // Package security attacks a cluster: with stolen certificates and tokens, as
-// the administrator of one namespace, and without credentials. It drives the
+// the administrator of one namespace, and without credentials. It attacks the
 // cluster of KUBECONFIG and finds the CA's key beside it:
 //
 //	hack/with-cluster go test -count=1 ./test/e2e/security
 //
-// TestResourceAbuse lasts as long as -abuse says; make soak runs it for long.
-// The table names the classes of attacks. "Same" means that Podium does what
-// upstream's documentation and code say; upstream itself does not run here.
+// The flag -abuse sets the duration of TestResourceAbuse; make soak runs it longer.
+// The table lists the classes of attacks. "Same" means that Podium behaves as
+// upstream's documentation and code; the tests do not run upstream itself.
 //
 //	class                             test                                      upstream                                   ours
 //
@@ -21,7 +21,7 @@
 //	events and objects                TestEventFlood                            EventRateLimit is off                      EventRateLimit is on; bytes per user bounded
 //	metric series                     TestMetricSeriesFlood                     labels of known requests only              same
 //	audit records of strangers        TestAuditFloodByStrangers                 all are recorded                           bounded, the rest is counted
-//	all of it at once                 TestResourceAbuse                         API priority and fairness                  reserved seats and shares for each user
+//	all of it at once                 TestResourceAbuse                         API priority and fairness                  same, and a number of requests for each user
 //	floods of HTTP/2                  TestFloodsOfHTTP2                         closed or bounded                          same
 //	fork bombs                        TestForkBomb                              no bound by default                        bounded for each pod and for all pods
 //	full disks                        TestEphemeralStorageLimit                 evicted                                    same

@@ -12,9 +12,8 @@ import (
 
 const rbacPath = "/apis/rbac.authorization.k8s.io/v1"
 
-// The administrator of a namespace gains no right beyond those of the role
-// "admin" there, by whichever way a role, a binding, an account or a token can
-// be made or changed.
+// The administrator of a namespace gains no permission beyond those of the role "admin" there,
+// in whatever way roles, bindings, accounts or tokens can be created or changed.
 func TestEscalation(t *testing.T) {
 	t.Parallel()
 	theirs := victim(t)
@@ -30,7 +29,7 @@ func TestEscalation(t *testing.T) {
 	}
 	const small, all = `{"apiGroups":[""],"resources":["configmaps"],"verbs":["get"]}`, `{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}`
 	const add = `[{"op":"add","path":"/rules/-","value":` + all + `}]`
-	eve.must(t, "POST", in+"/roles", role("small", small)) // what she has she may give
+	eve.must(t, "POST", in+"/roles", role("small", small)) // she may grant what she has
 	eve.must(t, "POST", in+"/rolebindings", binding("small", "Role", "small"))
 	root.must(t, "POST", in+"/roles", role("big", all))
 	type attempt struct{ method, path, media, body string }
@@ -76,7 +75,7 @@ func TestEscalation(t *testing.T) {
 	root.must(t, "POST", in+"/rolebindings", `{"metadata":{"name":"theirs"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"big"},"subjects":[]}`)
 	for what, a := range attacks {
 		got := eve.do(t, a.method, a.path, a.body, "Content-Type", a.media)
-		refused := got.code == http.StatusForbidden || got.code == http.StatusUnprocessableEntity && what == "replace the role of a binding" // the role of a binding does not change
+		refused := got.code == http.StatusForbidden || got.code == http.StatusUnprocessableEntity && what == "replace the role of a binding" // the role of a binding is immutable
 		if !refused {
 			t.Errorf("%s: %d, want 403: %.300s", what, got.code, got.body)
 		}
@@ -86,8 +85,7 @@ func TestEscalation(t *testing.T) {
 	}
 }
 
-// An account that may impersonate one user becomes no other user and no member of
-// a group by it.
+// An account that may impersonate one user cannot become another user or a member of a group.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	ns := space(t)

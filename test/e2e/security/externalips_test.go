@@ -13,7 +13,7 @@ import (
 	"podium/pkg/client"
 )
 
-// namespaceAdmin is a user who may do in one namespace what its administrator may.
+// namespaceAdmin returns a client with the role "admin" in one namespace.
 func namespaceAdmin(t *testing.T, namespace string) *client.Client {
 	t.Helper()
 	name := "admin-of-" + namespace
@@ -30,8 +30,8 @@ func namespaceAdmin(t *testing.T, namespace string) *client.Client {
 	return tenant
 }
 
-// The administrator of a namespace makes no Service that takes over addresses
-// of nodes, of the API server or of other Services (CVE-2020-8554).
+// The administrator of a namespace cannot create a Service that takes over addresses of nodes,
+// of the API server or of other Services (CVE-2020-8554).
 func TestServiceExternalIPs(t *testing.T) {
 	ns, ctx := space(t), t.Context()
 	tenant := namespaceAdmin(t, ns)

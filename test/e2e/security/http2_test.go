@@ -21,16 +21,16 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// frames is a connection of HTTP/2 whose frames a test writes itself.
+// frames is an HTTP/2 connection on which a test writes frames itself.
 type frames struct {
 	*http2.Framer
 	conn   *tls.Conn
 	text   bytes.Buffer // what enc has encoded
 	enc    *hpack.Encoder
-	stream uint32 // the next one's number
+	stream uint32 // the next stream's id
 }
 
-// dialHTTP2 connects and exchanges the first settings.
+// dialHTTP2 connects and exchanges the initial settings.
 func dialHTTP2(t *testing.T) *frames {
 	t.Helper()
 	conn, err := tls.Dial("tcp", host(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"h2"}})
@@ -46,16 +46,16 @@ func dialHTTP2(t *testing.T) *frames {
 	return f
 }
 
-// block encodes header fields: names and values in turn.
+// block encodes header fields: names and values alternately.
 func (f *frames) block(fields ...string) []byte {
 	f.text.Reset()
 	for i := 0; i+1 < len(fields); i += 2 {
-		_ = f.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // to memory
+		_ = f.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // a write to memory does not fail
 	}
 	return bytes.Clone(f.text.Bytes())
 }
 
-// open begins a stream with these header fields and returns its number.
+// open starts a stream with these header fields and returns its id.
 func (f *frames) open(end bool, fields ...string) (uint32, error) {
 	id := f.stream
 	f.stream += 2
@@ -66,8 +66,8 @@ func pseudo(method, path string) []string {
 	return []string{":method", method, ":scheme", "https", ":authority", "x", ":path", path}
 }
 
-// outcome reads until a stream has ended and says how: a status code, a reset
-// stream or a closed connection. It also returns the body.
+// outcome reads until a stream has ended and returns how: a status code, a reset stream or a
+// closed connection. It also returns the body.
 func (f *frames) outcome(id uint32) (string, string) {
 	status, body := "", ""
 	decoder := hpack.NewDecoder(4096, func(h hpack.HeaderField) {
@@ -89,7 +89,7 @@ func (f *frames) outcome(id uint32) (string, string) {
 				return "reset", body
 			}
 		case *http2.HeadersFrame:
-			_, _ = decoder.Write(frame.HeaderBlockFragment()) // also of other streams: the table is shared
+			_, _ = decoder.Write(frame.HeaderBlockFragment()) // also for other streams: they share the table
 			end = frame.StreamID == id && frame.StreamEnded()
 		case *http2.DataFrame:
 			if frame.StreamID == id {
@@ -103,8 +103,8 @@ func (f *frames) outcome(id uint32) (string, string) {
 	}
 }
 
-// Requests that HTTP/2 forbids and that a translation to HTTP/1.1 would read
-// differently are errors, and show nothing.
+// Requests that HTTP/2 forbids and that a translation to HTTP/1.1 would interpret differently
+// are errors, and reveal nothing.
 func TestForbiddenHeadersOfHTTP2(t *testing.T) {
 	t.Parallel()
 	theirs := victim(t)
@@ -170,7 +170,7 @@ func TestForbiddenHeadersOfHTTP2(t *testing.T) {
 	}
 }
 
-// requestHTTP2 sends one request on a connection of its own.
+// requestHTTP2 sends one request on a new connection.
 func requestHTTP2(t *testing.T, fields []string, body string) (status, text string) {
 	t.Helper()
 	f := dialHTTP2(t)
@@ -185,7 +185,7 @@ func requestHTTP2(t *testing.T, fields []string, body string) (status, text stri
 	return f.outcome(id)
 }
 
-// apiServerMemory is how many bytes of memory the API server holds.
+// apiServerMemory returns the resident memory of the API server in bytes.
 func apiServerMemory(t *testing.T) int {
 	t.Helper()
 	var p struct{ PID int }
@@ -205,11 +205,11 @@ func apiServerMemory(t *testing.T) int {
 	return 0
 }
 
-// flood is an abuse of the frames of HTTP/2. It writes until it has sent all of
-// it or the server has closed the connection, which the server may.
+// flood sends abusive HTTP/2 frames. It writes until it has sent everything or the server has
+// closed the connection, which the server may do.
 type flood func(*frames) error
 
-// times calls write until it fails, but n times at most.
+// times calls write until it fails, at most n times.
 func times(n int, write func() error) error {
 	for range n {
 		if err := write(); err != nil {
@@ -219,7 +219,7 @@ func times(n int, write func() error) error {
 	return nil
 }
 
-// streamFloods begin, feed and reset streams, as the user of a token.
+// streamFloods open, fill and reset streams with a token's credentials.
 func streamFloods(get, user []string) map[string]flood {
 	return map[string]flood{
 		"rapid reset": func(f *frames) error {
@@ -263,7 +263,7 @@ func streamFloods(get, user []string) map[string]flood {
 	}
 }
 
-// controlFloods are frames about the connection.
+// controlFloods send frames about the connection.
 func controlFloods() map[string]flood {
 	return map[string]flood{
 		"settings": func(f *frames) error {
@@ -292,7 +292,7 @@ func controlFloods() map[string]flood {
 	}
 }
 
-// headerFloods are header fields without end.
+// headerFloods send endless header fields.
 func headerFloods(get []string) map[string]flood {
 	return map[string]flood{
 		"CONTINUATION without end": func(f *frames) error {
@@ -325,9 +325,8 @@ func headerFloods(get []string) map[string]flood {
 	}
 }
 
-// A flood of frames costs its sender the connection, or the server nothing
-// that lasts: meanwhile and afterwards others get their answers, and its memory
-// does not grow with what was sent.
+// A flood of frames costs its sender the connection, or the server nothing lasting: during and
+// after it, others are answered, and the server's memory does not grow with what was sent.
 func TestFloodsOfHTTP2(t *testing.T) {
 	ns, key := accountWith(t, everything)
 	joe := bearer(t, key)
@@ -341,7 +340,7 @@ func TestFloodsOfHTTP2(t *testing.T) {
 		f := dialHTTP2(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		unread := make(chan error, 1)
-		go func() { // answers are read late, so that the server must keep them
+		go func() { // responses are read late, so that the server must buffer them
 			err := flood(f)
 			cancel()
 			unread <- err

@@ -43,8 +43,8 @@ func nodeAddress(t *testing.T) string {
 	return ""
 }
 
-// browser shows a certificate, wherever it goes: which server is asked is not
-// what these tests are about.
+// browser returns an HTTP client with a client certificate. It does not verify servers, which
+// these tests are not about.
 func browser(t *testing.T, pair tls.Certificate) *http.Client {
 	t.Helper()
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}
@@ -62,9 +62,8 @@ func statusOf(c *http.Client, url string) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// A certificate of the cluster's CA that is revoked opens nothing any more: not
-// the API server, not the kubelet, not the other daemons; and what is open with
-// it ends.
+// A revoked certificate of the cluster's CA is refused by the API server, the kubelet and the
+// other daemons; and its open connections are closed.
 func TestRevokedCertificateIsRefusedEverywhere(t *testing.T) {
 	ca, err := pki.OpenAuthority(pkiDir, "ca", time.Now)
 	check(t, err)
@@ -122,7 +121,7 @@ func TestTheAPIServersCertificateIsNoClients(t *testing.T) {
 	}
 }
 
-// servingCSR asks for a serving certificate of the node.
+// servingCSR returns a request for a serving certificate of the node.
 func servingCSR(t *testing.T, dns []string, ips ...string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -175,9 +174,9 @@ func notApproved(t *testing.T, what string, request *certificatesv1.CertificateS
 	}
 }
 
-// A stolen kubelet certificate gets no serving certificate for loopback, the API
-// server's names or a Service, whatever the node says its addresses are; and
-// what a node does get is trusted by no client of the API server.
+// A stolen kubelet certificate obtains no serving certificate for loopback, the API server's
+// names or a Service, whatever addresses the node reports; and clients of the API server do not
+// trust the certificates that a node obtains.
 func TestServingCertificateOfOthersIsNotApproved(t *testing.T) {
 	thief, ctx := withCertificate(t, "kubelet"), t.Context()
 	node, err := client.For[*corev1.Node](admin).Get(ctx, nodeName)
@@ -216,7 +215,7 @@ func TestServingCertificateOfOthersIsNotApproved(t *testing.T) {
 	}
 }
 
-// A bootstrap token makes machines nodes, and becomes none that works.
+// A bootstrap token lets machines join, and cannot obtain the identity of a live node.
 func TestABootstrapTokenIsNoLiveNode(t *testing.T) {
 	secrets := client.For[*corev1.Secret](admin).In("kube-system")
 	_, err := secrets.Create(t.Context(), &corev1.Secret{

@@ -14,8 +14,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 )
 
-// kubeletPages are all that a kubelet serves, what upstream's serves beside it,
-// and spellings of both.
+// kubeletPages are all paths that a kubelet serves, those that only upstream's serves, and
+// spellings of both.
 var kubeletPages = []string{
 	"/", "/pods", "/pods/", "/runningpods/", "/runningpods", "/configz", "/spec/", "/healthz", "/healthz/ping", "/livez", "/readyz", "/healthz/syncloop",
 	"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis", "/stats/", "/stats/summary", "/stats/container",
@@ -25,8 +25,8 @@ var kubeletPages = []string{
 	"//pods", "/./pods", "/x/../pods", "/pods%00", "/PODS", "/%70ods", "/pods;a=b", "/healthz/../pods", "/healthz/..%2fpods", "/exec/../pods",
 }
 
-// A kubelet answers none of its pages to a client that shows nothing, or that
-// it does not know (401), or that may not (403), by any method.
+// A kubelet serves none of its pages to a client without credentials or with unknown ones (401),
+// or without permission (403), with any method.
 func TestKubeletPort(t *testing.T) {
 	t.Parallel()
 	ns := space(t)
@@ -40,7 +40,7 @@ func TestKubeletPort(t *testing.T) {
 	shows := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
 	_, self := issue(t, clientCertificate(), nil)
 	unknown := []int{http.StatusUnauthorized}
-	forbidden := []int{http.StatusForbidden, http.StatusUnauthorized} // a kubelet need not know those that may do nothing
+	forbidden := []int{http.StatusForbidden, http.StatusUnauthorized} // a kubelet need not authenticate users without permissions
 
 	if a := open(nil, stolen(t, "apiserver-kubelet-client")).do(t, "GET", "/pods", ""); a.code != http.StatusOK {
 		t.Fatalf("the API server's certificate gets %d: this test would prove nothing", a.code)
@@ -74,7 +74,7 @@ func TestKubeletPort(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s %s: %v", method, path, err)
 				}
-				redirect := a.code == http.StatusMovedPermanently || a.code == http.StatusTemporaryRedirect // to the clean spelling
+				redirect := a.code == http.StatusMovedPermanently || a.code == http.StatusTemporaryRedirect // to the clean path
 				if !slices.Contains(row.codes, a.code) && !redirect || len(a.body) > 400 {
 					t.Errorf("%s, %s %s: %d, want of %v: %.200s", who, method, path, a.code, row.codes, a.body)
 				}
@@ -83,7 +83,7 @@ func TestKubeletPort(t *testing.T) {
 	}
 }
 
-// The other daemons' ports show strangers their health alone.
+// The other daemons' ports serve only their health to anonymous clients.
 func TestDaemonPorts(t *testing.T) {
 	t.Parallel()
 	for _, base := range []string{"https://127.0.0.1:10257", "https://127.0.0.1:10259"} {
@@ -101,8 +101,8 @@ func TestDaemonPorts(t *testing.T) {
 	}
 }
 
-// listeners are the TCP ports of this network namespace that other machines
-// reach, by what /proc says.
+// listeners returns the TCP ports of this network namespace that other machines can reach,
+// according to /proc.
 func listeners(t *testing.T) map[int]string {
 	t.Helper()
 	found := map[int]string{}
@@ -126,8 +126,8 @@ func listeners(t *testing.T) map[int]string {
 	return found
 }
 
-// Other machines reach the API server, the kubelet and the health of kube-proxy,
-// and no port besides: no etcd, no read-only port, no runtime.
+// Other machines can reach the API server, the kubelet and kube-proxy's health, and no other
+// port: no etcd, no read-only port, no runtime.
 func TestListeners(t *testing.T) {
 	known := map[int]string{6443: "kube-apiserver", 10250: "kubelet", 10256: "kube-proxy, its health"}
 	found := listeners(t)

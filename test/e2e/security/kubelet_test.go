@@ -20,10 +20,10 @@ import (
 	"podium/pkg/client"
 )
 
-// otherNode is a node that only the API knows.
+// otherNode is a node that exists only in the API.
 const otherNode = "node-b"
 
-// pod is bound to a node and reads a secret.
+// pod returns a pod that is bound to a node and uses a secret.
 func pod(node, name, secret string) *corev1.Pod {
 	grace, no := int64(0), false
 	return &corev1.Pod{
@@ -36,9 +36,8 @@ func pod(node, name, secret string) *corev1.Pod {
 	}
 }
 
-// Who steals the certificate of node A's kubelet can do what that kubelet can:
-// read what its own pods refer to, and nothing of other nodes, and can make
-// itself nothing more.
+// The stolen certificate of node A's kubelet allows what that kubelet may do: read what its own
+// pods refer to, and nothing of other nodes. It cannot be used to gain more.
 func TestAStolenKubeletCertificate(t *testing.T) {
 	ns, ctx := space(t), t.Context()
 	nodes := client.For[*corev1.Node](admin)
@@ -105,7 +104,7 @@ func csr(t *testing.T, signer string, subject pkix.Name, usages ...certificatesv
 	}
 }
 
-// Nobody signs what would make somebody more than he is.
+// Certificate requests that would escalate privileges are not signed.
 func TestCertificateRequestsThatAreNotGranted(t *testing.T) {
 	thief, ctx := withCertificate(t, "kubelet"), t.Context()
 	masters := pkix.Name{CommonName: "system:node:node-a", Organization: []string{"system:masters"}}
@@ -138,7 +137,7 @@ func TestCertificateRequestsThatAreNotGranted(t *testing.T) {
 		}
 		return err
 	})
-	<-time.After(time.Second) // more than the controllers took for the other, which came first
+	<-time.After(time.Second) // longer than the controllers took for the earlier request
 	for _, r := range refused {
 		got, err := csrs.Get(ctx, r.Name)
 		check(t, err)

@@ -20,7 +20,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// The cluster that is abused.
+// The attacked cluster.
 var (
 	pkiDir string
 	server string
@@ -32,6 +32,13 @@ func TestMain(m *testing.M) {
 	if err := open(os.Getenv("KUBECONFIG")); err != nil {
 		fmt.Fprintln(os.Stderr, "security:", err)
 		os.Exit(1)
+	}
+	if lasts, err := time.ParseDuration(os.Getenv(observerEnv)); err == nil {
+		if err := runObserver(lasts); err != nil {
+			fmt.Fprintln(os.Stderr, "observer:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -53,7 +60,7 @@ func open(file string) error {
 	return err
 }
 
-// withCertificate is a client who shows a certificate of the cluster's files.
+// withCertificate returns a client with a certificate from the cluster's files.
 func withCertificate(t *testing.T, name string) *client.Client {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(pkiDir, name+".crt"), filepath.Join(pkiDir, name+".key"))
@@ -61,7 +68,7 @@ func withCertificate(t *testing.T, name string) *client.Client {
 	return connect(t, client.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}}})
 }
 
-// withToken is a client who shows a bearer token.
+// withToken returns a client with a bearer token.
 func withToken(t *testing.T, token string) *client.Client {
 	t.Helper()
 	return connect(t, client.Config{
@@ -70,7 +77,7 @@ func withToken(t *testing.T, token string) *client.Client {
 	})
 }
 
-// impersonating is the administrator as somebody else.
+// impersonating returns the administrator's client impersonating a user.
 func impersonating(t *testing.T, user string, groups ...string) *client.Client {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(pkiDir, "admin.crt"), filepath.Join(pkiDir, "admin.key"))
@@ -90,7 +97,7 @@ func connect(t *testing.T, cfg client.Config) *client.Client {
 	return c
 }
 
-// space makes a namespace for a test.
+// space creates a namespace for a test.
 func space(t *testing.T) string {
 	t.Helper()
 	namespaces := client.For[*corev1.Namespace](admin)
@@ -117,7 +124,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// forbidden wants a 403.
+// forbidden checks that err is a 403.
 func forbidden(t *testing.T, what string, err error) {
 	t.Helper()
 	if !apierrors.IsForbidden(err) {

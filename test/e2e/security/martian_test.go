@@ -26,9 +26,8 @@ func run(t *testing.T, command ...string) {
 	}
 }
 
-// neighbourHost is a machine on the node's network, made as a network namespace
-// whose route to 127.0.0.1 leads to the node. It returns the node's address
-// there and the namespace's name.
+// neighbourHost creates a machine on the node's network: a network namespace with a route to
+// 127.0.0.1 by way of the node. It returns the node's address there and the namespace's name.
 func neighbourHost(t *testing.T) (node, name string) {
 	t.Helper()
 	name = fmt.Sprintf("podium-martian-%d", os.Getpid())
@@ -46,8 +45,8 @@ func neighbourHost(t *testing.T) (node, name string) {
 	return "10.98.0.1", name
 }
 
-// inNamespace runs f on a thread that is in the network namespace of a file. The
-// thread returns to its own: it may be the process's first, which does not end.
+// inNamespace runs f on a thread in the network namespace of a file. The thread returns to its
+// own namespace, because it may be the process's first thread, which cannot end.
 func inNamespace(t *testing.T, network string, f func()) {
 	t.Helper()
 	done := make(chan error)
@@ -71,7 +70,7 @@ func inNamespace(t *testing.T, network string, f func()) {
 	check(t, <-done)
 }
 
-// enter moves the calling thread into the network namespace of a file.
+// enter moves the calling thread to the network namespace of a file.
 func enter(network string) error {
 	file, err := os.Open(network)
 	if err != nil {
@@ -81,8 +80,8 @@ func enter(network string) error {
 	return unix.Setns(int(file.Fd()), unix.CLONE_NEWNET)
 }
 
-// What listens on the node's 127.0.0.1 alone is not reached by another machine
-// on its network that routes that address to it (CVE-2020-8558).
+// Listeners on the node's 127.0.0.1 cannot be reached by another machine on its network that
+// routes that address to the node (CVE-2020-8558).
 func TestLoopbackFromANeighbour(t *testing.T) {
 	node, name := neighbourHost(t)
 	local, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -124,7 +123,7 @@ func TestLoopbackFromANeighbour(t *testing.T) {
 	if _, _, err := open.ReadFromUDP(buffer); err != nil {
 		t.Fatalf("the neighbour's datagram does not reach the node: this test proves nothing: %v", err)
 	}
-	check(t, local.SetReadDeadline(time.Now().Add(50*time.Millisecond))) // they were sent before the one that has come
+	check(t, local.SetReadDeadline(time.Now().Add(50*time.Millisecond))) // they were sent before the one that has arrived
 	if n, from, err := local.ReadFromUDP(buffer); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%q from %v has reached 127.0.0.1: %v", buffer[:n], from, err)
 	}
@@ -137,7 +136,7 @@ func reached(address string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	// Without an answer connect gives up when the time for sending is over.
+	// SO_SNDTIMEO is the timeout of connect.
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Usec: 300_000}); err != nil {
 		return err
 	}
@@ -148,7 +147,7 @@ func reached(address string) error {
 	return unix.Connect(fd, &unix.SockaddrInet4{Port: to.Port, Addr: [4]byte(to.IP.To4())})
 }
 
-// The same from a pod that has every right over its own network.
+// The same from a pod with all capabilities in its own network.
 func TestLoopbackFromAPod(t *testing.T) {
 	t.Parallel()
 	network := podNetwork(t, space(t))
@@ -205,7 +204,7 @@ func plainPod(name string) *corev1.Pod {
 	return p
 }
 
-// gatewayOf returns the node's address on the link of a pod.
+// gatewayOf returns the node's address on the pod's link.
 func gatewayOf(t *testing.T, network string) string {
 	t.Helper()
 	out, err := exec.Command("nsenter", "--net="+network, "ip", "-4", "route", "show", "default").Output()

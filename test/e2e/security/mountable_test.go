@@ -9,8 +9,8 @@ import (
 	"podium/pkg/client"
 )
 
-// A pod of an account that is restricted to its secrets gets no other one, not
-// as a whole environment either (CVE-2024-3177).
+// A pod of an account that is restricted to its secrets cannot use other secrets, not even with
+// envFrom (CVE-2024-3177).
 func TestMountableSecrets(t *testing.T) {
 	ns, ctx := space(t), t.Context()
 	_, err := client.For[*corev1.ServiceAccount](admin).In(ns).Create(ctx, &corev1.ServiceAccount{

@@ -9,8 +9,8 @@ import (
 	"podium/pkg/client"
 )
 
-// A stolen kubelet certificate gets its pods' tokens for the audiences that the
-// pods' volumes name, and for no other service.
+// A stolen kubelet certificate obtains its pods' tokens for the audiences in the pods' volumes
+// only.
 func TestNodeTokenAudience(t *testing.T) {
 	ns, ctx := space(t), t.Context()
 	p := pod("node-a", "bank", "none")

@@ -15,17 +15,17 @@ import (
 	"podium/pkg/client"
 )
 
-// neighbour is a node that only the API knows.
+// neighbour is a node that exists only in the API.
 const neighbour = "node-c"
 
-// mirrorPod is a mirror pod of node A, with more fields in its metadata and spec.
+// mirrorPod returns a mirror pod of node A, with additional fields in its metadata and spec.
 func mirrorPod(uid, metadata, spec string) string {
 	return fmt.Sprintf(`{"metadata":{"name":"static","annotations":{"kubernetes.io/config.mirror":"x"},"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"node-a","uid":%q,"controller":true}]%s},`+
 		`"spec":{"nodeName":"node-a","terminationGracePeriodSeconds":0,"automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"}]%s}}`, uid, metadata, spec)
 }
 
-// nodeAttempt is a write or a read that a kubelet's certificate must not get. The
-// body "impersonate" stands for the header of that name.
+// nodeAttempt is a request that a kubelet's certificate must not be allowed. The body
+// "impersonate" stands for the header of that name.
 type nodeAttempt struct{ method, path, body string }
 
 const (
@@ -118,14 +118,14 @@ func attemptsOnOthers(ns, theirs string) map[string]nodeAttempt {
 	}
 }
 
-// tokenFor asks for a token that is bound to a pod.
+// tokenFor returns a request for a token that is bound to a pod.
 func tokenFor(pod, uid string) string {
 	return `{"spec":{"boundObjectRef":{"kind":"Pod","apiVersion":"v1","name":"` + pod + `","uid":"` + uid + `"}}}`
 }
 
-// A kubelet's certificate writes to nothing but its own node, its own lease and
-// the pods that are bound to its node, and of these only what a kubelet reports.
-// (TestAStolenKubeletCertificate tries what it reads.)
+// A kubelet's certificate can write only its own node, its own lease and the pods that are bound
+// to its node, and of these only what a kubelet reports. (TestAStolenKubeletCertificate tests
+// reads.)
 func TestNodeRestriction(t *testing.T) {
 	t.Parallel()
 	ns, root := space(t), administrator(t)
@@ -165,17 +165,16 @@ func TestNodeRestriction(t *testing.T) {
 		}
 	}
 	try("with a kubelet's rights")
-	// A role that gives a node more than kubelets need does not lift what
-	// NodeRestriction says.
+	// A role that grants a node more than kubelets need does not lift NodeRestriction.
 	grantTo(t, ns, rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:node:node-a"},
 		permit("create delete patch update", "pods pods/status pods/binding pods/ephemeralcontainers pods/exec pods/eviction"))
 	try("with a wide role")
-	// What a kubelet needs is let through: the refusals above are not for all.
+	// What a kubelet needs is allowed: the refusals above are specific.
 	kubelet.must(t, "PATCH", nodes+"/node-a", `{"metadata":{"labels":{"example.com/held":"yes"}}}`, "Content-Type", mergeType)
 	kubelet.must(t, "PATCH", nodes+"/node-a", `{"metadata":{"labels":{"example.com/held":null}}}`, "Content-Type", mergeType)
 	kubelet.must(t, "POST", pods, mirrorPod(uid, "", ""))
 	kubelet.must(t, "DELETE", pods+"/static", `{"gracePeriodSeconds":0}`)
-	// An owner that comes with a status is dropped, as upstream drops it.
+	// An owner reference in a status update is dropped, as by upstream.
 	kubelet.must(t, "PATCH", pods+"/mine/status", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"node-a","uid":"`+uid+`"}]}}`, "Content-Type", mergeType)
 	for _, name := range []string{"mine", "theirs"} {
 		var p corev1.Pod

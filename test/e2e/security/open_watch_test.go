@@ -12,9 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
+	"podium/pkg/client/remotecommand"
 )
 
-// follow opens a stream and returns a channel that closes when it ends.
+// follow opens a stream and returns a channel that is closed when it ends.
 func follow(t *testing.T, c *client.Client, path string, query url.Values) chan struct{} {
 	t.Helper()
 	resp, err := c.Stream(t.Context(), client.Request{Path: path, Query: query})
@@ -23,8 +24,34 @@ func follow(t *testing.T, c *client.Client, path string, query url.Values) chan 
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(io.Discard, resp.Body) // however it ends
+		_, _ = io.Copy(io.Discard, resp.Body) // the reason does not matter
 	}()
+	return ended
+}
+
+// execute runs an endless command in the pod and returns a channel that is closed when the
+// stream ends.
+func execute(t *testing.T, c *client.Client, path string) chan struct{} {
+	t.Helper()
+	started, ended := make(chan struct{}), make(chan struct{})
+	out, in := io.Pipe()
+	go func() {
+		_, _ = out.Read(make([]byte, 1))
+		close(started)
+		_, _ = io.Copy(io.Discard, out)
+	}()
+	go func() {
+		defer close(ended)
+		err := remotecommand.Stream(t.Context(), c, path, url.Values{"command": {"sh", "-c", "echo started; exec sleep 3600"}}, remotecommand.Streams{Out: in})
+		t.Logf("%s ended: %v", path, err)
+	}()
+	select {
+	case <-started:
+	case <-ended:
+		t.Fatal("exec ended before its command ran")
+	case <-time.After(time.Minute):
+		t.Fatal("the command did not start within a minute")
+	}
 	return ended
 }
 
@@ -37,13 +64,14 @@ func ends(t *testing.T, what string, ended chan struct{}) {
 	}
 }
 
-// What is open ends when the binding, or the account, that allowed it is gone.
+// Open streams end when the binding, or the account, that allowed them is deleted.
 func TestOpenWatchIsReauthorized(t *testing.T) {
 	ns, ctx := space(t), t.Context()
 	accounts, bindings := client.For[*corev1.ServiceAccount](admin).In(ns), client.For[*rbacv1.RoleBinding](admin).In(ns)
 	rules := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"watch"}},
 		{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/exec"}, Verbs: []string{"create", "get"}},
 	}
 	clients := map[string]*client.Client{}
 	for _, name := range []string{"unbound", "deleted", "kept"} {
@@ -65,12 +93,14 @@ func TestOpenWatchIsReauthorized(t *testing.T) {
 		}
 		return err
 	})
+	exec := "/api/v1/namespaces/" + ns + "/pods/talker/exec"
 	secrets, logs := "/api/v1/namespaces/"+ns+"/secrets", "/api/v1/namespaces/"+ns+"/pods/talker/log"
 	open := map[string][]chan struct{}{}
 	for name, c := range clients {
 		open[name] = []chan struct{}{
 			follow(t, c, secrets, url.Values{"watch": {"true"}, "timeoutSeconds": {"1800"}}),
 			follow(t, c, logs, url.Values{"follow": {"true"}}),
+			execute(t, c, exec),
 		}
 	}
 	check(t, bindings.Delete(ctx, "system-serviceaccount-"+ns+"-unbound", metav1.DeleteOptions{}))
@@ -78,6 +108,7 @@ func TestOpenWatchIsReauthorized(t *testing.T) {
 	for _, name := range []string{"unbound", "deleted"} {
 		ends(t, "the watch of "+name, open[name][0])
 		ends(t, "the log of "+name, open[name][1])
+		ends(t, "the exec of "+name, open[name][2])
 	}
 	for i, ended := range open["kept"] {
 		select {

@@ -11,9 +11,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// spellings lead from the namespace M, where the caller may do everything, to
-// the secret "victim" of the namespace T, if a part of the server reads the
-// path in another way than the authorizer does.
+// spellings lead from the namespace M, where the caller has all permissions, to the secret
+// "victim" of the namespace T, if a part of the server interprets the path differently from the
+// authorizer.
 var spellings = []string{
 	"/api/v1/namespaces/T/secrets/victim",
 	"/api/v1/namespaces/M/../T/secrets/victim",
@@ -95,8 +95,8 @@ var spellings = []string{
 	"/api/v1/%6eamespaces/T/secrets/victim",
 }
 
-// No spelling of a path shows what the caller may not read, over HTTP/1.1 with
-// the path as it stands and over HTTP/2.
+// No spelling of a path reveals what the caller may not read, over HTTP/1.1 with the path sent
+// unchanged and over HTTP/2.
 func TestPathSpellings(t *testing.T) {
 	t.Parallel()
 	theirs := victim(t)
@@ -127,7 +127,7 @@ func TestPathSpellings(t *testing.T) {
 	administrator(t).must(t, "GET", "/api/v1/namespaces/"+theirs+"/secrets/victim", "")
 }
 
-// spelledOut judges what came back for one spelling.
+// spelledOut checks the response to one spelling.
 func spelledOut(t *testing.T, what, text string) {
 	t.Helper()
 	if reveals(text) {
@@ -146,8 +146,8 @@ func spelledOut(t *testing.T, what, text string) {
 	}
 }
 
-// A stream to a container needs the verb create, also where a WebSocket begins
-// as a GET: an account that may only read does not run commands.
+// A stream to a container needs the verb create, also if a WebSocket starts as a GET: an account
+// with read permission only cannot run commands.
 func TestExecByGet(t *testing.T) {
 	t.Parallel()
 	ns, key := accountWith(t, permit("get list watch", "pods pods/exec pods/attach pods/portforward pods/proxy pods/log services services/proxy"))
@@ -173,7 +173,7 @@ func TestExecByGet(t *testing.T) {
 			}
 		}
 	}
-	// The same account, once it may create: the request gets further.
+	// The same account with the verb create: the request gets further.
 	grant(t, ns, rbacv1.PolicyRule{APIGroups: []string{""}, Verbs: []string{"create"}, Resources: []string{"pods/exec"}})
 	if a := joe.do(t, "GET", "/api/v1/namespaces/"+ns+"/pods/p/exec?command=id&stdout=1", ""); a.code == http.StatusForbidden {
 		t.Errorf("with the right to create it is forbidden, too: %s", a.body)

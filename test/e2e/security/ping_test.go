@@ -10,9 +10,9 @@ import (
 	"golang.org/x/net/ipv4"
 )
 
-// pingEnv names the address that this program pings instead of running tests.
-// It is what a pod runs: the busybox of its image asks for a raw socket, where
-// others have long used the kernel's ICMP sockets.
+// pingEnv is the environment variable with the address that this program pings instead of
+// running tests. It runs in a pod because its image's busybox uses a raw socket instead of the
+// kernel's ICMP sockets.
 const pingEnv = "PODIUM_TEST_PING"
 
 func init() {
@@ -27,7 +27,7 @@ func init() {
 	os.Exit(0)
 }
 
-// ping sends an echo request by a socket that needs no capability.
+// ping sends an echo request over a socket that needs no capability.
 func ping(address string) error {
 	conn, err := icmp.ListenPacket("udp4", "0.0.0.0")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"podium/pkg/client"
 )
 
-// shellPod runs a script once.
+// shellPod returns a pod that runs a script once.
 func shellPod(name, script string) *corev1.Pod {
 	p := pod("", name, "")
 	p.Spec.Volumes, p.Spec.RestartPolicy = nil, corev1.RestartPolicyNever
@@ -26,7 +26,7 @@ func shellPod(name, script string) *corev1.Pod {
 	return p
 }
 
-// podReaches waits until the pod is as ok wants it.
+// podReaches waits until ok returns true for the pod's status.
 func podReaches(t *testing.T, ns, name, what string, ok func(*corev1.PodStatus) bool) *corev1.Pod {
 	t.Helper()
 	var last *corev1.Pod
@@ -56,8 +56,7 @@ func nodeCondition(t *testing.T, node string, kind corev1.NodeConditionType) cor
 	return corev1.ConditionUnknown
 }
 
-// podPIDs is the directory of the pod's cgroup in the hierarchy with the pids
-// controller.
+// podPIDs returns the directory of the pod's cgroup in the hierarchy of the pids controller.
 func podPIDs(t *testing.T, uid types.UID) string {
 	t.Helper()
 	root := "/sys/fs/cgroup"
@@ -91,8 +90,8 @@ func pidsMax(t *testing.T, dir string) int64 {
 	return n
 }
 
-// forksRefused returns nil when the kernel has refused a fork in the cgroup or
-// below it: kernels differ in the level at which they count.
+// forksRefused returns nil if the kernel has refused a fork in the cgroup or below it: kernels
+// differ in the level at which they count.
 func forksRefused(dir string) error {
 	refused := errNotYet
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -108,8 +107,7 @@ func forksRefused(dir string) error {
 	return errors.Join(err, refused)
 }
 
-// A pod that forks without end runs into its own bound: the node stays ready
-// and other pods start.
+// A pod that forks without end reaches its own limit: the node stays ready and other pods start.
 func TestForkBomb(t *testing.T) {
 	ns, pods := space(t), client.For[*corev1.Pod](admin)
 	bounded := func(name string) (dir, node string) {
@@ -123,10 +121,10 @@ func TestForkBomb(t *testing.T) {
 	}
 	_, err := pods.In(ns).Create(t.Context(), shellPod("calm", "exec sleep 3600"))
 	check(t, err)
-	bounded("calm") // without a bound the next pod would take this machine along
+	bounded("calm") // without a limit the next pod would exhaust this machine
 
 	bomb := shellPod("bomb", "b() { b | b & }; b & exec sleep 3600")
-	bomb.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")} // other processes are not to be the ones that keep the node from working
+	bomb.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")} // keeps enough CPU for the node's other processes
 	_, err = pods.In(ns).Create(t.Context(), bomb)
 	check(t, err)
 	dir, node := bounded("bomb")
@@ -149,8 +147,7 @@ func TestForkBomb(t *testing.T) {
 	})
 }
 
-// A pod that takes more of the node's disk than its limit is evicted, wherever
-// it writes.
+// A pod that uses more of the node's disk than its limit is evicted, wherever it writes.
 func TestEphemeralStorageLimit(t *testing.T) {
 	ns, pods := space(t), client.For[*corev1.Pod](admin)
 	const total = "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "
@@ -197,8 +194,7 @@ func TestEphemeralStorageLimit(t *testing.T) {
 	}
 }
 
-// A container forges no packets unless it is given the capability; ping works
-// all the same.
+// A container cannot forge packets unless it is given the capability; ping works nevertheless.
 func TestRawSocketsAreRefused(t *testing.T) {
 	ns, pods := space(t), client.For[*corev1.Pod](admin)
 	const (

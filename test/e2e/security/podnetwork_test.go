@@ -18,8 +18,8 @@ import (
 	"podium/pkg/client"
 )
 
-// TestPodSendsFromItsOwnAddressOnly: a pod that may change its network takes an
-// address that is not its own; what it sends from there is dropped on the node.
+// TestPodSendsFromItsOwnAddressOnly: the node drops what a pod with NET_ADMIN sends from an
+// address that is not its own.
 func TestPodSendsFromItsOwnAddressOnly(t *testing.T) {
 	ns := space(t)
 	forger := networkPod(t, ns, "forger", box, "NET_ADMIN", "NET_RAW")
@@ -42,8 +42,8 @@ func TestPodSendsFromItsOwnAddressOnly(t *testing.T) {
 	}
 }
 
-// dropped is how many packets with a forged source the node has dropped. The
-// test runs in the node's network.
+// dropped returns the number of packets with a forged source that the node has dropped. The test
+// runs in the node's network.
 func dropped(t *testing.T) int {
 	t.Helper()
 	out, err := exec.Command("iptables", "-t", "raw", "-nvxL", "KUBE-PODS-SOURCE").CombinedOutput()
@@ -61,8 +61,8 @@ func dropped(t *testing.T) int {
 	return 0
 }
 
-// TestMetadataAddressIsClosedToPods: the addresses at which clouds hand out a
-// node's credentials refuse pods at once.
+// TestMetadataAddressIsClosedToPods: pods' connections to the addresses at which clouds serve a
+// node's credentials are refused at once.
 func TestMetadataAddressIsClosedToPods(t *testing.T) {
 	ns := space(t)
 	pod := networkPod(t, ns, "tenant", corev1.Container{Image: "localhost/podium/web:v1"})
@@ -72,7 +72,7 @@ func TestMetadataAddressIsClosedToPods(t *testing.T) {
 	}
 }
 
-// box is a container that waits for commands.
+// box is an idle container to run commands in.
 var box = corev1.Container{Image: "localhost/podium/busybox:v1", Command: []string{"sleep", "1000"}}
 
 func networkPod(t *testing.T, ns, name string, c corev1.Container, capabilities ...corev1.Capability) *corev1.Pod {
@@ -96,7 +96,7 @@ func networkPod(t *testing.T, ns, name string, c corev1.Container, capabilities 
 	return pod
 }
 
-// inNetworkPod runs a command in a pod by the podium command.
+// inNetworkPod runs a command in a pod with podium exec.
 func inNetworkPod(t *testing.T, ns, pod string, command ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

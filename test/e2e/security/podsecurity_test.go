@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The Pod Security Standards, from the weakest to the strictest.
+// The Pod Security Standards, from the least to the most restrictive.
 const (
 	privileged = iota
 	baseline
@@ -20,13 +20,13 @@ const (
 
 var standards = []string{"privileged", "baseline", "restricted"}
 
-// podSecurityCase is a change to a pod that the strictest standard lets in.
+// podSecurityCase is a change to a pod that satisfies the most restrictive standard.
 type podSecurityCase struct {
 	name string
-	// pod is YAML laid over the spec of the pod, container over that of a
-	// container; annotations over its metadata.
+	// pod is YAML merged into the spec of the pod, container into that of a container;
+	// annotations into its metadata.
 	pod, container, annotations string
-	most                        int // the strictest standard that lets it in
+	most                        int // the most restrictive standard that allows it
 }
 
 var podSecurityCases = []podSecurityCase{
@@ -90,7 +90,7 @@ var podSecurityCases = []podSecurityCase{
 	{name: "two things at once", pod: "hostPID: true", container: "securityContext: {privileged: true, allowPrivilegeEscalation: null}", most: privileged},
 }
 
-// overlay lays maps over maps; null removes a key.
+// overlay merges change into base; null removes a key.
 func overlay(base, change map[string]any) map[string]any {
 	for key, value := range change {
 		below, isMap := base[key].(map[string]any)
@@ -118,13 +118,13 @@ func fromYAML(t *testing.T, text string) map[string]any {
 
 const safeContainer = "{name: %s, image: i, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}"
 
-// podWith is the safe pod with a case's change in the container of one kind:
-// containers or initContainers.
+// podWith returns the safe pod with a case's change in the container of one kind: containers or
+// initContainers.
 func podWith(t *testing.T, tc podSecurityCase, kind string) map[string]any {
 	t.Helper()
 	changed := overlay(fromYAML(t, fmt.Sprintf(safeContainer, "c")), fromYAML(t, tc.container))
 	spec := fromYAML(t, "{automountServiceAccountToken: false, securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}}")
-	const whole = "securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}" // needs nothing of the pod's
+	const whole = "securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}" // does not depend on the pod's
 	spec["containers"] = []any{overlay(fromYAML(t, fmt.Sprintf(safeContainer, "main")), fromYAML(t, whole))}
 	if kind == "containers" {
 		spec["containers"] = append(spec["containers"].([]any), changed)
@@ -142,7 +142,7 @@ func asJSON(t *testing.T, v any) string {
 	return string(data)
 }
 
-// standardNamespaces are three namespaces, each held to one of the standards.
+// standardNamespaces creates three namespaces, each with one of the standards.
 func standardNamespaces(t *testing.T) [3]string {
 	t.Helper()
 	var out [3]string
@@ -154,8 +154,8 @@ func standardNamespaces(t *testing.T) [3]string {
 	return out
 }
 
-// Each standard lets in what it allows and refuses what it does not, in all
-// sorts of containers, and warns of a template whose pods it will refuse.
+// Each standard admits what it allows and rejects what it does not, for all kinds of containers,
+// and warns of a template whose pods it would reject.
 func TestPodSecurityStandards(t *testing.T) {
 	t.Parallel()
 	spaces, root := standardNamespaces(t), administrator(t)
@@ -183,8 +183,8 @@ func TestPodSecurityStandards(t *testing.T) {
 	}
 }
 
-// served reports whether this version has the fields of a pod at all: what is
-// refused where nothing is forbidden needs only to be refused elsewhere, too.
+// served reports whether this version supports the pod's fields: a pod that is refused without
+// any standard must only be refused with the others, too.
 func served(t *testing.T, what string, a answer) bool {
 	t.Helper()
 	if a.code == http.StatusUnprocessableEntity {
@@ -195,7 +195,7 @@ func served(t *testing.T, what string, a answer) bool {
 	return true
 }
 
-// judge wants a pod to be let in, or to be refused by Pod Security.
+// judge checks that a pod is admitted, or rejected by Pod Security.
 func judge(t *testing.T, what string, a answer, allowed bool) {
 	t.Helper()
 	refused := a.code == http.StatusForbidden && strings.Contains(a.body, "violates PodSecurity")
@@ -204,8 +204,8 @@ func judge(t *testing.T, what string, a answer, allowed bool) {
 	}
 }
 
-// What is refused on create is refused on each way to change a pod, and the
-// administrator of a namespace does not lift its standard.
+// What is rejected on create is rejected for each way to change a pod, and the administrator of a
+// namespace cannot lift its standard.
 func TestPodSecurityOfUpdates(t *testing.T) {
 	t.Parallel()
 	spaces, root := standardNamespaces(t), administrator(t)
@@ -223,10 +223,12 @@ func TestPodSecurityOfUpdates(t *testing.T) {
 		servesThem := served(t, "a safe ephemeral container", ephemeral(podSecurityCase{}))
 		for _, tc := range podSecurityCases {
 			if tc.container == "" || tc.pod != "" || !strings.Contains(tc.container, "securityContext") {
-				continue // the pod is there already, and ephemeral containers have neither ports nor probes
+				continue // the pod exists already, and ephemeral containers have neither ports nor probes
 			}
 			a, what := ephemeral(tc), tc.name+" in ephemeralContainers, at "+standards[level]
 			switch {
+			case servesThem && a.code == 422 && level > tc.most && strings.Contains(a.body, "procMount"):
+				// Validation comes first: the pod shares the host's user namespace.
 			case servesThem:
 				judge(t, what, a, level <= tc.most)
 			case a.code/100 == 2:

@@ -16,7 +16,7 @@ import (
 	"podium/pkg/client"
 )
 
-// allow gives a user a role of these rules in a namespace.
+// allow gives a user a role with these rules in a namespace.
 func allow(t *testing.T, ns, user string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	name := strings.ReplaceAll(user, ":", "-")
@@ -34,8 +34,8 @@ func bind(t *testing.T, ns, kind, role, user string) {
 	check(t, err)
 }
 
-// names sends a request and returns the names of all objects in the answer, be
-// it an object, a list or watch events.
+// names sends a request and returns the names of all objects in the response: an object, a list
+// or watch events.
 func names(t *testing.T, c *client.Client, method, path, query string) ([]string, error) {
 	t.Helper()
 	values, err := url.ParseQuery(query)
@@ -63,8 +63,8 @@ func names(t *testing.T, c *client.Client, method, path, query string) ([]string
 	return out, err
 }
 
-// Permission for one name, or in one namespace, is permission for no other,
-// whatever the method, the path or the selectors of a request.
+// Permission for one name, or in one namespace, is not permission for others, whatever the
+// method, the path or the selectors of a request.
 func TestResourceNamesBypass(t *testing.T) {
 	ns, ctx := space(t), t.Context()
 	secrets := client.For[*corev1.Secret](admin).In(ns)
@@ -86,7 +86,7 @@ func TestResourceNamesBypass(t *testing.T) {
 	for _, row := range []struct {
 		c                   *client.Client
 		method, path, query string
-		only                string // the one name that may be in the answer; "": it must be an error
+		only                string // the only name that may be in the response; "": it must be an error
 	}{
 		{eve, "GET", core + mine, "fieldSelector=metadata.name%3Dallowed", "allowed"},
 		{eve, "GET", core + "/watch" + mine + "/allowed", "timeoutSeconds=1", "allowed"},

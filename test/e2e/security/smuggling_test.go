@@ -8,19 +8,18 @@ import (
 	"testing"
 )
 
-// smuggled is a request of HTTP/1.1 that two programs on the way would read
-// differently: one sees a second request where the other sees a body.
+// smuggled is an HTTP/1.1 request that two programs on the way would interpret differently: one
+// sees a second request where the other sees a body.
 type smuggled struct {
 	name string
 	raw  string
-	// codes are those that the answers may have; the first is that of the
-	// request itself, the others belong to what follows when the body has ended.
+	// codes are the allowed status codes; the first one is that of the request itself, the
+	// others are those of what follows after the end of the body.
 	codes []int
 }
 
-// smuggledRequests are such requests for the account of a token. hidden is the
-// request in them that must not get a reading of its own with that account's
-// rights.
+// smuggledRequests returns such requests with the token of an account. hidden is the request in
+// them that must not be processed with that account's rights.
 func smuggledRequests(path, token, hidden string) []smuggled {
 	const refused = http.StatusBadRequest
 	post := func(headers, body string) string {
@@ -85,8 +84,7 @@ func smuggledRequests(path, token, hidden string) []smuggled {
 	}
 }
 
-// Each ambiguous request gets an error or one answer, and the request that is
-// hidden in it is not carried out.
+// Each ambiguous request gets an error or one response, and the hidden request is not processed.
 func TestSmuggledRequests(t *testing.T) {
 	t.Parallel()
 	ns, key := accountWith(t, everything)
@@ -99,7 +97,7 @@ func TestSmuggledRequests(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var codes []int
 			for _, a := range responses(rawRequest(t, tc.raw+last)) {
-				if a.body == "ok" { // the last request: the connection was still good
+				if a.body == "ok" { // the last request: the connection was still usable
 					break
 				}
 				codes = append(codes, a.code)
@@ -113,8 +111,8 @@ func TestSmuggledRequests(t *testing.T) {
 			}
 		})
 	}
-	// With a length and chunks the chunks count, as RFC 9112 says. What follows
-	// them is a request of its own, with its own credentials.
+	// With a length and chunks, the chunks take precedence (RFC 9112). What follows them is a
+	// separate request, with its own credentials.
 	for _, headers := range []string{"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n"} {
 		text := "POST " + configmaps + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key + "\r\nContent-Type: application/json\r\n" + headers + "\r\n0\r\n\r\n" +
 			"GET " + configmaps + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -126,8 +124,7 @@ func TestSmuggledRequests(t *testing.T) {
 	}
 }
 
-// Headers by which some servers take another user, method or path change
-// nothing here.
+// Headers by which some servers change the user, method or path have no effect.
 func TestHeadersThatAreNotBelieved(t *testing.T) {
 	t.Parallel()
 	theirs := victim(t)

@@ -12,8 +12,8 @@ func TestUnreadAnswers(t *testing.T) {
 	stalls(t, 0, "GET", func(*tenant) string { return "/openapi/v2" })
 }
 
-// stalls opens more requests than there are seats, none of which comes to an
-// end, and wants that others do not notice.
+// stalls opens more requests than there are seats, none of which completes, and checks that other
+// users are not affected.
 func stalls(t *testing.T, window uint32, method string, path func(*tenant) string) {
 	a, b := newTenant(t), newTenant(t)
 	for range 3 {

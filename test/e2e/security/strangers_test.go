@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// unknown is an HTTP client without a credential.
+// unknown returns an HTTP client without credentials.
 func unknown(t *testing.T) *http.Client {
 	t.Helper()
 	tr := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, MaxIdleConnsPerHost: 1}
@@ -19,7 +19,7 @@ func unknown(t *testing.T) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// ask sends a request and returns the answer's code.
+// ask sends a request and returns the status code.
 func ask(t *testing.T, c *http.Client, method, path string) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, server+path, http.NoBody)
@@ -32,8 +32,8 @@ func ask(t *testing.T, c *http.Client, method, path string) int {
 	return resp.StatusCode
 }
 
-// Unauthenticated requests cannot push other records out of the audit log: their
-// records are short and few, and an event says how many are missing.
+// Unauthenticated requests cannot push other records out of the audit log: their records are
+// short and few, and an event contains the number of missing ones.
 func TestAuditFloodByStrangers(t *testing.T) {
 	log := filepath.Join(filepath.Dir(pkiDir), "logs", "audit.log")
 	size := func() int64 {

@@ -8,7 +8,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// forms are the media types in which an object or a list may be asked for.
+// forms are the media types in which an object or a list can be requested.
 var forms = []string{
 	jsonType, "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor", "*/*",
 	"application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
@@ -18,8 +18,8 @@ var forms = []string{
 	"application/json;stream=watch", "application/json;as=Secret;v=v1;g=",
 }
 
-// A Table or a PartialObjectMetadata needs the same right as the objects that it
-// is made of, and one that is made of metadata shows no more than that.
+// A Table or a PartialObjectMetadata needs the same permission as the objects that it is made
+// from, and one made from metadata shows nothing else.
 func TestTablesNeedTheSameRight(t *testing.T) {
 	t.Parallel()
 	ns := victim(t)
@@ -47,7 +47,7 @@ func TestTablesNeedTheSameRight(t *testing.T) {
 			}
 		}
 	}
-	for _, form := range []string{forms[5], forms[6], forms[8], forms[9]} { // those of metadata alone
+	for _, form := range []string{forms[5], forms[6], forms[8], forms[9]} { // metadata only
 		for _, include := range []string{"Metadata", "None", ""} {
 			if a := root.must(t, "GET", secrets+"?includeObject="+include, "", "Accept", form); reveals(a.body) {
 				t.Errorf("the metadata of secrets as %s, includeObject=%s, holds their data: %s", form, include, a.body)

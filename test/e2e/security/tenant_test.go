@@ -2,6 +2,7 @@ package security
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -32,11 +33,10 @@ const (
 	applyType = "application/apply-patch+yaml"
 )
 
-// apiserverLimit is what the API server's memory stays below, whatever an
-// ordinary user does.
+// apiserverLimit is the limit of the API server's memory in bytes, whatever an ordinary user does.
 const apiserverLimit = 1536 << 20
 
-// tenant is the administrator of one namespace, by a service account of it.
+// tenant is the administrator of one namespace, a service account of it.
 type tenant struct {
 	*testing.T
 	namespace, token string
@@ -51,9 +51,8 @@ func newTenant(t *testing.T) *tenant {
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: ns}},
 	})
 	check(t, err)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, ForceAttemptHTTP2: true}
-	t.Cleanup(transport.CloseIdleConnections)
-	a := &tenant{t, ns, token(t, ns, authenticationv1.TokenRequestSpec{}), &http.Client{Transport: transport}}
+	a := &tenant{t, ns, token(t, ns, authenticationv1.TokenRequestSpec{}), tenantClient()}
+	t.Cleanup(a.http.CloseIdleConnections)
 	eventually(t, "the tenant may read", func() error {
 		if code, text := a.do("GET", a.path("configmaps"), "", ""); code != http.StatusOK {
 			return fmt.Errorf("%d %.200s", code, text)
@@ -63,23 +62,31 @@ func newTenant(t *testing.T) *tenant {
 	return a
 }
 
-// path is that of a resource of the core group in the tenant's namespace.
+// tenantClient returns a client that trusts the cluster's certificates and uses HTTP/2.
+func tenantClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, ForceAttemptHTTP2: true}}
+}
+
+// path returns the path of a core resource in the tenant's namespace.
 func (a *tenant) path(resource string) string {
 	return "/api/v1/namespaces/" + a.namespace + "/" + resource
 }
 
 func (a *tenant) request(method, path, contentType, body string) *http.Request {
-	r, err := http.NewRequestWithContext(a.Context(), method, server+path, strings.NewReader(body))
+	ctx := context.Background()
+	if a.T != nil { // nil in the observer
+		ctx = a.Context()
+	}
+	r, err := http.NewRequestWithContext(ctx, method, server+path, strings.NewReader(body))
 	if err != nil {
-		panic(err) // of the test's own making
+		panic(err) // invalid arguments of the test
 	}
 	r.Header.Set("Authorization", "Bearer "+a.token)
 	r.Header.Set("Content-Type", contentType)
 	return r
 }
 
-// do sends one request and returns the status, 0 if there was no answer, and
-// the answer.
+// do sends one request and returns the status, 0 if there was no response, and the body.
 func (a *tenant) do(method, path, contentType, body string) (int, string) {
 	resp, err := a.http.Do(a.request(method, path, contentType, body))
 	if err != nil {
@@ -93,7 +100,7 @@ func (a *tenant) do(method, path, contentType, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// wants is do that expects a status.
+// wants is do with an expected status.
 func (a *tenant) wants(code int, method, path, contentType, body string) {
 	a.Helper()
 	if got, text := a.do(method, path, contentType, body); got != code {
@@ -101,8 +108,8 @@ func (a *tenant) wants(code int, method, path, contentType, body string) {
 	}
 }
 
-// unharmed wants that the API server still works for others and that its memory
-// has not grown without bound.
+// unharmed checks that the API server still works for others and that its memory has not grown
+// without bound.
 func unharmed(t *testing.T, other *tenant) {
 	t.Helper()
 	other.wants(http.StatusOK, "GET", other.path("configmaps"), "", "")
@@ -116,7 +123,7 @@ func unharmed(t *testing.T, other *tenant) {
 	}
 }
 
-// memoryPeak is the most memory that the cluster's API server has ever had.
+// memoryPeak returns the peak memory of the cluster's API server.
 func memoryPeak(t *testing.T) int {
 	t.Helper()
 	own, err := os.Readlink("/proc/thread-self/ns/net")
@@ -141,7 +148,7 @@ func memoryPeak(t *testing.T) int {
 	return 0
 }
 
-// raw is an HTTP/2 connection of a tenant that does not do as agreed.
+// raw is an HTTP/2 connection of a tenant that violates the protocol.
 type raw struct {
 	*tenant
 	conn   net.Conn
@@ -151,7 +158,7 @@ type raw struct {
 	enc    *hpack.Encoder
 }
 
-// dial opens a connection on which the server may send window bytes an answer.
+// dial opens a connection on which the server may send window bytes per response.
 func (a *tenant) dial(window uint32) (*raw, error) {
 	to, err := url.Parse(server)
 	if err != nil {
@@ -169,7 +176,7 @@ func (a *tenant) dial(window uint32) (*raw, error) {
 	return r, r.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window})
 }
 
-// open begins n requests, without the end of their bodies if they are POSTs.
+// open starts n requests, without the end of their bodies if they are POSTs.
 func (r *raw) open(n int, method, path string) error {
 	for range n {
 		r.block.Reset()

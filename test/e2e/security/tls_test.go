@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// secured are the addresses at which daemons speak TLS.
+// secured returns the addresses at which daemons use TLS.
 func secured(t *testing.T) map[string]string {
 	t.Helper()
 	return map[string]string{
@@ -35,8 +35,8 @@ func handshake(address string, version, suite uint16) error {
 	return err
 }
 
-// Daemons speak TLS 1.2 with forward secrecy and authenticated encryption, and
-// TLS 1.3, and nothing older or weaker.
+// Daemons support TLS 1.2 with forward secrecy and authenticated encryption, and TLS 1.3, and
+// nothing older or weaker.
 func TestTLSVersionsAndSuites(t *testing.T) {
 	t.Parallel()
 	strong := func(c *tls.CipherSuite) bool {
@@ -68,7 +68,7 @@ func TestTLSVersionsAndSuites(t *testing.T) {
 	}
 }
 
-// notTLS sends what is not a handshake of TLS, and wants no service for it.
+// notTLS sends data that is not a TLS handshake, and checks that it is not served.
 func notTLS(t *testing.T, daemon, address string) {
 	t.Helper()
 	hello := func(version byte) string { // a ClientHello of this minor version, with suites of that time
@@ -94,8 +94,7 @@ func notTLS(t *testing.T, daemon, address string) {
 	}
 }
 
-// A client does not renegotiate, by which it would make the server work or mix
-// what two clients say.
+// A client cannot renegotiate, which would cost the server work or mix the data of two clients.
 func TestTLSRenegotiation(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("openssl"); err != nil {
@@ -122,8 +121,8 @@ func TestTLSRenegotiation(t *testing.T) {
 	}
 }
 
-// A load balancer or a person needs no certificate to ask for the health of the
-// API server, and gets nothing else that way.
+// A load balancer or a user needs no certificate to read the health of the API server, and gets
+// nothing else without one.
 func TestHealthNeedsNoCertificate(t *testing.T) {
 	t.Parallel()
 	unknown := anonymous(t)

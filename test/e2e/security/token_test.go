@@ -28,7 +28,7 @@ func token(t *testing.T, namespace string, spec authenticationv1.TokenRequestSpe
 	return out.Status.Token
 }
 
-// asks sends a request that every known user may send.
+// asks sends a request that all authenticated users may send.
 func asks(t *testing.T, c *client.Client) error {
 	_, _, err := c.Do(t.Context(), client.Request{Path: "/api"})
 	return err
@@ -78,7 +78,7 @@ func TestATokenOfAnotherAudience(t *testing.T) {
 	}
 }
 
-// The administrator of a namespace rules there, and nowhere else.
+// The administrator of a namespace has permissions only there.
 func TestANamespaceAdministratorDoesNotEscalate(t *testing.T) {
 	ns, other, ctx := space(t), space(t), t.Context()
 	_, err := client.For[*rbacv1.RoleBinding](admin).In(ns).Create(ctx, &rbacv1.RoleBinding{
@@ -146,8 +146,7 @@ func TestImpersonationNeedsTheRight(t *testing.T) {
 	}
 }
 
-// Who shows nothing learns that the server is there, how it is and which
-// version it has.
+// Anonymous clients can read only the health and the version of the server.
 func TestAnonymousLearnsNothing(t *testing.T) {
 	nobody := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}}}
 	defer nobody.CloseIdleConnections()

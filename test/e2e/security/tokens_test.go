@@ -35,8 +35,8 @@ import (
 // claims is the JSON of a token's header or payload.
 type claims map[string]any
 
-// with is a copy with some values replaced: names and values in turn. A nil
-// value removes the claim.
+// with returns a copy with some values replaced: names and values alternately. A nil value
+// removes the claim.
 func (c claims) with(changes ...any) claims {
 	out := maps.Clone(c)
 	for i := 0; i+1 < len(changes); i += 2 {
@@ -64,7 +64,7 @@ func decodeClaims(t *testing.T, part string) claims {
 	return c
 }
 
-// forge makes a token out of its parts. sign gets what is to be signed.
+// forge builds a token from its parts. sign is called with the signing input.
 func forge(t *testing.T, header, payload claims, sign func(input string) []byte) string {
 	t.Helper()
 	input := header.encode(t) + "." + payload.encode(t)
@@ -82,7 +82,7 @@ func es256(t *testing.T, key *ecdsa.PrivateKey) func(string) []byte {
 	}
 }
 
-// mac signs with a public text as if it were a shared secret.
+// mac signs with a public value as if it were a shared secret.
 func mac(hash func() hash.Hash, secret []byte) func(string) []byte {
 	return func(input string) []byte {
 		h := hmac.New(hash, secret)
@@ -106,7 +106,7 @@ func privateKey(t *testing.T, file string) *ecdsa.PrivateKey {
 	return ec
 }
 
-// forgedTokens are tokens without a good signature of the cluster's key.
+// forgedTokens returns tokens without a valid signature of the cluster's key.
 func forgedTokens(t *testing.T, good string) map[string]string {
 	t.Helper()
 	parts := strings.Split(good, ".")
@@ -179,7 +179,7 @@ func decoded(t *testing.T, part string) []byte {
 	return data
 }
 
-// derSignature signs well, in the encoding that JWS does not use.
+// derSignature returns valid signatures in an encoding that JWS does not use.
 func derSignature(t *testing.T, key *ecdsa.PrivateKey) func(string) []byte {
 	t.Helper()
 	return func(input string) []byte {
@@ -190,8 +190,7 @@ func derSignature(t *testing.T, key *ecdsa.PrivateKey) func(string) []byte {
 	}
 }
 
-// signedTokens carry a good signature of the cluster's key, made here, and say
-// what must not be believed.
+// signedTokens returns tokens with a valid signature of the cluster's key and invalid claims.
 func signedTokens(t *testing.T, good string) map[string]string {
 	t.Helper()
 	parts := strings.Split(good, ".")
@@ -240,7 +239,7 @@ func signedTokens(t *testing.T, good string) map[string]string {
 	return out
 }
 
-// legacy is the payload of a token that a Secret holds.
+// legacy returns the payload of a token in a Secret.
 func legacy(bound map[string]any, secret string) claims {
 	account := bound["serviceaccount"].(map[string]any)
 	return claims{
@@ -250,9 +249,9 @@ func legacy(bound map[string]any, secret string) claims {
 	}
 }
 
-// A token that is forged, stale, for another audience or bound to what does not
-// exist is refused with 401, in each place where a token may stand, and a
-// TokenReview calls it unauthenticated.
+// A token that is forged, stale, for another audience or bound to an object that does not exist
+// is refused with 401, wherever a request can contain a token, and a TokenReview reports it as
+// unauthenticated.
 func TestForgedTokens(t *testing.T) {
 	t.Parallel()
 	ns := space(t)
@@ -293,8 +292,8 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-// A token dies with its service account, and another account of the same name
-// does not bring it back.
+// A token becomes invalid with its service account, and another account of the same name does not
+// make it valid again.
 func TestTokenOfRecreatedAccount(t *testing.T) {
 	t.Parallel()
 	ns := space(t)
@@ -322,8 +321,8 @@ func unauthorized(err error) error {
 	return nil
 }
 
-// A token in a Secret is good only while that Secret holds this very token, is
-// not marked as invalid and its account exists.
+// A token in a Secret is valid only while that Secret contains exactly this token, is not marked
+// as invalid and its account exists.
 func TestLegacySecretToken(t *testing.T) {
 	t.Parallel()
 	ns := space(t)

@@ -23,8 +23,8 @@ import (
 	"podium/pkg/client"
 )
 
-// hostSecret is a file of the machine that no container and no client may read
-// or change. It returns the folder that holds it under the name "secret".
+// hostSecret creates a file on the machine that no container and no client may read or change. It
+// returns the folder that contains it under the name "secret".
 func hostSecret(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,8 +39,7 @@ func hostSecret(t *testing.T) string {
 	return dir
 }
 
-// A path in a spec or a key that would lead out of its folder is refused before
-// it is stored.
+// A path in a spec or a key that would lead out of its folder is refused before it is stored.
 func TestPathsInSpecs(t *testing.T) {
 	t.Parallel()
 	ns, root := space(t), administrator(t)
@@ -75,7 +74,7 @@ func TestPathsInSpecs(t *testing.T) {
 		}
 		for _, field := range []string{"subPath", "subPathExpr"} {
 			if strings.HasPrefix(path, "..data") || strings.HasPrefix(path, "..x") {
-				continue // names a file that begins with two dots, which is in the volume
+				continue // names a file that starts with two dots, which is in the volume
 			}
 			refused(field+" "+path, pods, fmt.Sprintf(`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","volumeMounts":[{"name":"v","mountPath":"/v",%q:%q}]}],"volumes":[{"name":"v","emptyDir":{}}]}}`, field, path))
 		}
@@ -92,8 +91,8 @@ func TestPathsInSpecs(t *testing.T) {
 	}
 }
 
-// Links that a container makes in its volume do not lead a subPath, an
-// environment variable in one or a termination message to the machine's files.
+// Links that a container creates in its volume do not lead a subPath, an environment variable in
+// one or a termination message to the machine's files.
 func TestLinksOfContainers(t *testing.T) {
 	t.Parallel()
 	ns, dir := space(t), hostSecret(t)
@@ -148,8 +147,8 @@ func TestLinksOfContainers(t *testing.T) {
 	}
 }
 
-// The kubelet's pages of logs show nothing outside of their folders, to one who
-// may see all of them.
+// The kubelet's log pages show nothing outside of their folders, even to a client with permission
+// for all of them.
 func TestLogPages(t *testing.T) {
 	t.Parallel()
 	dir := hostSecret(t)
@@ -174,8 +173,8 @@ func TestLogPages(t *testing.T) {
 	}
 }
 
-// hostileArchive is what a container sends in place of the file that was asked
-// for: names and links that lead elsewhere.
+// hostileArchive returns what a container sends in place of the requested file: names and links
+// that lead elsewhere.
 func hostileArchive(t *testing.T, outside string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -200,8 +199,8 @@ func hostileArchive(t *testing.T, outside string) []byte {
 	return out.Bytes()
 }
 
-// A container that answers `podium cp` with a hostile archive writes nothing
-// outside of the folder that was asked for.
+// A container that answers `podium cp` with a hostile archive writes nothing outside of the
+// requested folder.
 func TestCopyFromAHostileContainer(t *testing.T) {
 	t.Parallel()
 	ns, dir := space(t), hostSecret(t)

@@ -10,9 +10,8 @@ import (
 	"podium/pkg/client"
 )
 
-// Root in a pod with hostUsers: false is a user of the node's that nothing else
-// belongs to, and the pod's files are its own all the same. A node that cannot
-// do this refuses the pod.
+// Root in a pod with hostUsers: false is a user that the node uses for nothing else; the pod's
+// files belong to it nevertheless. A node without support refuses the pod.
 func TestUserNamespaces(t *testing.T) {
 	ns, pods := space(t), client.For[*corev1.Pod](admin)
 	_, err := client.For[*corev1.Secret](admin).In(ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"key": "value"}})
@@ -51,7 +50,7 @@ func TestUserNamespaces(t *testing.T) {
 			t.Errorf("%s: %+v", name, end)
 			continue
 		}
-		ids := strings.Fields(end.Message) // of users, then of groups: in the pod, on the node, how many
+		ids := strings.Fields(end.Message) // of users, then of groups: in the pod, on the node, count
 		if len(ids) < 6 || ids[0] != "0" || ids[1] == "0" || ids[2] != "65536" || ids[1] != ids[4] || seen[ids[1]] {
 			t.Errorf("%s: ids are mapped as %q", name, ids)
 			continue

@@ -1,4 +1,3 @@
-// Package traffic is what clients do while a cluster loses a machine or is
-// upgraded: one writes to the API, one asks a Service. It counts what they
-// notice.
+// Package traffic simulates clients while a cluster loses a machine or is upgraded: one writes to
+// the API, one sends requests to a Service. It measures the effects on them.
 package traffic

@@ -17,17 +17,17 @@ import (
 	"podium/pkg/client"
 )
 
-// Writer writes one object after the other, and repeats what was not
-// acknowledged: as a client that knows all servers and has no time to lose.
+// Writer creates one object after another, and retries what was not acknowledged, like a client
+// that has all servers and short timeouts. It is safe for concurrent use.
 type Writer struct {
 	mu    sync.Mutex
 	acked []Written
-	now   any           // what is going on
+	now   any           // what is going on now
 	last  time.Time     // of the last acknowledgement
-	worst time.Duration // between two
+	worst time.Duration // longest time between two
 }
 
-// Written is a write that was acknowledged, and during what.
+// Written is an acknowledged write, and what was going on at the time.
 type Written struct {
 	Name   string
 	During any
@@ -59,8 +59,7 @@ func (w *Writer) write(ctx context.Context, maps client.Resource[*corev1.ConfigM
 	return true
 }
 
-// Begin tells it what is going on from now on, and forgets how long it had to
-// wait before.
+// Begin sets what is going on from now on, and resets the outage.
 func (w *Writer) Begin(what any) {
 	w.mu.Lock()
 	w.now = what
@@ -68,28 +67,28 @@ func (w *Writer) Begin(what any) {
 	w.Reset()
 }
 
-// Reset forgets how long it had to wait, at the beginning of a fault.
+// Reset resets the outage, at the start of a fault.
 func (w *Writer) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last, w.worst = time.Now(), 0
 }
 
-// Outage is the longest time since then in which nothing was acknowledged.
+// Outage returns the longest time since then without an acknowledgement.
 func (w *Writer) Outage() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return max(w.worst, time.Since(w.last))
 }
 
-// Acked are all that were acknowledged.
+// Acked returns all acknowledged writes.
 func (w *Writer) Acked() []Written {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.acked)
 }
 
-// Missing are those of them that are not there.
+// Missing returns the acknowledged writes whose objects do not exist.
 func (w *Writer) Missing(ctx context.Context, maps client.Resource[*corev1.ConfigMap]) (missing []Written, err error) {
 	list, err := maps.List(ctx, metav1.ListOptions{LabelSelector: "by=writer"})
 	if err != nil {
@@ -107,31 +106,31 @@ func (w *Writer) Missing(ctx context.Context, maps client.Resource[*corev1.Confi
 	return missing, nil
 }
 
-// Load asks a Service, each time on a new connection.
+// Load sends requests to a Service, each on a new connection. It is safe for concurrent use.
 type Load struct {
 	mu       sync.Mutex
 	requests int
 	slowest  time.Duration
 	failed   []error
-	last     time.Time     // of the last answer
-	silent   time.Duration // the longest time between two answers
+	last     time.Time     // of the last response
+	silent   time.Duration // the longest time between two responses
 }
 
-// Reset forgets how long nobody answered, at the beginning of a fault.
+// Reset resets the silence, at the start of a fault.
 func (l *Load) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last, l.silent = time.Now(), 0
 }
 
-// Silence is the longest time since then in which nobody answered.
+// Silence returns the longest time since then without a response.
 func (l *Load) Silence() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(l.silent, time.Since(l.last))
 }
 
-// Run asks until ctx ends.
+// Run sends requests until ctx ends.
 func (l *Load) Run(ctx context.Context, url string) {
 	l.Reset()
 	for ctx.Err() == nil {
@@ -152,21 +151,21 @@ func (l *Load) Run(ctx context.Context, url string) {
 	}
 }
 
-// Counts are the requests so far, and those of them that failed.
+// Counts returns the number of requests so far, and how many of them failed.
 func (l *Load) Counts() (requests, failed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.requests, len(l.failed)
 }
 
-// Result is how many requests there were, the slowest, and what failed.
+// Result returns the number of requests, the slowest one, and the failures.
 func (l *Load) Result() (requests int, slowest time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.requests, l.slowest, errors.Join(l.failed...)
 }
 
-// Ask asks once, on a new connection.
+// Ask sends one request on a new connection. It returns an error after 5 s.
 func Ask(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -188,7 +187,7 @@ func Ask(ctx context.Context, url string) error {
 	return nil
 }
 
-// Pause returns after a while, or when ctx ends.
+// Pause blocks for d, or until ctx ends.
 func Pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -1,4 +1,4 @@
-// Package upgrade brings a cluster from the previous commit's package to this
-// one's, a machine after the other, while clients write and ask; and before
-// that to one that does not work, which is rolled back.
+// Package upgrade upgrades a cluster from the previous commit's package to this one's, one machine
+// after another, while clients write and read; and before that to a broken package, which is
+// rolled back.
 package upgrade

@@ -22,11 +22,10 @@ import (
 	"podium/test/e2e/traffic"
 )
 
-// mostOutage is for how long the API may take no write.
+// mostOutage is the maximum time without a successful write to the API.
 const mostOutage = 5 * time.Second
 
-// The pods tolerate the control planes: those of a machine that is upgraded
-// need others to go to.
+// The pods tolerate the control planes: those of a machine that is upgraded must be able to move.
 const web = `podium apply -n default -f - <<'END'
 apiVersion: apps/v1
 kind: Deployment
@@ -51,7 +50,7 @@ spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: http
 END
 podium rollout status -n default deployment/web --timeout 1m`
 
-// cluster is one of three control planes and a worker.
+// cluster has three control planes and a worker.
 type cluster struct {
 	*testing.T
 	planes   []*page.Operator
@@ -61,8 +60,8 @@ type cluster struct {
 	admin    *kubeconfig.Config
 }
 
-// TestUpgrade: no request to a Service fails, no acknowledged write is lost,
-// the API is never away for long, and what does not work leaves no trace.
+// TestUpgrade: no request to a Service fails, no acknowledged write is lost, the API is never
+// unavailable for long, and a broken package leaves no trace.
 func TestUpgrade(t *testing.T) {
 	image := blank.Image(t)
 	next := blank.Package(t, "../../../_deb/*.deb", "make deb")
@@ -79,7 +78,7 @@ func TestUpgrade(t *testing.T) {
 	running.Go(func() { w.Run(ctx, client.For[*corev1.ConfigMap](api).In("default")) })
 	running.Go(func() { l.Run(ctx, "http://"+strings.TrimSpace(c.worker.Ask("hostname -i"))+":30080/") })
 
-	c.worker.Refused("podium upgrade plan --package /root/podium_next.deb", "control planes come first")
+	c.worker.Refused("podium upgrade plan --package /root/podium_next.deb", "upgrade control planes first")
 	c.rolledBack(broken(t, next), old)
 	c.report("after the roll back", w)
 	for i, m := range c.machines {
@@ -99,7 +98,7 @@ func TestUpgrade(t *testing.T) {
 	t.Logf("%d writes acknowledged, none lost; %d requests to the Service, the slowest took %v", len(w.Acked()), requests, slowest.Round(time.Millisecond))
 }
 
-// report says, and judges, how long nothing could be written.
+// report logs and checks how long nothing could be written.
 func (c *cluster) report(what string, w *traffic.Writer) {
 	c.Helper()
 	outage := w.Outage()
@@ -110,7 +109,7 @@ func (c *cluster) report(what string, w *traffic.Writer) {
 	w.Reset()
 }
 
-// installed is an image of a machine on which a package is installed.
+// installed returns an image of a machine on which a package is installed.
 func installed(t *testing.T, image, deb string) string {
 	t.Helper()
 	name := fmt.Sprintf("podium-upgrade-%d", os.Getpid())
@@ -124,7 +123,7 @@ func installed(t *testing.T, image, deb string) string {
 	return tag
 }
 
-// broken is the package with a kubelet that ends at once.
+// broken returns the package with a kubelet that exits at once.
 func broken(t *testing.T, deb string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "broken.deb")
@@ -177,7 +176,7 @@ func newCluster(t *testing.T, image, next string) *cluster {
 	return c
 }
 
-// client speaks to these servers as the administrator.
+// client returns a client of these servers with the administrator's credentials.
 func (c *cluster) client(servers ...string) *client.Client {
 	c.Helper()
 	cfg, _, err := c.admin.Client("")
@@ -192,7 +191,7 @@ func (c *cluster) client(servers ...string) *client.Client {
 	return api
 }
 
-// versions are the kubelets' and the apiservers', by the names of the nodes.
+// versions returns the versions of the kubelets and the API servers, by node name.
 func (c *cluster) versions() map[string]string {
 	c.Helper()
 	out := map[string]string{}
@@ -217,8 +216,7 @@ func (c *cluster) versions() map[string]string {
 	return out
 }
 
-// rolledBack tries a package that does not work, and looks whether all is as
-// it was.
+// rolledBack tries a broken package, and checks that everything is unchanged afterwards.
 func (c *cluster) rolledBack(deb string, old map[string]string) {
 	c.Helper()
 	m := c.planes[2]
@@ -237,15 +235,15 @@ func (c *cluster) rolledBack(deb string, old map[string]string) {
 	m.Ask("systemctl is-active etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy")
 }
 
-// upgrade types what the page says; on the last machine it is killed half way.
+// upgrade runs the page's commands; if interrupted is set, the upgrade is killed half way first.
 func (c *cluster) upgrade(m *page.Operator, interrupted bool) {
 	c.Helper()
 	if interrupted {
 		m.Run(`podium upgrade apply --package /root/podium_next.deb >/root/said 2>&1 & pid=$!
-			until grep -q 'put in place' /root/said; do kill -0 $pid; sleep 0.05; done
+			until grep -q 'new files installed' /root/said; do kill -0 $pid; sleep 0.05; done
 			kill -9 $pid; cat /root/said`)
 		c.planes[0].Refused("podium upgrade plan --package /root/podium_next.deb", "the upgrade of worker to", "was interrupted")
-		if said := m.Run("podium upgrade apply"); !strings.Contains(said, "going on with the upgrade") {
+		if said := m.Run("podium upgrade apply"); !strings.Contains(said, "continuing the upgrade") {
 			c.Error("it did not go on with what was begun")
 		}
 		return
@@ -266,8 +264,8 @@ func (c *cluster) upgrade(m *page.Operator, interrupted bool) {
 	}
 }
 
-// arrived: every daemon is new, and the package manager knows; again is nothing
-// to do.
+// arrived checks that every daemon and the package manager have the new version, and that another
+// upgrade has nothing to do.
 func (c *cluster) arrived(deb string, old map[string]string) {
 	c.Helper()
 	out, err := exec.Command("dpkg-deb", "-f", deb, "Version").Output()
@@ -291,8 +289,8 @@ func (c *cluster) arrived(deb string, old map[string]string) {
 	c.planes[0].Run("test -s /var/lib/podium/upgrade/before-*.backup; podium etcd list | grep -c ' healthy' | grep -qx 3")
 }
 
-// kubeletsHaveTheirOwnCA: what the timer does each day has every API server
-// trust kubelets by their own CA only, and reach each of them by it.
+// kubeletsHaveTheirOwnCA checks that the timer's daily service makes every API server trust
+// kubelets by their own CA only, and that it can reach all of them.
 func (c *cluster) kubeletsHaveTheirOwnCA() {
 	c.Helper()
 	for range 2 { // the first round moves the kubelets of control planes
@@ -315,7 +313,7 @@ func (c *cluster) kubeletsHaveTheirOwnCA() {
 	}
 }
 
-// nothingLost looks for all that was acknowledged, by every server.
+// nothingLost checks all acknowledged writes on all servers.
 func (c *cluster) nothingLost(w *traffic.Writer) {
 	c.Helper()
 	if n := len(w.Acked()); n < 500 {

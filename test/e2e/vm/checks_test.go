@@ -9,7 +9,7 @@ import (
 
 func (c *cluster) all() []*page.Operator { return slices.Concat([]*page.Operator{c.First}, c.Planes) }
 
-// ground is what node containers do not stand on.
+// ground checks what distinguishes the machines from node containers.
 func (c *cluster) ground() {
 	c.First.Run(`uname -r | grep cloud-amd64
 		stat -f -c %T /sys/fs/cgroup | grep -x cgroup2fs
@@ -21,20 +21,20 @@ func (c *cluster) ground() {
 		systemctl list-units --no-legend --plain 'kubepods*' | grep kubepods.slice`)
 }
 
-// skewed: a machine whose clock is an hour ahead does not join. (A node
-// container has no clock of its own.)
+// skewed: a machine whose clock is an hour ahead cannot join. (A node container has no clock of its
+// own.)
 func (c *cluster) skewed() {
 	second := c.Planes[0]
 	second.Refused("date -s '+1 hour'; trap \"date -s '-1 hour'\" EXIT\n"+c.JoinPlane, "apart: set them right", "run this again")
 	second.Run("test ! -e /etc/podium/pki; never systemctl is-active kubelet etcd")
 }
 
-// heard asks a Service from a machine, often, and prints which pods answered.
+// heard sends many requests to a Service from a machine, and prints which pods answered.
 const heard = `for i in $(seq 24); do
 	exec 3<>/dev/tcp/10.96.0.80/80; printf 'GET / HTTP/1.0\r\n\r\n' >&3; sed '1,/^\r$/d' <&3; echo; exec 3>&-
 done | grep hello- | sort -u`
 
-// apps run on all machines, know each other by name, and are reached from all.
+// apps run on all machines, resolve each other's names, and are reachable from all machines.
 func (c *cluster) apps() {
 	c.First.Put("testdata/apps.yaml", "/root/apps.yaml")
 	c.First.Until(2*time.Minute, asAdmin+"podium apply -f /root/apps.yaml")
@@ -48,13 +48,13 @@ func (c *cluster) apps() {
 	c.names()
 }
 
-// names are answered to pods.
+// names checks that pods can resolve names.
 func (c *cluster) names() {
 	c.First.Until(time.Minute, asAdmin+"podium exec limited -- nslookup hello.default.svc.cluster.local | grep 10.96.0.80")
 }
 
-// limits are the kernel's, in files of cgroup v2; who takes more memory is
-// killed, and its pod says why.
+// limits checks limits in cgroup v2; a pod that exceeds its memory limit is killed, and
+// reports why.
 func (c *cluster) limits() {
 	c.First.Until(3*time.Minute, asAdmin+"podium wait pod limited --for condition=Ready --timeout 60s")
 	c.First.Run(asAdmin + `id=$(podium get pod limited -o 'jsonpath={.status.containerStatuses[0].containerID}')
@@ -64,8 +64,8 @@ func (c *cluster) limits() {
 	c.First.Until(3*time.Minute, asAdmin+`podium get pod glutton -o 'jsonpath={.status.containerStatuses[0].state.terminated.reason} {.status.containerStatuses[0].state.terminated.exitCode}' | grep 'OOMKilled 137'`)
 }
 
-// powerLoss takes one machine's power, and gives it back. The others go on
-// without it, and it without anybody's help.
+// powerLoss cuts one machine's power, and restores it. The others keep working without it, and it
+// recovers by itself.
 func (c *cluster) powerLoss() {
 	c.First.Logf("third: power off")
 	lost := time.Now()
@@ -96,12 +96,12 @@ func (c *cluster) powerLoss() {
 	_, _ = third.Try(asAdmin + "podium get pods -A -o wide")
 }
 
-// write has a ConfigMap of that name stored, however often it takes.
+// write stores a ConfigMap of that name, with retries.
 func (c *cluster) write(name string) {
 	c.First.Until(time.Minute, asAdmin+"podium create configmap "+name+" --from-literal=a=1 || podium get configmap "+name)
 }
 
-// restored is the cluster of the backup, on the one machine that was restored.
+// restored checks the cluster of the backup, on the only machine that was restored.
 func (c *cluster) restored() {
 	c.First.Run(asAdmin + "podium delete node second third; podium get configmap five")
 	c.First.Until(5*time.Minute, asAdmin+"podium wait node --all --for condition=Ready --timeout 60s")

@@ -17,16 +17,15 @@ const (
 	subnet = "10.0.0."
 )
 
-// lab is the room in which machines stand: a bridge, and the key that opens
-// them.
+// lab is the environment of the machines: a bridge, and the SSH key for them.
 type lab struct {
-	dir   string // of disks, sockets and consoles: what the last run has left
-	boot  string // of the kernel and the disk that all begin with
+	dir   string // of disks, sockets and consoles of the last run
+	boot  string // of the kernel and the base disk
 	deb   string
-	accel string // QEMU's word for who computes
+	accel string // QEMU's accelerator
 }
 
-// setUp makes the room, or skips the test where nobody has prepared it.
+// setUp prepares the environment, or skips the test if its prerequisites are missing.
 func setUp(t *testing.T) *lab {
 	t.Helper()
 	if links, err := net.Interfaces(); err != nil || len(links) != 1 {
@@ -40,9 +39,8 @@ func setUp(t *testing.T) *lab {
 	return l
 }
 
-// accelerator is the processor's own virtualization where it is shown to work:
-// a kernel comes as far as to miss its disk. On some hosts QEMU fails by it, or
-// hangs.
+// accelerator returns the hardware accelerator if it works: a kernel must boot until it misses its
+// disk. On some hosts QEMU fails or hangs with it.
 func (l *lab) accelerator(t *testing.T) string {
 	t.Helper()
 	const patience = 10 * time.Second
@@ -82,7 +80,7 @@ func abs(t *testing.T, parts ...string) string {
 	return path
 }
 
-// newest is the package that was built last.
+// newest returns the package that was built last.
 func newest(t *testing.T, pattern string) (file string) {
 	t.Helper()
 	found, err := filepath.Glob(pattern)

@@ -15,7 +15,7 @@ import (
 	"podium/test/e2e/page"
 )
 
-// A slow machine: its processor is a program, and the host has few.
+// Timeouts for slow machines: the processor is emulated, and the host has few.
 const (
 	bootPatience   = 6 * time.Minute
 	scriptPatience = 8 * time.Minute
@@ -28,11 +28,11 @@ type machine struct {
 	t      *testing.T
 	name   string
 	number int
-	qemu   *program // nil without power
-	line   *program // the connection that commands share; nil before it has booted
+	qemu   *program // nil while it is powered off
+	line   *program // the SSH connection that commands share; nil before it has booted
 }
 
-// place puts a blank machine into the room, without power.
+// place creates a blank machine, powered off.
 func (l *lab) place(t *testing.T, number int, name string) (*machine, *page.Operator) {
 	t.Helper()
 	m := &machine{lab: l, t: t, name: name, number: number}
@@ -52,7 +52,7 @@ func (l *lab) place(t *testing.T, number int, name string) (*machine, *page.Oper
 	return m, o
 }
 
-// journal keeps what the machine has to say beside its console.
+// journal saves the machine's journal beside its console.
 func (m *machine) journal(o *page.Operator) {
 	file := filepath.Join(m.dir, m.name+".journal")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -66,20 +66,20 @@ func (m *machine) tap() string     { return "tap" + strconv.Itoa(m.number) }
 func (m *machine) disk() string    { return filepath.Join(m.dir, m.name+".disk") }
 func (m *machine) console() string { return filepath.Join(m.dir, m.name+".console") }
 
-// kernelArgs are how a machine learns who it is.
+// kernelArgs returns the kernel command line, which identifies the machine.
 func (m *machine) kernelArgs() string {
 	return strings.Join([]string{
 		"root=/dev/vda rw console=ttyS0 panic=5 net.ifnames=0",
 		"ip=" + m.ip() + "::" + bridge + ":255.255.255.0:" + m.name + ":eth0:off",
 		"systemd.hostname=" + m.name,
-		// Where each second of a processor costs twenty of the host's: no guards
-		// against guesses that no emulated processor makes, no show on the
-		// console, no serial lines that are not there, no seats.
+		// Emulated processors are slow: no mitigations that an emulated processor does
+		// not need, no status messages on the console, no serial lines that do not
+		// exist, no logind.
 		"mitigations=off loglevel=4 systemd.show_status=error 8250.nr_uarts=1 systemd.mask=systemd-logind.service",
 	}, " ")
 }
 
-// powerOn starts the machine; it may take a while until it has booted.
+// powerOn starts the machine. It does not wait until it has booted.
 func (m *machine) powerOn() {
 	m.t.Helper()
 	console, err := os.OpenFile(m.console(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -90,30 +90,30 @@ func (m *machine) powerOn() {
 	m.qemu = start(m.t, console, "qemu-system-x86_64", "-name", m.name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-accel", m.accel, "-cpu", "max", "-smp", "1", "-m", memory,
 		"-kernel", filepath.Join(m.boot, "vmlinuz"), "-initrd", filepath.Join(m.boot, "initrd"), "-append", m.kernelArgs(),
-		// What a machine has written outlives it in the host's memory, as it does on a disk.
+		// What a machine has written survives in the host's memory, as on a disk.
 		"-drive", "file="+m.disk()+",format=raw,if=virtio,cache=unsafe",
 		"-netdev", "tap,id=net,script=no,downscript=no,ifname="+m.tap(),
 		"-device", fmt.Sprintf("virtio-net-pci,netdev=net,romfile=,mac=52:54:00:00:00:%02x", 10+m.number),
 		"-device", "virtio-rng-pci", "-serial", "stdio")
 }
 
-// booted waits until the machine has started all that it starts, and opens the
-// connection that its commands share.
+// booted waits until the machine has started all services, and opens the connection that its
+// commands share.
 func (m *machine) booted(o *page.Operator) {
 	o.Helper()
 	o.Until(bootPatience, "systemctl is-system-running | grep -qE 'running|degraded'")
 	m.line = start(o.T, nil, "ssh", append(m.options(), "-o", "ControlMaster=yes", "-N", m.user())...)
 }
 
-// powerOff pulls the plug.
+// powerOff ends the machine without a shutdown.
 func (m *machine) powerOff() {
 	m.qemu.end()
 	m.line.end()
 	m.qemu, m.line = nil, nil
-	_ = os.Remove(m.socket()) // of the line, if there was one
+	_ = os.Remove(m.socket()) // of the SSH connection, if there was one
 }
 
-// program is what runs beside the test.
+// program is a process that runs beside the test.
 type program struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -128,12 +128,12 @@ func start(t *testing.T, out io.Writer, name string, args ...string) *program {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // what was wrong, it has written itself
+		_ = p.cmd.Wait() // its output contains its error
 	}()
 	return p
 }
 
-// end kills it, if it has not ended by itself.
+// end kills the process, if it has not ended by itself.
 func (p *program) end() {
 	if p == nil {
 		return
@@ -146,8 +146,8 @@ func (m *machine) user() string { return "root@" + m.ip() }
 
 func (m *machine) socket() string { return filepath.Join(m.dir, m.name+".ssh") }
 
-// options of ssh. The machines' keys are all the same, and known to nobody:
-// nobody else is on the bridge.
+// options returns the options of ssh. Host keys are not verified: all machines have the same one,
+// and nothing else is on the bridge.
 func (m *machine) options() []string {
 	return []string{
 		"-i", filepath.Join(m.dir, "key"), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10",
@@ -155,12 +155,12 @@ func (m *machine) options() []string {
 	}
 }
 
-// Run gives a script to a shell of the machine.
+// Run implements page.Machine.
 func (m *machine) Run(ctx context.Context, script string) (string, error) {
 	return m.ssh(ctx, strings.NewReader(script), "bash -e -s")
 }
 
-// Put sends a file to the machine.
+// Put implements page.Machine.
 func (m *machine) Put(ctx context.Context, file, path string) error {
 	f, err := os.Open(file)
 	if err != nil {

@@ -7,18 +7,17 @@ import (
 	"podium/test/e2e/page"
 )
 
-// asAdmin is for what is typed on any control plane.
+// asAdmin is the prefix of commands on control planes.
 const asAdmin = "export KUBECONFIG=/etc/podium/admin.conf\n"
 
-// cluster is the page's, of three control planes and nothing else.
+// cluster is the page's, with three control planes and no workers.
 type cluster struct {
 	*page.Story
 	third *machine
 }
 
-// TestPage follows the operator's page on three virtual machines. Between its
-// commands an app runs on all, one machine loses its power and comes back, and
-// all data is lost and restored.
+// TestPage follows the operator's page on three virtual machines. Between its commands an app runs
+// on all of them, one machine loses its power and comes back, and all data is lost and restored.
 func TestPage(t *testing.T) {
 	begin := time.Now()
 	l := setUp(t)
@@ -47,8 +46,8 @@ func TestPage(t *testing.T) {
 	t.Logf("from no machine to the end of the page: %.0f s", time.Since(begin).Seconds())
 }
 
-// prepare copies to machines that boot what an operator copies: the package,
-// and images, as there is no registry.
+// prepare copies the package to booting machines as an operator does, and images, because there is
+// no registry.
 func (l *lab) prepare(t *testing.T, machines []*machine, operators []*page.Operator) {
 	t.Helper()
 	ok := t.Run("blank machines", func(t *testing.T) {

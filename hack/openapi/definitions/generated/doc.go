@@ -1,2 +1,2 @@
-// Package generated is what openapi-gen writes; it is not committed.
+// Package generated contains the output of openapi-gen, which is not committed.
 package generated

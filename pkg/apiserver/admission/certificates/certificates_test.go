@@ -17,9 +17,7 @@ import (
 	"podium/pkg/apiserver/admission"
 	"podium/pkg/apiserver/admission/certificates"
 	"podium/pkg/apiserver/authz"
-	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
-	"podium/pkg/scheme"
 )
 
 func csr(t *testing.T, signer string, groups ...string) *certificatesv1.CertificateSigningRequest {
@@ -34,10 +32,6 @@ func csr(t *testing.T, signer string, groups ...string) *certificatesv1.Certific
 	}
 	return &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
 		SignerName: signer, Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}
-}
-
-func kind() *registry.Kind {
-	return &registry.Kind{Kind: scheme.KindOf[*certificatesv1.CertificateSigningRequest](scheme.New())}
 }
 
 func TestApprovingAndSigningArePermissions(t *testing.T) {
@@ -68,9 +62,10 @@ func TestApprovingAndSigningArePermissions(t *testing.T) {
 		"change nothing":          {"status", old, "", ""},
 		"label it":                {"", signed(old), "", ""},
 	} {
-		a := &admission.Attributes{Operation: admission.Update, Kind: kind(), Subresource: row.sub, Old: old, Object: row.new,
+		a := &admission.Attributes{Operation: admission.Update, Resource: certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), Subresource: row.sub, Old: old, Object: row.new,
 			User: &request.User{Name: "ann", Groups: []string{row.right}}}
-		err := admission.Run(t.Context(), []admission.Func{certificates.Approval(may), certificates.Signing(may)}, a)
+		h := admission.Host{Authorizer: may}
+		err := admission.Chain{certificates.Approval(h), certificates.Signing(h)}.Admit(t.Context(), a, nil)
 		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
 		}
@@ -87,8 +82,8 @@ func TestNobodyAsksToBeAnAdministrator(t *testing.T) {
 		"another signer's": {csr(t, "example.com/wheels", "system:masters"), ""},
 		"no request":       {&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeAPIServerClientSignerName}}, "failed to parse CSR"},
 	} {
-		a := &admission.Attributes{Operation: admission.Create, Kind: kind(), Object: row.csr, User: &request.User{Name: "ann"}}
-		err := certificates.SubjectRestriction(t.Context(), a)
+		a := &admission.Attributes{Operation: admission.Create, Resource: certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), Object: row.csr, User: &request.User{Name: "ann"}}
+		err := admission.Chain{certificates.SubjectRestriction(admission.Host{})}.Admit(t.Context(), a, nil)
 		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
 		}

@@ -8,10 +8,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// LimitType says what shares a limit.
+// LimitType selects which Events share a token bucket.
 type LimitType string
 
-// The types, as upstream has them.
+// The limit types, as upstream has them.
 const (
 	Server          LimitType = "Server"
 	Namespace       LimitType = "Namespace"
@@ -19,15 +19,15 @@ const (
 	SourceAndObject LimitType = "SourceAndObject"
 )
 
-// Limit is one token bucket for each key of its type.
+// Limit limits Events by one token bucket for each key of its type.
 type Limit struct {
 	Type      LimitType `json:"type"`
-	QPS       int32     `json:"qps"`   // events a second in the long run
-	Burst     int32     `json:"burst"` // events at once
+	QPS       int32     `json:"qps"`   // the sustained rate, in events per second
+	Burst     int32     `json:"burst"` // the size of the bucket
 	CacheSize int32     `json:"cacheSize,omitempty"`
 }
 
-// Config is the list of limits; an event must pass all.
+// Config is a list of limits. An Event must be within all of them.
 type Config struct {
 	metav1.TypeMeta `json:",inline"`
 	Limits          []Limit `json:"limits"`
@@ -38,13 +38,15 @@ const (
 	defaultCacheSize = 4096
 )
 
-// Default lets a namespace write as many events as a thousand pods that start at
-// the same time, and stops a flood.
+// Default returns a limit that admits the Events of a thousand pods starting in
+// one namespace, and stops a flood.
 func Default() Config {
 	return Config{Limits: []Limit{{Type: Namespace, QPS: 100, Burst: 5000, CacheSize: defaultCacheSize}}}
 }
 
-// ParseConfig reads a Configuration of eventratelimit.admission.k8s.io/v1alpha1.
+// ParseConfig parses a Configuration of
+// eventratelimit.admission.k8s.io/v1alpha1. Its error names everything that is
+// invalid.
 func ParseConfig(data []byte) (Config, error) {
 	var c Config
 	if err := yaml.UnmarshalStrict(data, &c); err != nil {

@@ -1,3 +1,8 @@
+// Package eventratelimit is the admission plugin EventRateLimit: it limits how
+// many Events are written, for the whole server, for a namespace, for a user,
+// or for a source and the object that it reports on.
+//
+// https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#eventratelimit
 package eventratelimit
 
 import (
@@ -11,38 +16,42 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver/admission"
 )
 
-// New makes the rule. The server's own events, and dry runs, are not limited.
-func New(c Config, now func() time.Time) admission.Func {
+// New returns the plugin. It does not limit dry runs and Events of the server
+// itself. A request over a limit gets a 429 error.
+func New(h admission.Host, c Config) admission.Plugin {
 	var limits []*limiter
 	for _, l := range c.Limits {
-		limits = append(limits, &limiter{Limit: l, now: now, buckets: map[string]*list.Element{}})
+		limits = append(limits, &limiter{Limit: l, now: h.Now, buckets: map[string]*list.Element{}})
 	}
-	return func(_ context.Context, a *admission.Attributes) error {
-		event, ok := a.Object.(*corev1.Event)
-		if !ok || a.DryRun || a.User == nil || a.Operation != admission.Create && a.Operation != admission.Update {
-			return nil
-		}
-		var reached []string
-		for _, l := range limits {
-			if key := l.key(a, event); !l.allow(key) {
-				reached = append(reached, fmt.Sprintf("limit reached on type %v for key %v", l.Type, key))
+	return admission.Plugin{
+		Operations: []admission.Operation{admission.Create, admission.Update},
+		Validate: func(_ context.Context, a *admission.Attributes) error {
+			event, ok := a.Object.(*corev1.Event)
+			if !ok || a.DryRun || a.User == nil {
+				return nil
 			}
-		}
-		if len(reached) > 0 {
-			return tooManyRequests(reached)
-		}
-		return nil
+			var reached []string
+			for _, l := range limits {
+				if key := l.key(a, event); !l.allow(key) {
+					reached = append(reached, fmt.Sprintf("limit reached on type %v for key %v", l.Type, key))
+				}
+			}
+			if len(reached) > 0 {
+				return tooManyRequests(reached)
+			}
+			return nil
+		},
 	}
 }
 
-// tooManyRequests has upstream's text, which shows several errors as a list.
+// tooManyRequests returns a 429 with upstream's text, which shows several errors
+// as a list.
 func tooManyRequests(reached []string) error {
 	text := reached[0]
 	if len(reached) > 1 {
@@ -53,13 +62,14 @@ func tooManyRequests(reached []string) error {
 	}}
 }
 
-// limiter is a limit and the buckets of the keys used last.
+// limiter is a limit with the buckets of the most recently used keys. It is safe
+// for concurrent use.
 type limiter struct {
 	Limit
 	now func() time.Time
 
 	mu      sync.Mutex
-	order   list.List // of *bucket, the one used last in front
+	order   list.List // of *bucket, the most recently used first
 	buckets map[string]*list.Element
 }
 
@@ -68,8 +78,8 @@ type bucket struct {
 	*rate.Limiter
 }
 
-// allow takes a token of the key's bucket. The bucket that was not used for the
-// longest time makes room for a new one.
+// allow takes a token from the key's bucket and reports whether there was one. A
+// new bucket replaces the least recently used one when the cache is full.
 func (l *limiter) allow(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +96,7 @@ func (l *limiter) allow(key string) bool {
 	return e.Value.(*bucket).AllowN(l.now(), 1)
 }
 
-// key is what an event counts for.
+// key returns the key of the bucket that an event takes its token from.
 func (l *limiter) key(a *admission.Attributes, event *corev1.Event) string {
 	switch l.Type {
 	case Namespace:

@@ -21,7 +21,7 @@ func event(namespace, user, object string) *admission.Attributes {
 
 func TestLimits(t *testing.T) {
 	now := time.Now()
-	rule := New(Config{Limits: []Limit{{Type: Namespace, QPS: 1, Burst: 2, CacheSize: 2}, {Type: User, QPS: 1, Burst: 3, CacheSize: 10}}}, func() time.Time { return now })
+	rule := New(admission.Host{Now: func() time.Time { return now }}, Config{Limits: []Limit{{Type: Namespace, QPS: 1, Burst: 2, CacheSize: 2}, {Type: User, QPS: 1, Burst: 3, CacheSize: 10}}}).Validate
 	dry := event("a", "mallory", "p")
 	dry.DryRun = true
 	server := event("a", "", "p")
@@ -30,7 +30,7 @@ func TestLimits(t *testing.T) {
 		reason string
 		event  *admission.Attributes
 		wait   time.Duration
-		want   string // the refusal
+		want   string // the error text
 	}{
 		{"the burst", event("a", "mallory", "p"), 0, ""},
 		{"the burst", event("a", "mallory", "p"), 0, ""},
@@ -54,7 +54,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestSourceAndObject(t *testing.T) {
-	rule := New(Config{Limits: []Limit{{Type: SourceAndObject, QPS: 1, Burst: 1, CacheSize: 10}, {Type: Server, QPS: 1, Burst: 2, CacheSize: 1}}}, time.Now)
+	rule := New(admission.Host{Now: time.Now}, Config{Limits: []Limit{{Type: SourceAndObject, QPS: 1, Burst: 1, CacheSize: 10}, {Type: Server, QPS: 1, Burst: 2, CacheSize: 1}}}).Validate
 	if err := rule(t.Context(), event("a", "x", "p")); err != nil {
 		t.Error(err)
 	}
@@ -89,7 +89,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: Configuration\nlimits:\n- {type: Server, qps: 1, burst: 1}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := ParseConfig(data)
-		if err == nil && New(c, time.Now)(t.Context(), event("a", "x", "p")) != nil {
+		if err == nil && New(admission.Host{Now: time.Now}, c).Validate(t.Context(), event("a", "x", "p")) != nil {
 			t.Error("the first event is refused")
 		}
 	})

@@ -1,3 +1,8 @@
+// Package externalips is the admission plugin DenyServiceExternalIPs. Without it
+// the writer of a Service in any namespace can take over connections to any
+// address on every node (CVE-2020-8554). Upstream's plugin denies all new
+// addresses; this one can allow ranges of them, except the addresses of nodes,
+// pods, Services and the API server.
 package externalips
 
 import (
@@ -8,56 +13,49 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podium/pkg/apiserver/admission"
 	"podium/pkg/scheme"
 )
 
-// Objects reads the Nodes and the endpoints of the API server.
-type Objects interface {
-	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error)
-	List(ctx context.Context, gvr schema.GroupVersionResource, namespace string) ([]scheme.Object, error)
+// plugin is the state of the plugin.
+type plugin struct {
+	admission.Host
+	allowed []netip.Prefix
 }
 
-// Config is what the plugin compares addresses with.
-type Config struct {
-	Allowed  []netip.Prefix // where new external IPs may be; empty: nowhere
-	Services netip.Prefix   // the range of cluster IPs
-	Server   netip.Addr     // this API server's address; the zero value: none
-	Objects  Objects
+// New returns the plugin, which admits new external IPs only inside allowed. As
+// upstream, an update may keep and remove existing ones.
+func New(h admission.Host, allowed []netip.Prefix) admission.Plugin {
+	p := &plugin{h, allowed}
+	return admission.Plugin{
+		Operations: []admission.Operation{admission.Create, admission.Update},
+		Resource:   corev1.Resource("services"),
+		Validate:   p.validate,
+	}
 }
 
-// New returns the plugin. An update may keep and remove addresses, as upstream.
-func New(cfg Config) admission.Func {
-	return func(ctx context.Context, a *admission.Attributes) error {
-		if a.Kind.Group != "" || a.Kind.Resource != "services" || a.Subresource != "" {
-			return nil
-		}
-		svc, ok := a.Object.(*corev1.Service)
-		if !ok {
-			return nil // a delete
-		}
-		fresh := added(svc, a.Old)
-		if len(fresh) == 0 {
-			return nil
-		}
-		if len(cfg.Allowed) == 0 {
-			return admission.Forbidden(a, "Use of external IPs is denied by admission control")
-		}
-		found, err := cfg.lookUp(ctx)
-		if err != nil {
-			return err
-		}
-		for _, text := range fresh {
-			if reason := cfg.refuse(found, text); reason != "" {
-				return admission.Forbidden(a, "Use of external IPs is denied by admission control: spec.externalIPs: %s", reason)
-			}
-		}
+func (p *plugin) validate(ctx context.Context, a *admission.Attributes) error {
+	fresh := added(a.Object.(*corev1.Service), a.Old)
+	if len(fresh) == 0 {
 		return nil
 	}
+	if len(p.allowed) == 0 {
+		return admission.Forbidden(a, "Use of external IPs is denied by admission control")
+	}
+	found, err := p.lookUp(ctx)
+	if err != nil {
+		return err
+	}
+	for _, text := range fresh {
+		if reason := p.refuse(found, text); reason != "" {
+			return admission.Forbidden(a, "Use of external IPs is denied by admission control: spec.externalIPs: %s", reason)
+		}
+	}
+	return nil
 }
 
 // added returns the external IPs of svc that old does not have; old may be nil.
@@ -76,14 +74,14 @@ func added(svc *corev1.Service, old scheme.Object) []string {
 }
 
 // refuse returns why text may not be an external IP, "" if it may.
-func (c *Config) refuse(found *cluster, text string) string {
+func (p *plugin) refuse(found *cluster, text string) string {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {
 		return err.Error()
 	}
 	ip = ip.Unmap()
 	switch {
-	case !slices.ContainsFunc(c.Allowed, func(r netip.Prefix) bool { return r.Contains(ip) }):
+	case !slices.ContainsFunc(p.allowed, func(r netip.Prefix) bool { return r.Contains(ip) }):
 		return fmt.Sprintf("%s is in none of the ranges of --service-external-ip-ranges", ip)
 	case ip.IsUnspecified(), ip.IsLoopback(), ip.IsLinkLocalUnicast():
 		return fmt.Sprintf("%s means another machine on each node", ip)
@@ -91,30 +89,46 @@ func (c *Config) refuse(found *cluster, text string) string {
 		return fmt.Sprintf("%s is a multicast address", ip)
 	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return fmt.Sprintf("%s is the broadcast address", ip)
-	case c.Services.Contains(ip):
-		return fmt.Sprintf("%s is in the Service range %s", ip, c.Services)
-	case ip == c.Server.Unmap() || slices.Contains(found.servers, ip):
+	case p.ServiceCIDR.Contains(ip):
+		return fmt.Sprintf("%s is in the Service range %s", ip, p.ServiceCIDR)
+	case ip == p.Address.Unmap() || slices.Contains(found.servers, ip):
 		return fmt.Sprintf("%s is an address of the API server", ip)
+	}
+	if i := slices.IndexFunc(found.ranges, func(r netip.Prefix) bool { return r.Contains(ip) }); i >= 0 {
+		return fmt.Sprintf("%s is in the Service range %s", ip, found.ranges[i])
 	}
 	return found.refuse(ip)
 }
 
-// cluster is the addresses that the cluster's own machines and pods have.
+// cluster holds the addresses of the cluster's own machines and pods.
 type cluster struct {
 	servers []netip.Addr
 	nodes   []*corev1.Node
+	ranges  []netip.Prefix // of ServiceCIDRs
 }
 
-func (c *Config) lookUp(ctx context.Context) (*cluster, error) {
+// lookUp reads the addresses that must not be used.
+func (p *plugin) lookUp(ctx context.Context) (*cluster, error) {
 	out := &cluster{}
-	nodes, err := c.Objects.List(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "")
+	cidrs, err := p.Objects.List(ctx, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), "")
+	if err != nil {
+		return nil, fmt.Errorf("list ServiceCIDRs: %w", err)
+	}
+	for _, obj := range cidrs {
+		for _, text := range obj.(*networkingv1.ServiceCIDR).Spec.CIDRs {
+			if r, err := netip.ParsePrefix(text); err == nil {
+				out.ranges = append(out.ranges, r)
+			}
+		}
+	}
+	nodes, err := p.Objects.List(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "")
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
 	for _, n := range nodes {
 		out.nodes = append(out.nodes, n.(*corev1.Node))
 	}
-	servers, err := c.Objects.Get(ctx, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), metav1.NamespaceDefault, "kubernetes")
+	servers, err := p.Objects.Get(ctx, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), metav1.NamespaceDefault, "kubernetes")
 	if apierrors.IsNotFound(err) {
 		return out, nil
 	}
@@ -131,6 +145,8 @@ func (c *Config) lookUp(ctx context.Context) (*cluster, error) {
 	return out, nil
 }
 
+// refuse returns a reason if ip is an address of a node or in a pod CIDR, else
+// "".
 func (c *cluster) refuse(ip netip.Addr) string {
 	for _, n := range c.nodes {
 		for _, a := range n.Status.Addresses {

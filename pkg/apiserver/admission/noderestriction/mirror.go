@@ -5,8 +5,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// mirrorPod is the image in the API of a pod that the node has from elsewhere.
-// It belongs to the node, and gets nothing from the API.
+// mirrorPod checks the creation of a mirror pod, which represents a static pod
+// of the node: it must belong to the node and must not refer to objects of the
+// API.
 func (r *rules) mirrorPod(pod *corev1.Pod) error {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
 		return r.no("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, r.node)
@@ -23,7 +24,7 @@ func (r *rules) mirrorPod(pod *corev1.Pod) error {
 	return nil
 }
 
-// owned wants the node as the pod's only owner.
+// owned requires that the node is the pod's only owner and its controller.
 func (r *rules) owned(pod *corev1.Pod) error {
 	if len(pod.OwnerReferences) > 1 {
 		return r.no("node %q can only create pods with a single owner reference set to itself", r.node)
@@ -41,7 +42,7 @@ func (r *rules) owned(pod *corev1.Pod) error {
 	if owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion {
 		return r.no("node %q must not set blockOwnerDeletion on an owner reference", r.node)
 	}
-	node, err := r.objects.Get(r.ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "", r.node)
+	node, err := r.Objects.Get(r.ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "", r.node)
 	switch {
 	case apierrors.IsNotFound(err):
 		return err
@@ -53,9 +54,9 @@ func (r *rules) owned(pod *corev1.Pod) error {
 	return nil
 }
 
-// refersTo is the first sort of objects of the API that a pod gets something
-// from, "" if there is none. The volumes of other sorts that could are refused
-// for every pod.
+// refersTo returns the first kind of API objects that the pod would get data
+// from, "" if there is none. Other volume types with such references are
+// refused for every pod.
 func refersTo(spec *corev1.PodSpec) string {
 	if spec.ServiceAccountName != "" {
 		return "a service account"

@@ -10,9 +10,10 @@ import (
 	"podium/pkg/apiserver/admission"
 )
 
-// ownNode: a node writes its own Node, and steers no workloads to itself. Nor
-// does it give its Node an owner: with it the Node would be deleted, and what
-// administrators have said of it would be gone when the node makes it again.
+// ownNode admits writes of the node's own Node, without changes to what steers
+// workloads (taints, restricted labels) and to owner references: the garbage
+// collector could delete the Node because of an owner, and the node would
+// recreate it without what administrators have set.
 func (r *rules) ownNode() error {
 	if r.Name != r.node {
 		return r.no("node %q is not allowed to modify node %q", r.node, r.Name)
@@ -40,7 +41,8 @@ func (r *rules) ownNode() error {
 	return nil
 }
 
-// forbidden are the labels that differ and are not a node's to set.
+// forbidden returns the labels that differ between a and b and that a kubelet
+// may not set, sorted.
 func forbidden(a, b map[string]string) []string {
 	var out []string
 	for _, pair := range [][2]map[string]string{{a, b}, {b, a}} {
@@ -55,8 +57,8 @@ func forbidden(a, b map[string]string) []string {
 	return out
 }
 
-// kubelets says whether a label is a kubelet's to set: those outside of
-// Kubernetes' domains, and of these the few that describe the machine.
+// kubelets reports whether a kubelet may set a label: any outside of
+// Kubernetes' domains, and of those the ones that describe the machine.
 func kubelets(key string) bool {
 	domain, _, ok := strings.Cut(key, "/")
 	if !ok {
@@ -78,7 +80,7 @@ func kubelets(key string) bool {
 	return false
 }
 
-// within says whether a domain is root or below it.
+// within reports whether a domain is root or a subdomain of it.
 func within(domain, root string) bool {
 	return domain == root || strings.HasSuffix(domain, "."+root)
 }

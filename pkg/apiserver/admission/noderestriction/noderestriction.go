@@ -11,33 +11,25 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podium/pkg/apiserver/admission"
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/client/upgradelock"
-	"podium/pkg/scheme"
 )
 
-// Objects reads what the rules compare with.
-type Objects interface {
-	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (scheme.Object, error)
-}
-
-// rules hold for one write of one node.
+// rules checks one request of one node.
 type rules struct {
 	*admission.Attributes
-	ctx     context.Context
-	node    string
-	objects Objects
-	may     authz.Authorizer
+	admission.Host
+	ctx  context.Context
+	node string
 }
 
-// New is the rule. objects and may, which says for which audiences a node may
-// ask beyond those of its pods, are asked while requests are served.
-func New(objects Objects, may authz.Authorizer) admission.Func {
-	return func(ctx context.Context, a *admission.Attributes) error {
+// New returns the plugin. The host's authorizer decides for which audiences a
+// node may request tokens beyond those of its pods.
+func New(h admission.Host) admission.Plugin {
+	return admission.Plugin{Mutate: func(ctx context.Context, a *admission.Attributes) error {
 		if isProxy(a.User) {
 			return proxyLease(a)
 		}
@@ -45,11 +37,11 @@ func New(objects Objects, may authz.Authorizer) admission.Func {
 		if !ok {
 			return nil
 		}
-		r := rules{Attributes: a, ctx: ctx, node: name, objects: objects, may: may}
+		r := rules{Attributes: a, Host: h, ctx: ctx, node: name}
 		if name == "" {
 			return r.no("could not determine node from user %q", a.User.Name)
 		}
-		switch a.Kind.GVR().GroupResource().String() {
+		switch a.Resource.GroupResource().String() {
 		case "pods":
 			return r.pod()
 		case "nodes":
@@ -60,10 +52,11 @@ func New(objects Objects, may authz.Authorizer) admission.Func {
 			return r.lease()
 		}
 		return nil
-	}
+	}}
 }
 
-// nodeOf is the node that a user is.
+// nodeOf returns the name of the node whose kubelet the user is. ok is false
+// for other users. name may be empty even if ok is set.
 func nodeOf(u *request.User) (name string, ok bool) {
 	if u == nil || !u.In("system:nodes") {
 		return "", false
@@ -71,6 +64,7 @@ func nodeOf(u *request.User) (name string, ok bool) {
 	return strings.CutPrefix(u.Name, "system:node:")
 }
 
+// no returns the Forbidden error of the request.
 func (r *rules) no(format string, args ...any) error {
 	return admission.Forbidden(r.Attributes, format, args...)
 }
@@ -94,8 +88,9 @@ func (r *rules) pod() error {
 	return r.no("unexpected pod subresource %q, only 'status' and 'eviction' are allowed", r.Subresource)
 }
 
+// existing returns a stored pod, or the error for the client.
 func (r *rules) existing(namespace, name string) (*corev1.Pod, error) {
-	obj, err := r.objects.Get(r.ctx, corev1.SchemeGroupVersion.WithResource("pods"), namespace, name)
+	obj, err := r.Objects.Get(r.ctx, corev1.SchemeGroupVersion.WithResource("pods"), namespace, name)
 	if err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, err
@@ -105,6 +100,8 @@ func (r *rules) existing(namespace, name string) (*corev1.Pod, error) {
 	return obj.(*corev1.Pod), nil
 }
 
+// wholePod admits the creation of the node's mirror pods and the deletion of
+// pods bound to it.
 func (r *rules) wholePod() error {
 	switch r.Operation {
 	case admission.Create:
@@ -118,6 +115,8 @@ func (r *rules) wholePod() error {
 	return r.no("unexpected operation %q, node %q can only create and delete mirror pods", r.Operation, r.node)
 }
 
+// podStatus admits status updates of pods bound to the node that keep labels
+// and resource claim statuses.
 func (r *rules) podStatus() error {
 	if r.Operation != admission.Update {
 		return r.no("unexpected operation %q", r.Operation)
@@ -134,8 +133,8 @@ func (r *rules) podStatus() error {
 	return nil
 }
 
-// token: only what is bound to a pod of this node, for an audience that the
-// pod's volumes name.
+// token admits only tokens bound to a pod of this node, for an audience that
+// the pod's volumes name.
 func (r *rules) token() error {
 	if r.Operation != admission.Create || r.Subresource != "token" {
 		return nil
@@ -163,8 +162,9 @@ func (r *rules) token() error {
 	return r.audience(ask.Spec.Audiences, pod)
 }
 
-// audience: only one that a projected volume of the pod names, or that a role
-// grants. "" is the API server's.
+// audience admits at most one audience, which a projected volume of the pod
+// names or a role grants. "" is the API server's.
+//
 // https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
 func (r *rules) audience(asked []string, pod *corev1.Pod) error {
 	if len(asked) > 1 {
@@ -181,13 +181,14 @@ func (r *rules) audience(asked []string, pod *corev1.Pod) error {
 		IsResource: true, Verb: "request-serviceaccounts-token-audience", Version: "v1",
 		Namespace: r.Namespace, Resource: want, Name: r.Name,
 	}
-	if d, _ := r.may.Authorize(r.ctx, r.User, grant); d == authz.Allow {
+	if d, _ := r.Authorizer.Authorize(r.ctx, r.User, grant); d == authz.Allow {
 		return nil
 	}
 	return r.no("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", want, r.User.Name)
 }
 
-// projects says whether a volume of the pod has a token for the audience.
+// projects reports whether a volume of the pod contains a token for the
+// audience.
 func projects(pod *corev1.Pod, audience string) bool {
 	for _, v := range pod.Spec.Volumes {
 		if v.Projected == nil {
@@ -202,6 +203,8 @@ func projects(pod *corev1.Pod, audience string) bool {
 	return false
 }
 
+// lease admits writes of the node's own Lease and, as turn allows, of the
+// upgrade Lease.
 func (r *rules) lease() error {
 	switch {
 	case r.Namespace == upgradelock.Namespace && r.Name == upgradelock.Name:
@@ -214,8 +217,8 @@ func (r *rules) lease() error {
 	return nil
 }
 
-// turn: a node takes the lock of upgrades for itself and gives it back, and
-// does neither for another.
+// turn checks writes of the upgrade Lease: a node may acquire it when it is
+// free and release it, only for itself, and may not delete it.
 func (r *rules) turn() error {
 	next, ok := r.Object.(*coordinationv1.Lease)
 	if !ok {

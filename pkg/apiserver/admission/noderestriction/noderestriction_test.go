@@ -13,27 +13,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/admissiontest"
 	"podium/pkg/apiserver/admission/noderestriction"
 	"podium/pkg/apiserver/authz"
-	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/client/addresslease"
 	"podium/pkg/scheme"
 )
-
-// stored are the objects that there are: two nodes with a pod each.
-type stored map[string]scheme.Object
-
-func (s stored) Get(_ context.Context, gvr schema.GroupVersionResource, _, name string) (scheme.Object, error) {
-	if obj := s[gvr.Resource+"/"+name]; obj != nil {
-		return obj, nil
-	}
-	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
-}
 
 func pod(name, node string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "uid-of-pod"}, Spec: corev1.PodSpec{NodeName: node}}
@@ -52,7 +41,7 @@ func node(name string, labels ...string) *corev1.Node {
 	return n
 }
 
-// mirror is a mirror pod of node a.
+// mirror returns a mirror pod of node a.
 func mirror(change ...func(*corev1.Pod)) *corev1.Pod {
 	p := pod("static-a", "a")
 	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
@@ -78,7 +67,7 @@ func token(pod string, audiences ...string) *authenticationv1.TokenRequest {
 		APIVersion: "v1", Kind: "Pod", Name: pod, UID: "uid-of-pod"}}}
 }
 
-// tokens is a volume with a token for each of these audiences.
+// tokens adds a volume with a token for each audience.
 func tokens(audiences ...string) func(*corev1.Pod) {
 	p := &corev1.ProjectedVolumeSource{}
 	for _, a := range audiences {
@@ -87,8 +76,8 @@ func tokens(audiences ...string) func(*corev1.Pod) {
 	return volume(corev1.VolumeSource{Projected: p})
 }
 
-// grants is an authorizer that lets nodes ask for tokens of account sa for the
-// audience "granted".
+// grants returns an authorizer that allows nodes to request tokens of account
+// sa for the audience "granted".
 func grants() authz.Authorizer {
 	return authz.Func(func(_ context.Context, _ *request.User, info *request.Info) (authz.Decision, string) {
 		want := request.Info{
@@ -102,10 +91,10 @@ func grants() authz.Authorizer {
 }
 
 func TestWhatNodeAMayWrite(t *testing.T) {
-	objects := stored{"pods/mine": pod("mine", "a", tokens("", "vault")), "pods/tokenless": pod("tokenless", "a"), "pods/theirs": pod("theirs", "b"), "nodes/a": node("a"), "nodes/b": node("b")}
-	kinds := map[string]*registry.Kind{}
+	objects := admissiontest.Objects{"pods/mine": pod("mine", "a", tokens("", "vault")), "pods/tokenless": pod("tokenless", "a"), "pods/theirs": pod("theirs", "b"), "nodes/a": node("a"), "nodes/b": node("b")}
+	kinds := map[string]*scheme.Kind{}
 	for _, k := range scheme.New().Kinds() {
-		kinds[k.Resource] = &registry.Kind{Kind: k}
+		kinds[k.Resource] = k
 	}
 	lease := func(ns, name string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
@@ -131,7 +120,7 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 		name     string
 		old, new scheme.Object
 		body     runtime.Object
-		want     string // part of the refusal; "": allowed
+		want     string // part of the error; "": allowed
 	}{
 		"status of its pod":               {admission.Update, "pods/status", "mine", pod("mine", "a"), pod("mine", "a"), nil, ""},
 		"status of another's pod":         {admission.Update, "pods/status", "theirs", pod("theirs", "b"), pod("theirs", "b"), nil, "can only update pod status for pods with spec.nodeName set to itself"},
@@ -201,7 +190,7 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 		"what else there is":        {admission.Create, "events", "e", nil, &corev1.Event{}, nil, ""},
 	} {
 		resource, sub, _ := strings.Cut(row.resource, "/")
-		a := &admission.Attributes{Operation: row.op, Kind: kinds[resource], Subresource: sub, Name: row.name, Old: row.old, Object: row.new, Body: row.body,
+		a := &admission.Attributes{Operation: row.op, Resource: kinds[resource].GVR(), Subresource: sub, Name: row.name, Old: row.old, Object: row.new, Body: row.body,
 			User: &request.User{Name: "system:node:a", Groups: []string{"system:nodes"}}}
 		if kinds[resource].Namespaced {
 			a.Namespace = "ns"
@@ -211,27 +200,27 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 				a.Namespace = obj.GetNamespace()
 			}
 		}
-		err := noderestriction.New(objects, grants())(t.Context(), a)
+		err := noderestriction.New(admission.Host{Objects: objects, Authorizer: grants()}).Mutate(t.Context(), a)
 		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
 		}
 		a.User = &request.User{Name: "ann", Groups: []string{"system:masters"}}
-		if err := noderestriction.New(objects, grants())(t.Context(), a); err != nil {
+		if err := noderestriction.New(admission.Host{Objects: objects, Authorizer: grants()}).Mutate(t.Context(), a); err != nil {
 			t.Errorf("%s, by one who is no node: %v", name, err)
 		}
 	}
 }
 
 func TestWhatAProxyMayWrite(t *testing.T) {
-	kinds := map[string]*registry.Kind{}
+	kinds := map[string]*scheme.Kind{}
 	for _, k := range scheme.New().Kinds() {
-		kinds[k.Resource] = &registry.Kind{Kind: k}
+		kinds[k.Resource] = k
 	}
 	for name, row := range map[string]struct {
 		op                        admission.Operation
 		resource, namespace, name string
 		allowed                   bool
-		change                    func(*coordinationv1.Lease) // of an update, what it changes
+		change                    func(*coordinationv1.Lease) // the change, for an update
 	}{
 		"its lease":               {admission.Create, "leases", "kube-system", "kube-proxy-a", true, nil},
 		"its last word":           {admission.Delete, "leases", "kube-system", "kube-proxy-a", true, nil},
@@ -252,7 +241,7 @@ func TestWhatAProxyMayWrite(t *testing.T) {
 		"an address of its own room": {admission.Update, "leases", "default", "load-balancer-10.0.0.1", false, nil},
 	} {
 		for _, user := range []string{"system:kube-proxy", "system:serviceaccount:kube-system:kube-proxy"} {
-			a := &admission.Attributes{Operation: row.op, Kind: kinds[row.resource], Namespace: row.namespace, Name: row.name, User: &request.User{Name: user}}
+			a := &admission.Attributes{Operation: row.op, Resource: kinds[row.resource].GVR(), Namespace: row.namespace, Name: row.name, User: &request.User{Name: user}}
 			if row.op == admission.Update {
 				old := addresslease.New(netip.MustParseAddr("10.0.0.1"), types.NamespacedName{Namespace: "shop", Name: "web"})
 				addresslease.Close(old)
@@ -262,7 +251,7 @@ func TestWhatAProxyMayWrite(t *testing.T) {
 				}
 				a.Old, a.Object = old, now
 			}
-			if err := noderestriction.New(stored{}, grants())(t.Context(), a); (err == nil) != row.allowed || err != nil && !apierrors.IsForbidden(err) {
+			if err := noderestriction.New(admission.Host{Objects: admissiontest.Objects{}, Authorizer: grants()}).Mutate(t.Context(), a); (err == nil) != row.allowed || err != nil && !apierrors.IsForbidden(err) {
 				t.Errorf("%s, as %s: %v", name, user, err)
 			}
 		}

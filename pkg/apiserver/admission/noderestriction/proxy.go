@@ -13,21 +13,21 @@ import (
 	"podium/pkg/scheme"
 )
 
-// proxyLeases begin so. They are in one namespace with those by which the
-// daemons of the control plane elect their leaders.
+// proxyLeases is the prefix of kube-proxies' Leases. They share a namespace
+// with the leader election Leases of the control plane.
 const proxyLeases = "kube-proxy-"
 
-// isProxy says whether a user is the kube-proxy of some node: they all have one
-// name, that of a certificate or that of a service account.
+// isProxy reports whether a user is a kube-proxy. All kube-proxies share a user
+// name, that of a certificate or of a service account.
 func isProxy(u *request.User) bool {
 	return u != nil && slices.Contains([]string{"system:kube-proxy", "system:serviceaccount:kube-system:kube-proxy"}, u.Name)
 }
 
-// proxyLease: every node has a proxy's credentials; no node is to take the
-// lead from the control plane by them, nor to say of an address that it is
-// another Service's, or one to announce at all.
+// proxyLease restricts the Leases that kube-proxy writes. Every node has its
+// credentials, with which a node must not become leader of a control plane
+// daemon, reassign a load balancer's address, or add one.
 func proxyLease(a *admission.Attributes) error {
-	if a.Kind.GVR().GroupResource().String() != "leases.coordination.k8s.io" {
+	if a.Resource.GroupResource().String() != "leases.coordination.k8s.io" {
 		return nil
 	}
 	inSystem := a.Namespace == metav1.NamespaceSystem
@@ -43,7 +43,8 @@ func proxyLease(a *admission.Attributes) error {
 	return nil
 }
 
-// onlyHeld says whether an update leaves alone what a Lease is about.
+// onlyHeld reports whether an update leaves the Lease's metadata, which
+// describes the address, unchanged.
 func onlyHeld(old, new scheme.Object) bool {
 	return maps.Equal(old.GetLabels(), new.GetLabels()) && maps.Equal(old.GetAnnotations(), new.GetAnnotations()) &&
 		slices.Equal(old.GetFinalizers(), new.GetFinalizers()) && len(old.GetOwnerReferences()) == 0 && len(new.GetOwnerReferences()) == 0

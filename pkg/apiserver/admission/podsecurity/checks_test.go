@@ -1,28 +1,32 @@
 package podsecurity_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/pod-security-admission/api"
 	"sigs.k8s.io/yaml"
 
+	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/admissiontest"
 	"podium/pkg/apiserver/admission/podsecurity"
 )
 
-func standard(t testing.TB, text string) podsecurity.Standard {
+func standard(t testing.TB, text string) api.LevelVersion {
 	t.Helper()
 	name, version, _ := strings.Cut(text, ":")
-	level, err := podsecurity.ParseLevel(name)
+	level, err := api.ParseLevel(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := podsecurity.ParseVersion(version)
+	v, err := api.ParseVersion(version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return podsecurity.Standard{Level: level, Version: v}
+	return api.LevelVersion{Level: level, Version: v}
 }
 
 func podOf(t testing.TB, text string) *corev1.Pod {
@@ -34,7 +38,30 @@ func podOf(t testing.TB, text string) *corev1.Pod {
 	return pod
 }
 
-// A pod that even the strictest standard lets in; rows put something after it.
+// privileged returns the policy that applies by default.
+func privileged() api.Policy {
+	none := api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()}
+	return api.Policy{Enforce: none, Audit: none, Warn: none}
+}
+
+// refusal returns the reason for which a namespace that enforces std refuses
+// the pod, "" if it admits it.
+func refusal(t testing.TB, std api.LevelVersion, pod *corev1.Pod) string {
+	t.Helper()
+	p := podsecurity.New(admission.Host{Objects: admissiontest.Objects{"namespaces/ns": &corev1.Namespace{}}}, podsecurity.Config{Defaults: api.Policy{Enforce: std}})
+	a := &admission.Attributes{Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: "ns", Name: "p", Object: pod}
+	err := admission.Chain{p}.Admit(t.Context(), a, nil)
+	if err == nil {
+		return ""
+	}
+	text, ok := strings.CutPrefix(err.Error(), fmt.Sprintf(`pods "p" is forbidden: violates PodSecurity %q: `, std))
+	if !ok {
+		t.Errorf("error %q", err)
+	}
+	return text
+}
+
+// safe is a pod that the strictest standard allows. Test rows append fields.
 const safe = `{hostNetwork: false, securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}},
   containers: [{name: a, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}]}`
 
@@ -115,8 +142,7 @@ func TestChecks(t *testing.T) {
 				metadata = "{}"
 			}
 			pod := podOf(t, "metadata: "+metadata+"\nspec: "+tc.spec)
-			found := podsecurity.NewEvaluator().Evaluate(standard(t, tc.at), &pod.ObjectMeta, &pod.Spec)
-			if diff := cmp.Diff(tc.want, found.String()); diff != "" {
+			if diff := cmp.Diff(tc.want, refusal(t, standard(t, tc.at), pod)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
@@ -142,12 +168,12 @@ func TestPolicyOf(t *testing.T) {
 		"of another prefix": {labels: map[string]string{"enforce": "restricted"}, want: "privileged:latest privileged:latest privileged:latest"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var defaults podsecurity.Policy
+			defaults := privileged()
 			if tc.defaults != "" {
 				s := standard(t, tc.defaults)
-				defaults = podsecurity.Policy{Enforce: s, Audit: s, Warn: s}
+				defaults = api.Policy{Enforce: s, Audit: s, Warn: s}
 			}
-			got, errs := podsecurity.PolicyOf(tc.labels, defaults)
+			got, errs := api.PolicyToEvaluate(tc.labels, defaults)
 			text := got.Enforce.String() + " " + got.Audit.String() + " " + got.Warn.String()
 			if text != tc.want || len(errs) != tc.errs {
 				t.Errorf("%s: %s with errors %v, want %s with %d", tc.reason, text, errs, tc.want, tc.errs)
@@ -163,7 +189,7 @@ func TestParseConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := podsecurity.Config{
-		Defaults: podsecurity.Policy{Enforce: standard(t, "baseline:v1.30"), Warn: standard(t, "restricted:latest")},
+		Defaults: api.Policy{Enforce: standard(t, "baseline:v1.30"), Audit: standard(t, "privileged:latest"), Warn: standard(t, "restricted:latest")},
 		Exempt:   podsecurity.Exemptions{Usernames: []string{"u"}, Namespaces: []string{"kube-system"}, RuntimeClasses: []string{"kata"}},
 	}
 	if good.Defaults != want.Defaults || !cmp.Equal(good.Exempt, want.Exempt) {
@@ -191,26 +217,26 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// FuzzLabels: whatever a namespace's labels say, there is a policy, and one that
-// is not understood never enforces less than one that is.
+// FuzzLabels checks that any labels yield a policy, and that an invalid one
+// never enforces less than a valid one.
 func FuzzLabels(f *testing.F) {
 	f.Add("restricted", "v1.30")
 	f.Add("baselin", "v1.99999999999999999999999")
 	f.Add("", "latest")
 	f.Fuzz(func(t *testing.T, level, version string) {
-		p, errs := podsecurity.PolicyOf(map[string]string{
+		p, errs := api.PolicyToEvaluate(map[string]string{
 			"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/enforce-version": version,
-		}, podsecurity.Policy{})
+		}, privileged())
 		if len(errs) == 0 && p.Enforce.String() != level+":"+version {
 			t.Errorf("%q and %q were read as %s", level, version, p.Enforce)
 		}
-		if _, err := podsecurity.ParseLevel(level); err != nil && p.Enforce.Level != podsecurity.Restricted {
+		if _, err := api.ParseLevel(level); err != nil && p.Enforce.Level != api.LevelRestricted {
 			t.Errorf("level %q enforces %s", level, p.Enforce)
 		}
 	})
 }
 
-// FuzzParseConfig: no file makes it panic.
+// FuzzParseConfig checks that no file causes a panic.
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\ndefaults: {enforce: baseline}\n"))
 	f.Add([]byte("a: &a [*a]"))

@@ -7,23 +7,39 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/pod-security-admission/api"
 	"sigs.k8s.io/yaml"
 )
 
-// Config is what counts in the whole cluster. The zero Config asks for nothing
-// but what namespaces ask for.
+// Config is the cluster-wide configuration. The zero Config adds nothing to the
+// namespaces' labels.
 type Config struct {
-	Defaults Policy // where a namespace's labels say nothing
+	Defaults api.Policy // used where a namespace has no label; the zero value: privileged, latest
 	Exempt   Exemptions
 }
 
-// Exemptions are who is not held to anything.
+// complete returns c with its defaults filled in.
+func (c Config) complete() Config {
+	for _, to := range []*api.LevelVersion{&c.Defaults.Enforce, &c.Defaults.Audit, &c.Defaults.Warn} {
+		if to.Level == "" {
+			to.Level = api.LevelPrivileged
+		}
+		if to.Version == (api.Version{}) {
+			to.Version = api.LatestVersion()
+		}
+	}
+	return c
+}
+
+// Exemptions are the users, namespaces and runtime classes that are not
+// evaluated.
 type Exemptions struct {
 	Usernames, Namespaces, RuntimeClasses []string
 }
 
-// The file, of apiVersion pod-security.admission.config.k8s.io/v1. Its two older
-// versions have the same fields.
+// fileConfig is the file, of apiVersion
+// pod-security.admission.config.k8s.io/v1. Its two older versions have the same
+// fields.
 type fileConfig struct {
 	metav1.TypeMeta `json:",inline"`
 	Defaults        fileDefaults   `json:"defaults"`
@@ -47,8 +63,8 @@ type fileExemptions struct {
 
 const configGroup = "pod-security.admission.config.k8s.io"
 
-// ParseConfig reads a PodSecurityConfiguration in YAML or JSON; all that is
-// wrong with it is told at once.
+// ParseConfig reads a PodSecurityConfiguration in YAML or JSON. Its error names
+// everything that is invalid.
 func ParseConfig(data []byte) (Config, error) {
 	var f fileConfig
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {
@@ -74,20 +90,21 @@ func ParseConfig(data []byte) (Config, error) {
 		}
 		return nil
 	})...)
-	return c, errs.ToAggregate()
+	return c.complete(), errs.ToAggregate()
 }
 
-// readStandard reads one level and its version; what is not said stays.
-func readStandard(path *field.Path, mode, level, version string, to *Standard) field.ErrorList {
+// readStandard parses a level and its version into to. An empty text leaves the
+// field as it is.
+func readStandard(path *field.Path, mode, level, version string, to *api.LevelVersion) field.ErrorList {
 	var errs field.ErrorList
 	var err error
 	if level != "" {
-		if to.Level, err = ParseLevel(level); err != nil {
+		if to.Level, err = api.ParseLevel(level); err != nil {
 			errs = append(errs, field.Invalid(path.Child(mode), level, err.Error()))
 		}
 	}
 	if version != "" {
-		if to.Version, err = ParseVersion(version); err != nil {
+		if to.Version, err = api.ParseVersion(version); err != nil {
 			errs = append(errs, field.Invalid(path.Child(mode+"-version"), version, err.Error()))
 		}
 	}

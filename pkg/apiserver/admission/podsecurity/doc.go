@@ -1,10 +1,10 @@
-// Package podsecurity holds pods against the Pod Security Standards that their
-// namespace's labels ask for, with the words of upstream.
+// Package podsecurity is the admission plugin PodSecurity: it holds pods to the
+// Pod Security Standards that their namespace's labels demand. The checks are
+// upstream's (k8s.io/pod-security-admission/policy).
 //
-//	standard.go   levels and versions: "restricted:v1.30"
-//	labels.go     what a namespace asks for
-//	checks.go     which check counts at which level and version
-//	baseline.go, restricted.go   the checks
 //	config.go     defaults and exemptions of the whole cluster
-//	plugin.go     pods and templates; namespace.go: labels that change
+//	plugin.go     pods and pod templates
+//	namespace.go  changes of a namespace's labels
+//
+// https://kubernetes.io/docs/concepts/security/pod-security-admission/
 package podsecurity

@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/pod-security-admission/api"
 
 	"podium/pkg/apiserver/admission"
 	"podium/pkg/version"
 )
 
-// Label values: what was decided, and for which mode.
+// Label values of decisions and modes.
 const (
 	allow = "allow"
 	deny  = "deny"
@@ -20,22 +21,18 @@ const (
 	warn    = "warn"
 )
 
-func decisionOf(v Violations) string {
-	if v == nil {
-		return allow
-	}
-	return deny
-}
-
-// Metrics are upstream's series. A nil *Metrics counts nothing.
-type Metrics struct {
+// metrics are upstream's series. A nil *metrics counts nothing.
+type metrics struct {
 	evaluations, exemptions, errors *prometheus.CounterVec
 }
 
-// NewMetrics registers the series.
-func NewMetrics(r prometheus.Registerer) *Metrics {
+// newMetrics registers the series with r. It returns nil if r is nil.
+func newMetrics(r prometheus.Registerer) *metrics {
+	if r == nil {
+		return nil
+	}
 	of := []string{"request_operation", "resource", "subresource"}
-	m := &Metrics{
+	m := &metrics{
 		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "pod_security_evaluations_total",
 			Help: "Pods and templates held against a standard, by what came of it; exempt ones are not counted.",
@@ -53,31 +50,33 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) evaluated(decision string, s Standard, mode string, a *admission.Attributes) {
+// evaluated counts an evaluation of a pod or template in a mode.
+func (m *metrics) evaluated(decision string, s api.LevelVersion, mode string, a *admission.Attributes) {
 	if m != nil {
-		m.evaluations.WithLabelValues(append([]string{decision, s.Level.String(), versionLabel(s), mode}, subjectLabels(a)...)...).Inc()
+		m.evaluations.WithLabelValues(append([]string{decision, string(s.Level), versionLabel(s), mode}, subjectLabels(a)...)...).Inc()
 	}
 }
 
-func (m *Metrics) exempted(a *admission.Attributes) {
+func (m *metrics) exempted(a *admission.Attributes) {
 	if m != nil {
 		m.exemptions.WithLabelValues(subjectLabels(a)...).Inc()
 	}
 }
 
-func (m *Metrics) failed(fatal bool, a *admission.Attributes) {
+// failed counts a policy that could not be read (fatal) or has invalid labels.
+func (m *metrics) failed(fatal bool, a *admission.Attributes) {
 	if m != nil {
 		m.errors.WithLabelValues(append([]string{strconv.FormatBool(fatal)}, subjectLabels(a)...)...).Inc()
 	}
 }
 
-// versionLabel keeps the number of series small: a version we do not have yet
-// is "future".
-func versionLabel(s Standard) string {
+// versionLabel is the version's label value. It bounds the number of series: a
+// version after this server's own is "future".
+func versionLabel(s api.LevelVersion) string {
 	switch minor, err := strconv.Atoi(version.Minor); {
-	case s.Level == Privileged || !s.Version.pinned:
-		return Latest().String()
-	case err == nil && s.Version.minor > minor:
+	case s.Level == api.LevelPrivileged || s.Latest():
+		return api.VersionLatest
+	case err == nil && s.Minor() > minor:
 		return "future"
 	}
 	return s.Version.String()
@@ -85,7 +84,7 @@ func versionLabel(s Standard) string {
 
 func subjectLabels(a *admission.Attributes) []string {
 	resource := "controller"
-	switch a.Kind.Resource {
+	switch a.Resource.Resource {
 	case "pods":
 		resource = "pod"
 	case "namespaces":

@@ -12,19 +12,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/pod-security-admission/api"
 
 	"podium/pkg/apiserver/admission"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/scheme"
 )
 
-// namespace checks a namespace's labels, and warns of pods that are there
-// already and would not be let in any more.
-func (p *Plugin) namespace(ctx context.Context, a *admission.Attributes, ns *corev1.Namespace) error {
+// namespace validates a namespace's labels, and warns of existing pods that
+// violate the new ones.
+func (p *plugin) namespace(ctx context.Context, a *admission.Attributes, ns *corev1.Namespace) error {
 	if a.Subresource != "" {
 		return nil
 	}
-	policy, errs := PolicyOf(ns.Labels, p.cfg.Defaults)
-	invalid := apierrors.NewInvalid(a.Kind.GroupVersionKind.GroupKind(), ns.Name, errs)
+	policy, errs := api.PolicyToEvaluate(ns.Labels, p.cfg.Defaults)
+	invalid := apierrors.NewInvalid(a.Kind.GroupKind(), ns.Name, errs)
 	if a.Operation == admission.Create {
 		if len(errs) > 0 {
 			return invalid
@@ -32,9 +34,9 @@ func (p *Plugin) namespace(ctx context.Context, a *admission.Attributes, ns *cor
 		p.warnExempt(ctx, ns, policy)
 		return nil
 	}
-	before, errsBefore := PolicyOf(a.Old.(*corev1.Namespace).Labels, p.cfg.Defaults)
+	before, errsBefore := api.PolicyToEvaluate(a.Old.(*corev1.Namespace).Labels, p.cfg.Defaults)
 	if len(errs) > 0 && !apiequality.Semantic.DeepEqual(errs, errsBefore) {
-		return invalid // labels that were wrong already do not get in the way of other changes
+		return invalid // labels that were invalid before do not block other changes
 	}
 	if !stricter(policy.Enforce, before.Enforce) {
 		return nil
@@ -48,34 +50,34 @@ func (p *Plugin) namespace(ctx context.Context, a *admission.Attributes, ns *cor
 	return nil
 }
 
-// stricter: pods that were let in might not be now.
-func stricter(now, before Standard) bool {
+// stricter reports whether now may refuse pods that before admits.
+func stricter(now, before api.LevelVersion) bool {
 	switch {
-	case now == before, now.Level == Privileged:
+	case now == before, now.Level == api.LevelPrivileged:
 		return false
 	case now.Version == before.Version:
-		return now.Level > before.Level
+		return api.CompareLevels(now.Level, before.Level) > 0
 	}
 	return true
 }
 
-// warnExempt says whether the namespace is exempt, and warns that its labels
+// warnExempt reports whether the namespace is exempt, and warns that its labels
 // have no effect.
-func (p *Plugin) warnExempt(ctx context.Context, ns *corev1.Namespace, policy Policy) bool {
+func (p *plugin) warnExempt(ctx context.Context, ns *corev1.Namespace, policy api.Policy) bool {
 	if !slices.Contains(p.cfg.Exempt.Namespaces, ns.Name) {
 		return false
 	}
-	if policy.privileged() || policy.same(p.cfg.Defaults) {
+	if policy.FullyPrivileged() || policy.Equivalent(&p.cfg.Defaults) {
 		return true
 	}
 	var said []string
 	for _, mode := range []struct {
 		name string
-		std  Standard
+		std  api.LevelVersion
 	}{{"enforce", policy.Enforce}, {"audit", policy.Audit}, {"warn", policy.Warn}} {
-		_, level := ns.Labels[prefix+mode.name]
-		_, version := ns.Labels[prefix+mode.name+"-version"]
-		if mode.std.Level != Privileged && (level || version) {
+		_, level := ns.Labels[api.AuditAnnotationPrefix+mode.name]
+		_, version := ns.Labels[api.AuditAnnotationPrefix+mode.name+"-version"]
+		if mode.std.Level != api.LevelPrivileged && (level || version) {
 			said = append(said, mode.name+"="+mode.std.String())
 		}
 	}
@@ -83,26 +85,27 @@ func (p *Plugin) warnExempt(ctx context.Context, ns *corev1.Namespace, policy Po
 	return true
 }
 
-// Looking at the pods of a large namespace must not hold the request up.
+// The limits of the check of existing pods, so that it does not delay the
+// request in a large namespace.
 const (
 	maxPods  = 3000
 	maxCheck = time.Second
 )
 
-// wouldBeRefused tells which of the pods that are there a standard would not let in.
-func (p *Plugin) wouldBeRefused(ctx context.Context, namespace string, std Standard) []string {
+// wouldBeRefused returns warnings about existing pods that std does not allow.
+func (p *plugin) wouldBeRefused(ctx context.Context, namespace string, std api.LevelVersion) []string {
 	ctx, cancel := context.WithTimeout(ctx, checkTime(ctx))
 	defer cancel()
-	pods, err := p.cluster.Pods(ctx, namespace)
+	list, err := p.Objects.List(ctx, corev1.SchemeGroupVersion.WithResource("pods"), namespace)
 	if err != nil {
 		return []string{"failed to list pods while checking new PodSecurity enforce level"}
 	}
-	pods = p.distinctFirst(pods)
+	pods := p.distinctFirst(list)
 	checked := min(len(pods), maxPods)
 	byReason := map[string][]string{}
 	for i, pod := range pods[:checked] {
-		if found := p.evaluator.Evaluate(std, &pod.ObjectMeta, &pod.Spec); found != nil {
-			byReason[found.Reasons()] = append(byReason[found.Reasons()], pod.Name)
+		if found := p.check(std, &pod.ObjectMeta, &pod.Spec); !found.Allowed {
+			byReason[found.ForbiddenReason()] = append(byReason[found.ForbiddenReason()], pod.Name)
 		}
 		if ctx.Err() != nil {
 			checked = i + 1
@@ -124,7 +127,8 @@ func (p *Plugin) wouldBeRefused(ctx context.Context, namespace string, std Stand
 	return append(out, lines...)
 }
 
-// checkTime is at most half of what the request has left.
+// checkTime returns the time limit of the check: at most half of the request's
+// remaining time.
 func checkTime(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(maxCheck, time.Until(deadline)/2)
@@ -142,14 +146,15 @@ func others(n int) string {
 	return fmt.Sprintf(" (and %d other pods)", n)
 }
 
-// distinctFirst puts one pod of each controller before its siblings, which are
-// most likely the same, and leaves out those of an exempt runtime class.
-func (p *Plugin) distinctFirst(pods []*corev1.Pod) []*corev1.Pod {
+// distinctFirst returns the pods without those of exempt runtime classes,
+// ordered so that one pod of each controller comes before its siblings, which
+// are most likely equal.
+func (p *plugin) distinctFirst(pods []scheme.Object) []*corev1.Pod {
 	var first, siblings []*corev1.Pod
 	seen := map[types.UID]bool{}
-	for _, pod := range pods {
-		class := pod.Spec.RuntimeClassName
-		if class != nil && *class != "" && slices.Contains(p.cfg.Exempt.RuntimeClasses, *class) {
+	for _, obj := range pods {
+		pod := obj.(*corev1.Pod)
+		if p.exemptClass(&pod.Spec) {
 			continue
 		}
 		owner := metav1.GetControllerOfNoCopy(pod)

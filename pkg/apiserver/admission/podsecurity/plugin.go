@@ -10,48 +10,48 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
 
 	"podium/pkg/apiserver/admission"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
 )
 
-// Cluster is what the plugin asks about.
-type Cluster struct {
-	Namespace admission.Namespaces
-	Pods      func(ctx context.Context, namespace string) ([]*corev1.Pod, error) // not to be modified
-}
-
-// Plugin is the admission plugin PodSecurity.
-type Plugin struct {
+// plugin is the state of PodSecurity.
+type plugin struct {
+	admission.Host
 	cfg       Config
-	cluster   Cluster
-	evaluator *Evaluator
-	metrics   *Metrics
+	evaluator policy.Evaluator
+	metrics   *metrics
 }
 
-// New makes the plugin; its Validate is the rule. Without metrics nothing is
-// counted.
-func New(cfg Config, cluster Cluster, metrics *Metrics) *Plugin {
-	return &Plugin{cfg: cfg, cluster: cluster, evaluator: NewEvaluator(), metrics: metrics}
-}
-
-// Keys of audit annotations, below the prefix of the labels.
-const (
-	auditExempt     = "exempt"
-	auditPolicy     = "enforce-policy"
-	auditViolations = "audit-violations"
-	auditError      = "error"
-)
-
-func annotate(ctx context.Context, key, value string) { request.Annotate(ctx, prefix+key, value) }
-
-// Validate refuses pods that their namespace does not allow, and warns of and
-// writes down what it wants to know.
-func (p *Plugin) Validate(ctx context.Context, a *admission.Attributes) error {
-	if a.Operation != admission.Create && a.Operation != admission.Update {
-		return nil
+// New returns the plugin.
+func New(h admission.Host, cfg Config) admission.Plugin {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		panic(err) // the library's own checks are valid
 	}
+	p := &plugin{Host: h, cfg: cfg.complete(), evaluator: evaluator, metrics: newMetrics(h.Metrics)}
+	return admission.Plugin{Operations: []admission.Operation{admission.Create, admission.Update}, Validate: p.validate}
+}
+
+// auditError is the key of the audit annotation with what went wrong, below the
+// prefix of all of them.
+const auditError = "error"
+
+func annotate(ctx context.Context, key, value string) {
+	request.Annotate(ctx, api.AuditAnnotationPrefix+key, value)
+}
+
+// check evaluates a pod against a standard.
+func (p *plugin) check(std api.LevelVersion, meta *metav1.ObjectMeta, spec *corev1.PodSpec) policy.AggregateCheckResult {
+	return policy.AggregateCheckResults(p.evaluator.EvaluatePod(std, meta, spec))
+}
+
+// validate refuses pods that violate their namespace's policy, warns of
+// violations, and annotates the audit event.
+func (p *plugin) validate(ctx context.Context, a *admission.Attributes) error {
 	switch obj := a.Object.(type) {
 	case *corev1.Namespace:
 		return p.namespace(ctx, a, obj)
@@ -64,9 +64,9 @@ func (p *Plugin) Validate(ctx context.Context, a *admission.Attributes) error {
 	return nil
 }
 
-// pod holds a pod to its namespace's policy when it is made, and when what
-// changes matters.
-func (p *Plugin) pod(ctx context.Context, a *admission.Attributes, pod *corev1.Pod) error {
+// pod evaluates a pod against its namespace's policy on create, and on an
+// update that changes what the checks depend on.
+func (p *plugin) pod(ctx context.Context, a *admission.Attributes, pod *corev1.Pod) error {
 	switch a.Subresource {
 	case "exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status":
 		return nil
@@ -74,92 +74,104 @@ func (p *Plugin) pod(ctx context.Context, a *admission.Attributes, pod *corev1.P
 	if p.exempt(ctx, a) {
 		return nil
 	}
-	policy, problems, err := p.policy(ctx, a.Namespace)
+	demanded, problems, err := p.demands(ctx, a.Namespace)
 	if err != nil {
 		p.metrics.failed(true, a)
 		annotate(ctx, auditError, err.Error())
 		return apierrors.NewInternalError(err)
 	}
-	if problems == nil && policy.privileged() {
-		p.metrics.evaluated(allow, policy.Enforce, enforce, a)
-		annotate(ctx, auditPolicy, Standard{}.String())
+	if problems == nil && demanded.FullyPrivileged() {
+		p.metrics.evaluated(allow, demanded.Enforce, enforce, a)
+		annotate(ctx, api.EnforcedPolicyAnnotationKey, api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()}.String())
 		return nil
 	}
 	if old, ok := a.Old.(*corev1.Pod); ok && !matters(pod, old) {
 		return nil
 	}
-	return p.evaluate(ctx, a, policy, problems, &pod.ObjectMeta, &pod.Spec, true)
+	return p.evaluate(ctx, a, demanded, problems, &pod.ObjectMeta, &pod.Spec, true)
 }
 
-// template tells of the pods to come; they are refused only when they come.
-func (p *Plugin) template(ctx context.Context, a *admission.Attributes, meta *metav1.ObjectMeta, spec *corev1.PodSpec) error {
+// template warns of violations by the pods that a workload's template creates.
+// It admits the workload: only the pods themselves are refused.
+func (p *plugin) template(ctx context.Context, a *admission.Attributes, meta *metav1.ObjectMeta, spec *corev1.PodSpec) error {
 	if p.exempt(ctx, a) {
 		return nil
 	}
-	policy, problems, err := p.policy(ctx, a.Namespace)
+	demanded, problems, err := p.demands(ctx, a.Namespace)
 	if err != nil {
 		p.metrics.failed(true, a)
 		annotate(ctx, auditError, err.Error())
 		return nil
 	}
-	if problems == nil && policy.Warn.Level == Privileged && policy.Audit.Level == Privileged {
+	if problems == nil && demanded.Warn.Level == api.LevelPrivileged && demanded.Audit.Level == api.LevelPrivileged {
 		return nil
 	}
-	return p.evaluate(ctx, a, policy, problems, meta, spec, false)
+	return p.evaluate(ctx, a, demanded, problems, meta, spec, false)
 }
 
-// policy is a namespace's; problems tells of labels that are not understood.
-func (p *Plugin) policy(ctx context.Context, name string) (policy Policy, problems, err error) {
-	ns, err := p.cluster.Namespace(ctx, name, false)
-	if err == nil && ns == nil {
-		ns, err = p.cluster.Namespace(ctx, name, true)
-	}
+// demands returns the policy of a namespace. problems lists invalid labels; the
+// policy is usable nevertheless and enforces the strictest standard in their
+// place.
+func (p *plugin) demands(ctx context.Context, name string) (demanded api.Policy, problems, err error) {
+	ns, err := admission.Namespace(ctx, p.Objects, name)
 	if err != nil || ns == nil {
-		return policy, nil, fmt.Errorf("failed to lookup namespace %q", name)
+		return demanded, nil, fmt.Errorf("failed to lookup namespace %q", name)
 	}
-	policy, errs := PolicyOf(ns.Labels, p.cfg.Defaults)
+	demanded, errs := api.PolicyToEvaluate(ns.Labels, p.cfg.Defaults)
 	if len(errs) > 0 {
 		problems = errs.ToAggregate()
 	}
-	return policy, problems, nil
+	return demanded, problems, nil
 }
 
-func (p *Plugin) evaluate(ctx context.Context, a *admission.Attributes, policy Policy, problems error, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforcing bool) error {
-	if class := spec.RuntimeClassName; class != nil && *class != "" && slices.Contains(p.cfg.Exempt.RuntimeClasses, *class) {
+// evaluate evaluates a pod or a pod template against the policy. It returns an
+// error only if enforcing is set.
+func (p *plugin) evaluate(ctx context.Context, a *admission.Attributes, demanded api.Policy, problems error, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforcing bool) error {
+	if p.exemptClass(spec) {
 		p.metrics.exempted(a)
-		annotate(ctx, auditExempt, "runtimeClass")
+		annotate(ctx, api.ExemptionReasonAnnotationKey, "runtimeClass")
 		return nil
 	}
 	if problems != nil {
 		p.metrics.failed(false, a)
 		annotate(ctx, auditError, fmt.Sprintf("Failed to parse policy: %v", problems))
 	}
-	var refused Violations
+	refused := policy.AggregateCheckResult{Allowed: true}
 	if enforcing {
-		annotate(ctx, auditPolicy, policy.Enforce.String())
-		refused = p.evaluator.Evaluate(policy.Enforce, meta, spec)
-		p.metrics.evaluated(decisionOf(refused), policy.Enforce, enforce, a)
+		annotate(ctx, api.EnforcedPolicyAnnotationKey, demanded.Enforce.String())
+		refused = p.check(demanded.Enforce, meta, spec)
+		decision := allow
+		if !refused.Allowed {
+			decision = deny
+		}
+		p.metrics.evaluated(decision, demanded.Enforce, enforce, a)
 	}
-	if found := p.evaluator.Evaluate(policy.Audit, meta, spec); found != nil {
-		annotate(ctx, auditViolations, would(policy.Audit, found))
-		p.metrics.evaluated(deny, policy.Audit, audit, a)
+	if found := p.check(demanded.Audit, meta, spec); !found.Allowed {
+		annotate(ctx, api.AuditViolationsAnnotationKey, would(demanded.Audit, found))
+		p.metrics.evaluated(deny, demanded.Audit, audit, a)
 	}
-	if refused != nil {
-		return admission.Forbidden(a, "violates PodSecurity %q: %s", policy.Enforce, refused)
+	if !refused.Allowed {
+		return admission.Forbidden(a, "violates PodSecurity %q: %s", demanded.Enforce, refused.ForbiddenDetail())
 	}
-	if found := p.evaluator.Evaluate(policy.Warn, meta, spec); found != nil {
-		request.Warn(ctx, would(policy.Warn, found))
-		p.metrics.evaluated(deny, policy.Warn, warn, a)
+	if found := p.check(demanded.Warn, meta, spec); !found.Allowed {
+		request.Warn(ctx, would(demanded.Warn, found))
+		p.metrics.evaluated(deny, demanded.Warn, warn, a)
 	}
 	return nil
 }
 
-func would(s Standard, found Violations) string {
-	return fmt.Sprintf("would violate PodSecurity %q: %s", s, found)
+// exemptClass reports whether the pod's runtime class is exempt.
+func (p *plugin) exemptClass(spec *corev1.PodSpec) bool {
+	class := spec.RuntimeClassName
+	return class != nil && *class != "" && slices.Contains(p.cfg.Exempt.RuntimeClasses, *class)
 }
 
-// exempt: the namespace or the user is held to nothing.
-func (p *Plugin) exempt(ctx context.Context, a *admission.Attributes) bool {
+func would(s api.LevelVersion, found policy.AggregateCheckResult) string {
+	return fmt.Sprintf("would violate PodSecurity %q: %s", s, found.ForbiddenDetail())
+}
+
+// exempt reports whether the namespace or the user is exempt.
+func (p *plugin) exempt(ctx context.Context, a *admission.Attributes) bool {
 	why := ""
 	switch {
 	case slices.Contains(p.cfg.Exempt.Namespaces, a.Namespace):
@@ -170,12 +182,12 @@ func (p *Plugin) exempt(ctx context.Context, a *admission.Attributes) bool {
 		return false
 	}
 	p.metrics.exempted(a)
-	annotate(ctx, auditExempt, why)
+	annotate(ctx, api.ExemptionReasonAnnotationKey, why)
 	return true
 }
 
-// matters: an update of a pod can only bring other images and more ephemeral
-// containers; anything else leaves it as it was allowed.
+// matters reports whether an update must be evaluated. Updates can only change
+// images and add ephemeral containers; other changes leave the pod as admitted.
 func matters(pod, old *corev1.Pod) bool {
 	if len(pod.Spec.Containers) != len(old.Spec.Containers) || len(pod.Spec.InitContainers) != len(old.Spec.InitContainers) {
 		return true
@@ -197,7 +209,7 @@ func matters(pod, old *corev1.Pod) bool {
 	})
 }
 
-// template is what an object makes pods from; nil if it makes none.
+// template returns the pod template of a workload, nil for any other object.
 func template(obj scheme.Object) (*metav1.ObjectMeta, *corev1.PodSpec) {
 	var t *corev1.PodTemplateSpec
 	switch o := obj.(type) {

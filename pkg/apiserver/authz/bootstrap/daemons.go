@@ -5,7 +5,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// The daemons' users.
+// The users of the daemons.
 const (
 	scheduler         = "system:kube-scheduler"
 	controllerManager = "system:kube-controller-manager"
@@ -15,31 +15,42 @@ const (
 
 func events() rbacv1.PolicyRule { return rule("create patch", "core", "events") }
 
-// delegate lets a daemon ask who its own clients are and what they may.
+// delegate returns a rule for delegated authentication or authorization of a
+// daemon's own clients.
 func delegate(group, reviews string) rbacv1.PolicyRule { return rule("create", group, reviews) }
 
-// daemons have what ours use. A test of the whole cluster counts which rules
-// were of use and names those that were not: keep it true.
+// daemons adds the roles of Podium's daemons, limited to what they use: an
+// end-to-end test reports rules that were never used.
 func (p *Policy) daemons() {
 	p.clusterRoleFor("system:kube-scheduler", users(scheduler),
-		rule("list watch", "core", "nodes"),
-		rule("get list watch", "core", "pods"),
+		rule("list watch", "core", "namespaces nodes replicationcontrollers services"),
+		rule("list watch", "apps", "replicasets statefulsets"),
+		rule("delete get list watch", "core", "pods"),
 		rule("create", "core", "pods/binding"),
+		rule("list watch", "policy", "poddisruptionbudgets"),
 		rule("patch", "core", "pods/status"),
 		events(),
 		delegate("authentication.k8s.io", "tokenreviews"),
 		delegate("authorization.k8s.io", "subjectaccessreviews"))
+	p.clusterRoleFor("system:volume-scheduler", users(scheduler),
+		rule("list patch watch", "core", "persistentvolumeclaims persistentvolumes"),
+		rule("list watch", "storage.k8s.io", "storageclasses"))
 	p.leader("kube-scheduler", scheduler)
 
-	// It makes its controllers' accounts, draws their tokens and watches for
-	// all of them; what they do, they do under their own names.
+	// It creates its controllers' service accounts, requests their tokens and
+	// runs informers for all of them. Controllers write under their own
+	// accounts.
 	p.clusterRoleFor("system:kube-controller-manager", users(controllerManager),
-		rule("list watch", "core", "endpoints namespaces nodes pods serviceaccounts services"),
+		rule("list watch", "core", "endpoints namespaces nodes persistentvolumeclaims persistentvolumes pods replicationcontrollers resourcequotas serviceaccounts services"),
 		of(rule("list watch", "core", "configmaps"), "kube-root-ca.crt"),
-		rule("list watch", "apps", "deployments replicasets"),
+		rule("list watch", "apps", "controllerrevisions daemonsets deployments replicasets statefulsets"),
+		rule("list watch", "batch", "cronjobs jobs"),
 		rule("list watch", "certificates.k8s.io", "certificatesigningrequests"),
 		rule("list watch", "discovery.k8s.io", "endpointslices"),
+		rule("list watch", "policy", "poddisruptionbudgets"),
+		rule("list watch", "networking.k8s.io", "ipaddresses servicecidrs"),
 		rule("list watch", "rbac.authorization.k8s.io", "clusterroles"),
+		rule("list watch", "storage.k8s.io", "storageclasses"),
 		delegate("authentication.k8s.io", "tokenreviews"),
 		delegate("authorization.k8s.io", "subjectaccessreviews"))
 	p.roleFor(corev1.NamespaceNodeLease, "system:kube-controller-manager", users(controllerManager),
@@ -49,9 +60,9 @@ func (p *Policy) daemons() {
 		rule("create", "core", "serviceaccounts/token"))
 	p.leader("kube-controller-manager", controllerManager)
 
-	// The same where there is a cloud. It draws the tokens of its own
-	// controllers only. Before it takes an address from a Service it asks whether
-	// that is gone.
+	// The same for the cloud-controller-manager, which may request tokens only
+	// for its own controllers. Before it removes an address from a Service it
+	// checks whether the Service is gone.
 	p.clusterRoleFor("system:cloud-controller-manager", users(cloudManager),
 		rule("list watch", "core", "nodes services"),
 		rule("get", "core", "services"),
@@ -68,27 +79,28 @@ func (p *Policy) daemons() {
 		rule("list watch", "core", "nodes services"),
 		rule("list watch", "discovery.k8s.io", "endpointslices"),
 		events())
-	// Its Lease tells kubelets how far its rules are, and those of addresses say
-	// which node announces them. On machines that joined, kube-proxy is a service
-	// account. NodeRestriction keeps both from the Leases of others.
+	// kube-proxy's own Lease tells kubelets which rules it has applied; those
+	// of addresses say which node announces them. On machines that joined,
+	// kube-proxy is a service account. NodeRestriction keeps both from the
+	// Leases of others.
 	p.roleFor(system, "system:node-proxier", append(users(proxy), account("kube-proxy")...),
 		rule("create delete get list update watch", "coordination.k8s.io", "leases"))
 
-	// Kubelets are allowed by the Node authorizer, which looks at the object,
-	// too; the role is bound to nobody.
+	// The Node authorizer allows kubelets' requests, since it checks the object
+	// as well; the role is bound to no subject.
 	p.clusterRole("system:node", Node()...)
 	p.bind("system:node", "system:node")
 }
 
-// leader lets a daemon elect a leader among its replicas.
+// leader adds the role for leader election among a daemon's replicas.
 func (p *Policy) leader(name, user string) {
 	p.roleFor(system, "system::leader-locking-"+name, users(user),
 		rule("create", "coordination.k8s.io", "leases"),
 		of(rule("get update", "coordination.k8s.io", "leases"), name))
 }
 
-// Node is what a kubelet may do at most; which objects it may do it to is for
-// the Node authorizer and NodeRestriction to say.
+// Node returns the rules for all kubelets. The Node authorizer and
+// NodeRestriction further restrict the objects.
 func Node() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		delegate("authentication.k8s.io", "tokenreviews"),
@@ -100,16 +112,17 @@ func Node() []rbacv1.PolicyRule {
 		rule("delete get list watch", "core", "pods"),
 		rule("create", "core", "pods/eviction"),
 		rule("patch", "core", "pods/status"),
-		rule("get", "core", "configmaps secrets"),
+		rule("get", "core", "configmaps persistentvolumeclaims persistentvolumes secrets"),
 		rule("create", "core", "serviceaccounts/token"),
 		rule("get list", "discovery.k8s.io", "endpointslices"),
 		rule("create get list update", "coordination.k8s.io", "leases"),
+		rule("get", "node.k8s.io", "runtimeclasses"),
 		rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),
 	}
 }
 
-// controllers run under accounts of their own in kube-system, with upstream's
-// names.
+// controllers adds the roles of controllers, which run under their own service
+// accounts in kube-system, with upstream's names.
 func (p *Policy) controllers() {
 	for _, c := range []struct {
 		account string
@@ -130,10 +143,29 @@ func (p *Policy) controllers() {
 		{"clusterrole-aggregation-controller", []rbacv1.PolicyRule{
 			rule("escalate patch", "rbac.authorization.k8s.io", "clusterroles"),
 		}},
+		{"cronjob-controller", []rbacv1.PolicyRule{
+			rule("update", "batch", "cronjobs/status"),
+			rule("create delete get", "batch", "jobs"),
+			events(),
+		}},
+		{"daemon-set-controller", []rbacv1.PolicyRule{
+			rule("get", "apps", "daemonsets"),
+			rule("update", "apps", "daemonsets/status"),
+			rule("create delete get patch", "apps", "controllerrevisions"),
+			rule("create delete patch", "core", "pods"),
+			events(),
+		}},
 		{"deployment-controller", []rbacv1.PolicyRule{
 			rule("get", "apps", "deployments"),
 			rule("update", "apps", "deployments/status"),
 			rule("create delete get patch update", "apps", "replicasets"),
+			events(),
+		}},
+		// Controllers of pods may be of any kind.
+		{"disruption-controller", []rbacv1.PolicyRule{
+			rule("get", "*", "*/scale"),
+			rule("update", "policy", "poddisruptionbudgets/status"),
+			rule("patch", "core", "pods/status"),
 			events(),
 		}},
 		{"endpoint-controller", []rbacv1.PolicyRule{
@@ -148,9 +180,15 @@ func (p *Policy) controllers() {
 			rule("create delete update", "discovery.k8s.io", "endpointslices"),
 			events(),
 		}},
-		// Owners and owned things are of any kind.
+		// Owners and dependents may be of any kind.
 		{"generic-garbage-collector", []rbacv1.PolicyRule{rule("delete get list patch watch", "*", "*")}},
-		// So is what a namespace holds.
+		{"job-controller", []rbacv1.PolicyRule{
+			rule("get", "batch", "jobs"),
+			rule("update", "batch", "jobs/status"),
+			rule("create delete patch", "core", "pods"),
+			events(),
+		}},
+		// A namespace may contain objects of any kind.
 		{"namespace-controller", []rbacv1.PolicyRule{
 			rule("deletecollection list", "*", "*"),
 			rule("update", "core", "namespaces/finalize namespaces/status"),
@@ -162,16 +200,37 @@ func (p *Policy) controllers() {
 			rule("patch", "core", "pods/status"),
 			events(),
 		}},
+		{"persistent-volume-binder", []rbacv1.PolicyRule{
+			rule("get patch update", "core", "persistentvolumeclaims"),
+			rule("update", "core", "persistentvolumeclaims/status persistentvolumes persistentvolumes/status"),
+			events(),
+		}},
 		{"pod-garbage-collector", []rbacv1.PolicyRule{
 			rule("get", "core", "nodes"),
 			rule("delete", "core", "pods"),
 			rule("patch", "core", "pods/status"),
+		}},
+		{"pv-protection-controller", []rbacv1.PolicyRule{rule("patch", "core", "persistentvolumes")}},
+		{"pvc-protection-controller", []rbacv1.PolicyRule{
+			rule("patch", "core", "persistentvolumeclaims"),
+			rule("list", "core", "pods"),
 		}},
 		{"replicaset-controller", []rbacv1.PolicyRule{
 			rule("get", "apps", "replicasets"),
 			rule("update", "apps", "replicasets/status"),
 			rule("create delete patch", "core", "pods"),
 			events(),
+		}},
+		{"replication-controller", []rbacv1.PolicyRule{
+			rule("get", "core", "replicationcontrollers"),
+			rule("update", "core", "replicationcontrollers/status"),
+			rule("create delete patch", "core", "pods"),
+			events(),
+		}},
+		// Quotas may limit the number of objects of any kind.
+		{"resourcequota-controller", []rbacv1.PolicyRule{
+			rule("list watch", "*", "*"),
+			rule("update", "core", "resourcequotas/status"),
 		}},
 		{"root-ca-cert-publisher", []rbacv1.PolicyRule{rule("create update", "core", "configmaps")}},
 		{"tokens-controller", []rbacv1.PolicyRule{
@@ -180,10 +239,24 @@ func (p *Policy) controllers() {
 		}},
 		{"route-controller", []rbacv1.PolicyRule{rule("patch", "core", "nodes/status"), events()}},
 		{"service-account-controller", []rbacv1.PolicyRule{rule("create", "core", "serviceaccounts")}},
+		{"service-cidrs-controller", []rbacv1.PolicyRule{
+			rule("list", "networking.k8s.io", "ipaddresses"),
+			rule("update", "networking.k8s.io", "servicecidrs servicecidrs/status"),
+		}},
 		{"service-controller", []rbacv1.PolicyRule{
 			rule("patch", "core", "services services/status"),
 			events(),
 		}},
+		{"statefulset-controller", []rbacv1.PolicyRule{
+			rule("get", "apps", "statefulsets"),
+			rule("update", "apps", "statefulsets/status"),
+			rule("create delete get patch", "apps", "controllerrevisions"),
+			rule("create delete patch", "core", "pods"),
+			rule("create update", "core", "persistentvolumeclaims"),
+			events(),
+		}},
+		{"ttl-after-finished-controller", []rbacv1.PolicyRule{rule("delete get", "batch", "jobs")}},
+		{"ttl-controller", []rbacv1.PolicyRule{rule("patch", "core", "nodes")}},
 	} {
 		p.clusterRoleFor("system:controller:"+c.account, account(c.account), c.rules...)
 	}

@@ -1,5 +1,7 @@
-// Package bootstrap says which roles and bindings every cluster has: upstream's
-// for people, and for each daemon and controller of ours what it uses, no more.
-// They are data; the server makes them at its start and completes them.
+// Package bootstrap defines the default roles and bindings of every cluster:
+// upstream's user-facing roles, and for each daemon and controller exactly the
+// permissions that it uses. The package only returns objects; the API server
+// reconciles them when it starts.
+//
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings
 package bootstrap

@@ -14,8 +14,8 @@ const (
 
 const aggregateTo = "rbac.authorization.k8s.io/aggregate-to-"
 
-// people are the roles that are given to users: view, edit and admin of a
-// namespace, each the sum of the roles labelled for it, and cluster-admin.
+// people adds the user-facing roles: cluster-admin, and for namespaces view,
+// edit and admin, each aggregated from the roles labelled for it.
 func (p *Policy) people() {
 	p.clusterRoleFor("cluster-admin", groups(request.Masters),
 		rule("*", "*", "*"), rbacv1.PolicyRule{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}})
@@ -38,6 +38,7 @@ func (p *Policy) people() {
 		rule(write, "extensions", "daemonsets deployments deployments/rollback deployments/scale ingresses networkpolicies replicasets replicasets/scale replicationcontrollers/scale"),
 		rule(write, "policy", "poddisruptionbudgets"),
 		rule(write, "networking.k8s.io", "ingresses networkpolicies"),
+		rule(write, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
 		rule(read+" "+write, "coordination.k8s.io", "leases"))
 	p.part("view",
 		rule(read, "core", "configmaps endpoints persistentvolumeclaims persistentvolumeclaims/status pods replicationcontrollers replicationcontrollers/scale serviceaccounts services services/status"),
@@ -49,11 +50,12 @@ func (p *Policy) people() {
 		rule(read, "batch", "cronjobs cronjobs/status jobs jobs/status"),
 		rule(read, "extensions", "daemonsets daemonsets/status deployments deployments/scale deployments/status ingresses ingresses/status networkpolicies replicasets replicasets/scale replicasets/status replicationcontrollers/scale"),
 		rule(read, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
-		rule(read, "networking.k8s.io", "ingresses ingresses/status networkpolicies"))
+		rule(read, "networking.k8s.io", "ingresses ingresses/status networkpolicies"),
+		rule(read, "resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates"))
 }
 
-// aggregate is a role whose rules the aggregation controller collects. It is
-// itself a part of another one.
+// aggregate adds a role whose rules the clusterrole-aggregation controller
+// collects. Its rules are in turn aggregated to partOf, unless that is empty.
 func (p *Policy) aggregate(name, partOf string) {
 	r := p.clusterRole(name)
 	r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{aggregateTo + name: "true"}}}}
@@ -62,7 +64,7 @@ func (p *Policy) aggregate(name, partOf string) {
 	}
 }
 
-// part is a role that is collected into another.
+// part adds a role that is aggregated to another.
 func (p *Policy) part(of string, rules ...rbacv1.PolicyRule) {
 	p.clusterRole("system:aggregate-to-"+of, rules...).Labels[aggregateTo+of] = "true"
 }

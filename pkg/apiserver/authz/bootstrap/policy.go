@@ -10,7 +10,7 @@ import (
 	"podium/pkg/roles"
 )
 
-// The mark of what this package makes.
+// The label of the objects that this package defines.
 const (
 	label      = "kubernetes.io/bootstrapping"
 	labelValue = "rbac-defaults"
@@ -29,7 +29,7 @@ type Policy struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// Default is the policy of every cluster.
+// Default returns a new copy of the default policy.
 func Default() *Policy {
 	p := &Policy{}
 	p.people()
@@ -40,8 +40,9 @@ func Default() *Policy {
 	return p
 }
 
-// rule reads "get list watch", "apps batch" and "deployments jobs/status"; the
-// group of the core is "core".
+// rule returns a rule from space-separated lists, such as "get list watch",
+// "apps batch" and "deployments jobs/status". The group "core" stands for the
+// empty group.
 func rule(verbs, groups, resources string) rbacv1.PolicyRule {
 	r := rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: strings.Fields(groups), Resources: strings.Fields(resources)}
 	for i, g := range r.APIGroups {
@@ -52,12 +53,13 @@ func rule(verbs, groups, resources string) rbacv1.PolicyRule {
 	return r
 }
 
-// of is a rule about these objects only.
+// of restricts a rule to objects with the given names.
 func of(r rbacv1.PolicyRule, names ...string) rbacv1.PolicyRule {
 	r.ResourceNames = names
 	return r
 }
 
+// urls returns a rule that allows get on paths that are not resources.
 func urls(paths ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: paths}
 }
@@ -69,14 +71,14 @@ func meta(namespace, name string) metav1.ObjectMeta {
 	}
 }
 
+// clusterRole adds a ClusterRole and returns it, so that callers can label it.
 func (p *Policy) clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	r := &rbacv1.ClusterRole{ObjectMeta: meta("", name), Rules: rules}
 	p.ClusterRoles = append(p.ClusterRoles, r)
 	return r
 }
 
-// clusterRoleFor is a cluster role and the binding, of the same name, that
-// gives it.
+// clusterRoleFor adds a ClusterRole and a ClusterRoleBinding of the same name.
 func (p *Policy) clusterRoleFor(name string, subjects []rbacv1.Subject, rules ...rbacv1.PolicyRule) {
 	p.clusterRole(name, rules...)
 	p.bind(name, name, subjects...)
@@ -89,7 +91,7 @@ func (p *Policy) bind(name, role string, subjects ...rbacv1.Subject) {
 	})
 }
 
-// roleFor is the same in a namespace.
+// roleFor adds a Role and a RoleBinding of the same name.
 func (p *Policy) roleFor(namespace, name string, subjects []rbacv1.Subject, rules ...rbacv1.PolicyRule) {
 	p.Roles = append(p.Roles, &rbacv1.Role{ObjectMeta: meta(namespace, name), Rules: rules})
 	p.bindIn(namespace, name, name, subjects...)
@@ -114,12 +116,13 @@ func subjects(kind string, names []string) []rbacv1.Subject {
 	return out
 }
 
-// account is a service account of kube-system.
+// account returns a service account of kube-system as a subject.
 func account(name string) []rbacv1.Subject {
 	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: name}}
 }
 
-// clients are those who ask what the server is, and other programs'.
+// clients adds the roles for discovery and health, and those for other programs
+// that upstream defines.
 func (p *Policy) clients() {
 	everybody := groups(request.Authenticated, request.Unauthenticated)
 	known := groups(request.Authenticated)
@@ -146,17 +149,18 @@ func (p *Policy) clients() {
 		rule("get list watch", "storage.k8s.io", "storageclasses"),
 		rule("watch", "core", "events"),
 		rule("create patch update", "core events.k8s.io", "events"))
-	p.clusterRoleFor("system:kubelet-api-admin", users("kube-apiserver-kubelet-client"), // the API server, on its way to a node
+	p.clusterRoleFor("system:kubelet-api-admin", users("kube-apiserver-kubelet-client"), // the API server, as a client of kubelets
 		rule("get list watch", "core", "nodes"),
 		rule("proxy", "core", "nodes"),
 		rule("*", "core", "nodes/configz nodes/healthz nodes/log nodes/metrics nodes/pods nodes/proxy nodes/stats"))
-	// All daemons that know clients by certificates read there which are revoked.
+	// Daemons that authenticate client certificates read the client CA and the
+	// revocation list there.
 	p.roleFor(system, "extension-apiserver-authentication-reader", append(users(scheduler, controllerManager, cloudManager), groups(request.Nodes)...),
 		of(rule("get list watch", "core", "configmaps"), "extension-apiserver-authentication"))
 }
 
-// joining is what turns a machine with a bootstrap token into a node, under
-// the names that kubeadm gave to it.
+// joining adds the roles by which a machine with a bootstrap token becomes a
+// node, with the names that kubeadm uses.
 func (p *Policy) joining() {
 	const tokens = "system:bootstrappers:kubeadm:default-node-token"
 	p.clusterRole("system:node-bootstrapper", rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"))

@@ -12,7 +12,7 @@ import (
 	"podium/pkg/roles"
 )
 
-// policy is the default one, as an authorizer.
+// policy returns the default policy as an authorizer.
 func policy() *rbac.Policy {
 	p, all := rbac.New(), bootstrap.Default()
 	for _, o := range all.ClusterRoles {
@@ -30,7 +30,7 @@ func policy() *rbac.Policy {
 	return p
 }
 
-func TestWhoMayDoWhatFromTheStart(t *testing.T) {
+func TestDefaultPolicy(t *testing.T) {
 	p := policy()
 	user := func(name string, groups ...string) *request.User {
 		return &request.User{Name: name, Groups: append(groups, request.Authenticated)}
@@ -63,7 +63,7 @@ func TestWhoMayDoWhatFromTheStart(t *testing.T) {
 		{user("system:serviceaccount:default:replicaset-controller"), "POST", "/api/v1/namespaces/default/pods", false},
 		{user("system:kube-proxy"), "GET", "/apis/discovery.k8s.io/v1/endpointslices", true},
 		{user("system:kube-proxy"), "GET", "/api/v1/secrets", false},
-		{user("system:node:n", request.Nodes), "GET", "/api/v1/namespaces/a/secrets/s", false}, // the Node authorizer's to allow
+		{user("system:node:n", request.Nodes), "GET", "/api/v1/namespaces/a/secrets/s", false}, // only the Node authorizer allows this
 		{joe, "GET", "/api/v1/pods", false},
 		{joe, "GET", "/apis/apps/v1", true},
 		{joe, "GET", "/openapi/v3", true},
@@ -97,7 +97,7 @@ func TestWhoMayDoWhatFromTheStart(t *testing.T) {
 	}
 }
 
-// A role of each name, once, and for each binding its role.
+// Names of roles are unique, and each binding refers to an existing role.
 func TestNamesAreUniqueAndRolesExist(t *testing.T) {
 	all := bootstrap.Default()
 	known := map[string]bool{}
@@ -131,9 +131,8 @@ func TestNamesAreUniqueAndRolesExist(t *testing.T) {
 	}
 }
 
-// Who may edit a namespace writes neither where its load balancers are nor
-// where its Services lead: the addresses could be anyone's (CVE-2020-8554,
-// CVE-2021-25740).
+// Users with the role edit write neither the status of Services nor Endpoints,
+// which could contain arbitrary addresses (CVE-2020-8554, CVE-2021-25740).
 func TestEditorsDoNotWriteServiceStatusAndEndpoints(t *testing.T) {
 	for _, role := range bootstrap.Default().ClusterRoles {
 		if role.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] != "true" && role.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] != "true" {

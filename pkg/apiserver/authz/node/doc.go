@@ -1,5 +1,7 @@
-// Package node lets a kubelet do what its pods need: it reads the secrets,
-// configmaps and tokens that pods bound to its own node refer to. What refers
-// to what is kept in memory and follows the watch cache.
+// Package node authorizes kubelets: within a fixed set of rules, a kubelet may
+// read only the Secrets, ConfigMaps and ServiceAccounts that pods bound to its
+// node refer to. A graph of these references, kept in memory, follows the watch
+// cache.
+//
 // https://kubernetes.io/docs/reference/access-authn-authz/node/
 package node

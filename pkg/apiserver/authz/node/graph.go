@@ -9,35 +9,47 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Graph is which node's pods refer to what. It follows the pods.
+// Graph records which objects the pods of each node refer to. It is a watch
+// cache follower of pods, and safe for concurrent use.
 type Graph struct {
 	mu    sync.RWMutex
 	pods  map[types.NamespacedName]*bound
-	needs map[string]map[ref]int // by node: how many of its pods refer to it
+	needs map[string]map[ref]int // by node: the number of references from its pods
+	bound map[string]ref         // the claim of each persistent volume that has one
 }
 
 // ref is an object that a pod refers to.
 type ref struct{ resource, namespace, name string }
 
-// bound is a pod. Without a node nothing may be read for its sake.
+// bound is a pod. A pod without a node has no references here: it gives access
+// to nothing.
 type bound struct {
 	node string
 	refs []ref
 }
 
-// NewGraph is a graph of no pods.
+// NewGraph returns an empty graph.
 func NewGraph() *Graph {
-	return &Graph{pods: map[types.NamespacedName]*bound{}, needs: map[string]map[ref]int{}}
+	return &Graph{pods: map[types.NamespacedName]*bound{}, needs: map[string]map[ref]int{}, bound: map[string]ref{}}
 }
 
-// needed says whether a pod of the node refers to an object.
+// volumeNeeded reports whether a pod of the node uses the claim of a persistent volume.
+func (g *Graph) volumeNeeded(node, name string) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	claim, ok := g.bound[name]
+	return ok && g.needs[node][claim] > 0
+}
+
+// needed reports whether a pod of the node refers to an object.
 func (g *Graph) needed(node string, r ref) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.needs[node][r] > 0
 }
 
-// nodeOf is where a pod is; known says whether there is such a pod.
+// nodeOf returns the node of a pod, "" if it is unbound. known reports whether
+// the pod exists.
 func (g *Graph) nodeOf(namespace, name string) (node string, known bool) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -48,7 +60,7 @@ func (g *Graph) nodeOf(namespace, name string) (node string, known bool) {
 	return p.node, true
 }
 
-// Replace makes these all the pods there are.
+// Replace replaces all pods.
 func (g *Graph) Replace(all []scheme.Object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,8 +71,7 @@ func (g *Graph) Replace(all []scheme.Object) {
 	}
 }
 
-// Put adds or changes a pod. Most changes are of its status and change nothing
-// here: what a bound pod refers to stays as it is.
+// Put adds or updates a pod.
 func (g *Graph) Put(obj scheme.Object) {
 	p := obj.(*corev1.Pod)
 	g.mu.Lock()
@@ -69,13 +80,14 @@ func (g *Graph) Put(obj scheme.Object) {
 	g.putLocked(p)
 }
 
-// Remove forgets a pod.
+// Remove removes a pod, if it is present.
 func (g *Graph) Remove(namespace, name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.removeLocked(types.NamespacedName{Namespace: namespace, Name: name})
 }
 
+// putLocked adds a pod that is not in the graph. The caller holds g.mu.
 func (g *Graph) putLocked(p *corev1.Pod) {
 	b := &bound{node: p.Spec.NodeName}
 	g.pods[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = b
@@ -96,6 +108,8 @@ func (g *Graph) putLocked(p *corev1.Pod) {
 	}
 }
 
+// removeLocked removes a pod and its references, if it is present. The caller
+// holds g.mu.
 func (g *Graph) removeLocked(k types.NamespacedName) {
 	b := g.pods[k]
 	if b == nil {
@@ -113,7 +127,7 @@ func (g *Graph) removeLocked(k types.NamespacedName) {
 	}
 }
 
-// refs are the objects that the node needs for a pod.
+// refs returns the objects that the kubelet needs for a pod.
 func refs(p *corev1.Pod) []ref {
 	c := collector{namespace: p.Namespace}
 	if p.Spec.ServiceAccountName != "" {
@@ -137,6 +151,7 @@ func refs(p *corev1.Pod) []ref {
 	return c.refs
 }
 
+// collector collects the references of one pod.
 type collector struct {
 	namespace string
 	refs      []ref
@@ -172,6 +187,8 @@ func (c *collector) environment(vars []corev1.EnvVar, from []corev1.EnvFromSourc
 
 func (c *collector) volume(v *corev1.Volume) {
 	switch {
+	case v.PersistentVolumeClaim != nil:
+		c.add("persistentvolumeclaims", v.PersistentVolumeClaim.ClaimName)
 	case v.Secret != nil:
 		c.add("secrets", v.Secret.SecretName)
 	case v.ConfigMap != nil:

@@ -15,17 +15,18 @@ import (
 	"podium/pkg/client/upgradelock"
 )
 
-// Authorizer decides on kubelets' requests.
+// Authorizer authorizes kubelets' requests. It is safe for concurrent use.
 type Authorizer struct {
 	graph *Graph
 	rules *rbac.Rules
 }
 
-// New is an authorizer that knows the pods of a graph. The rules are what a
-// kubelet may do at all.
+// New returns an authorizer. graph contains the pods; rules are an upper bound
+// of what any kubelet may do.
 func New(graph *Graph, rules *rbac.Rules) *Authorizer { return &Authorizer{graph, rules} }
 
-// Name is the node that a user is the kubelet of, "" if it is none.
+// Name returns the node whose kubelet the user is, "" if the user is not a
+// kubelet.
 func Name(user *request.User) string {
 	name, ok := strings.CutPrefix(user.Name, request.NodePrefix)
 	if !ok || !user.In(request.Nodes) {
@@ -34,8 +35,9 @@ func Name(user *request.User) string {
 	return name
 }
 
-// Authorize has an opinion on kubelets only, and allows what the rules allow
-// to the objects that concern the node.
+// Authorize implements authz.Authorizer. It allows kubelets what the rules
+// allow on objects that are related to their node. Otherwise it returns
+// NoOpinion.
 func (a *Authorizer) Authorize(_ context.Context, user *request.User, info *request.Info) (authz.Decision, string) {
 	node := Name(user)
 	if node == "" {
@@ -50,11 +52,17 @@ func (a *Authorizer) Authorize(_ context.Context, user *request.User, info *requ
 	return authz.Allow, ""
 }
 
-// foreign says why an object does not concern a node, "" if it does.
+// foreign returns the reason for which an object is not related to a node, ""
+// if it is.
 func (a *Authorizer) foreign(node string, info *request.Info) string {
 	switch info.Resource {
-	case "secrets", "configmaps", "serviceaccounts":
+	case "secrets", "configmaps", "serviceaccounts", "persistentvolumeclaims":
 		return a.unrelated(node, info)
+	case "persistentvolumes":
+		if !a.graph.volumeNeeded(node, info.Name) {
+			return noRelationship(node)
+		}
+		return ""
 	case "nodes":
 		return foreignNode(node, info)
 	case "pods":
@@ -65,16 +73,21 @@ func (a *Authorizer) foreign(node string, info *request.Info) string {
 	return ""
 }
 
-// unrelated: a pod of the node must refer to the object.
+// unrelated returns "" if a pod of the node refers to the object, else a
+// reason.
 func (a *Authorizer) unrelated(node string, info *request.Info) string {
 	if info.Namespace == "" || info.Name == "" || !a.graph.needed(node, ref{info.Resource, info.Namespace, info.Name}) {
-		return fmt.Sprintf("no relationship found between node '%s' and this object", node)
+		return noRelationship(node)
 	}
 	return ""
 }
 
-// foreignNode: a node reads and changes only itself. What it is created as is
-// for NodeRestriction to check, which sees the object.
+func noRelationship(node string) string {
+	return fmt.Sprintf("no relationship found between node '%s' and this object", node)
+}
+
+// foreignNode returns "" for the node's own Node object, else a reason.
+// NodeRestriction, which sees the object, checks the name on create.
 func foreignNode(node string, info *request.Info) string {
 	if info.Verb != "create" && info.Name != node {
 		return fmt.Sprintf("node '%s' cannot %s '%s', only its own Node object", node, info.Verb, info.Name)
@@ -82,8 +95,9 @@ func foreignNode(node string, info *request.Info) string {
 	return ""
 }
 
-// foreignPod: a node lists and watches the pods bound to it. Of a single pod
-// that is gone it may be told so.
+// foreignPod returns "" for lists and watches of pods bound to the node and for
+// its own pods, else a reason. A request for a pod that does not exist is
+// allowed, so that the kubelet gets NotFound.
 func (a *Authorizer) foreignPod(node string, info *request.Info) string {
 	switch info.Verb {
 	case "list", "watch":
@@ -96,14 +110,14 @@ func (a *Authorizer) foreignPod(node string, info *request.Info) string {
 		return fmt.Sprintf("can only list/watch pods with spec.nodeName field selector of '%s'", node)
 	}
 	if where, known := a.graph.nodeOf(info.Namespace, info.Name); known && where != node {
-		return fmt.Sprintf("no relationship found between node '%s' and this object", node)
+		return noRelationship(node)
 	}
 	return ""
 }
 
-// foreignLease: a node has one Lease, of its own name; it may see those of the
-// proxies, which are in kube-system, and take that of upgrades there, when
-// NodeRestriction finds it free.
+// foreignLease returns "" for the Lease with the node's name, for listing the
+// Leases of kube-system, and for the upgrade Lease there, which NodeRestriction
+// checks further. Otherwise it returns a reason.
 func foreignLease(node string, info *request.Info) string {
 	if info.Namespace == metav1.NamespaceSystem && (info.Verb == "list" || info.Name == upgradelock.Name) {
 		return ""

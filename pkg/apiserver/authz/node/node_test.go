@@ -31,7 +31,16 @@ func secret(name string) func(*corev1.PodSpec) {
 	}
 }
 
-// everything refers to an object by each of the ways there are.
+// volume returns a persistent volume of a claim; "": of none.
+func volume(name, claim string) *corev1.PersistentVolume {
+	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if claim != "" {
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: claim}
+	}
+	return v
+}
+
+// everything adds a reference of every kind to a pod.
 func everything(s *corev1.PodSpec) {
 	local := func(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 	s.ServiceAccountName = "robot"
@@ -51,6 +60,7 @@ func everything(s *corev1.PodSpec) {
 		{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 			{Secret: &corev1.SecretProjection{LocalObjectReference: local("projected")}}, {ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local("projected-map")}},
 		}}}},
+		{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
 	}
 }
 
@@ -59,6 +69,13 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 	g.Put(pod("mine", "a", everything))
 	g.Put(pod("theirs", "b", secret("theirs")))
 	g.Put(pod("waiting", "", secret("waiting")))
+	volumes := node.Volumes{Graph: g}
+	volumes.Put(volume("mine", "data"))
+	volumes.Put(volume("freed", "data"))
+	volumes.Put(volume("freed", ""))
+	volumes.Put(volume("theirs", "other"))
+	volumes.Put(volume("gone", "data"))
+	volumes.Remove("", "gone")
 	a := node.New(g, rbac.Compile(bootstrap.Node()))
 	kubelet := &request.User{Name: "system:node:a", Groups: []string{request.Nodes, request.Authenticated}}
 	unrelated := "no relationship found between node 'a' and this object"
@@ -75,6 +92,15 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 		{"GET", "/api/v1/namespaces/ns/configmaps/from-map", "", true},
 		{"GET", "/api/v1/namespaces/ns/configmaps/volume-map", "", true},
 		{"GET", "/api/v1/namespaces/ns/configmaps/projected-map", "", true},
+		{"GET", "/api/v1/namespaces/ns/persistentvolumeclaims/data", "", true},
+		{"GET", "/api/v1/namespaces/ns/persistentvolumeclaims/other", unrelated, false},
+		{"GET", "/api/v1/namespaces/ns/persistentvolumeclaims", "", false},
+		{"PUT", "/api/v1/namespaces/ns/persistentvolumeclaims/data", "", false},
+		{"GET", "/api/v1/persistentvolumes/mine", "", true},
+		{"GET", "/api/v1/persistentvolumes/freed", unrelated, false},
+		{"GET", "/api/v1/persistentvolumes/theirs", unrelated, false},
+		{"GET", "/api/v1/persistentvolumes/gone", unrelated, false},
+		{"GET", "/api/v1/persistentvolumes", "", false},
 		{"GET", "/api/v1/namespaces/ns/configmaps/pull", unrelated, false},
 		{"GET", "/api/v1/namespaces/ns/secrets/theirs", unrelated, false},
 		{"GET", "/api/v1/namespaces/ns/secrets/waiting", unrelated, false},
@@ -133,7 +159,7 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 	}
 }
 
-// After any changes the graph says what the pods say that are there.
+// After any sequence of changes the graph matches the pods that exist.
 func TestTheGraphFollowsThePods(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	g := node.NewGraph()

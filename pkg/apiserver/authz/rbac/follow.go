@@ -6,19 +6,20 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Roles follows the roles of all namespaces, or the cluster roles.
+// Roles is the watch cache follower of Roles in all namespaces, or of
+// ClusterRoles.
 type Roles struct {
 	policy  *Policy
 	cluster bool
 }
 
-// Roles is the policy's follower of roles.
+// Roles returns the follower of Roles.
 func (p *Policy) Roles() *Roles { return &Roles{p, false} }
 
-// ClusterRoles is the policy's follower of cluster roles.
+// ClusterRoles returns the follower of ClusterRoles.
 func (p *Policy) ClusterRoles() *Roles { return &Roles{p, true} }
 
-// Replace makes these all the roles there are.
+// Replace replaces all roles.
 func (f *Roles) Replace(all []scheme.Object) {
 	keep := make(map[key]bool, len(all))
 	for _, obj := range all {
@@ -34,7 +35,7 @@ func (f *Roles) Replace(all []scheme.Object) {
 	}
 }
 
-// Put adds or changes a role.
+// Put adds or updates a role.
 func (f *Roles) Put(obj scheme.Object) {
 	k := key{obj.GetNamespace(), obj.GetName()}
 	switch r := obj.(type) {
@@ -45,23 +46,23 @@ func (f *Roles) Put(obj scheme.Object) {
 	}
 }
 
-// Remove takes a role away.
+// Remove removes a role, if it is present.
 func (f *Roles) Remove(namespace, name string) { f.policy.setRole(key{namespace, name}, nil) }
 
-// Bindings follows the role bindings of all namespaces, or the cluster role
-// bindings.
+// Bindings is the watch cache follower of RoleBindings in all namespaces, or of
+// ClusterRoleBindings.
 type Bindings struct {
 	policy  *Policy
 	cluster bool
 }
 
-// RoleBindings is the policy's follower of role bindings.
+// RoleBindings returns the follower of RoleBindings.
 func (p *Policy) RoleBindings() *Bindings { return &Bindings{p, false} }
 
-// ClusterRoleBindings is the policy's follower of cluster role bindings.
+// ClusterRoleBindings returns the follower of ClusterRoleBindings.
 func (p *Policy) ClusterRoleBindings() *Bindings { return &Bindings{p, true} }
 
-// Replace makes these all the bindings there are.
+// Replace replaces all bindings in one step.
 func (f *Bindings) Replace(all []scheme.Object) {
 	f.policy.edit(func(c *change) {
 		keep := make(map[key]bool, len(all))
@@ -78,12 +79,12 @@ func (f *Bindings) Replace(all []scheme.Object) {
 	})
 }
 
-// Put adds or changes a binding.
+// Put adds or updates a binding.
 func (f *Bindings) Put(obj scheme.Object) {
 	f.policy.edit(func(c *change) { c.put(bindingOf(obj)) })
 }
 
-// Remove takes a binding away.
+// Remove removes a binding, if it is present.
 func (f *Bindings) Remove(namespace, name string) {
 	f.policy.edit(func(c *change) { c.remove(key{namespace, name}) })
 }

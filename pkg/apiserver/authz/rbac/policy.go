@@ -15,56 +15,60 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// Policy is all roles and bindings, by subject. Its methods may be called
-// concurrently; those that decide take no lock.
+// Policy holds all roles and bindings, by subject. It is safe for concurrent
+// use; decisions take no lock.
 type Policy struct {
 	grants atomic.Pointer[grants]
 
-	mu       sync.Mutex // one change at a time
+	mu       sync.Mutex // serializes changes
 	roles    map[key]*role
 	bindings map[key]*binding
 }
 
-// key names a role or a binding, or a subject in a namespace. Without a
-// namespace it is a cluster role, a cluster role binding, a subject everywhere.
+// key is the name of a role or a binding, or of a subject in a namespace. An
+// empty namespace stands for a ClusterRole, a ClusterRoleBinding, or a
+// subject's cluster-wide grants.
 type key struct{ namespace, name string }
 
-// role is what bindings refer to. It stays while the rules behind its name
-// come, change and go.
+// role is the target of bindings. It exists as long as it has rules or a
+// binding refers to it.
 type role struct {
-	rules    atomic.Pointer[rules] // nil: there is no such role
-	bindings int                   // how many refer to it
+	rules    atomic.Pointer[rules] // nil: the role does not exist
+	bindings int                   // the number of bindings that refer to it
 }
 
+// binding is a RoleBinding or ClusterRoleBinding with the role that it refers
+// to. It is immutable once in a policy.
 type binding struct {
 	key
 	ref      key
 	role     *role
-	kind     string // of the role
+	kind     string // of the role: Role or ClusterRole
 	subjects []rbacv1.Subject
 }
 
-// grants are what each subject has. They are never modified: a change makes new
-// ones. A service account is the user it authenticates as.
+// grants are the grants of each subject. They are immutable: a change publishes
+// a copy. A service account is stored as the user that it authenticates as.
 type grants struct {
 	users, groups map[key][]grant
 }
 
-// grant is one role that one binding gives to a subject.
+// grant is a role that a binding grants to a subject.
 type grant struct {
 	role    *role
 	binding *binding
-	reason  string // why it allows, for the audit log
+	reason  string // the reason in the audit log
 }
 
-// New is a policy that allows nothing.
+// New returns a policy without roles and bindings.
 func New() *Policy {
 	p := &Policy{roles: map[key]*role{}, bindings: map[key]*binding{}}
 	p.grants.Store(&grants{})
 	return p
 }
 
-// Authorize allows what a role of the user allows; it never denies.
+// Authorize implements authz.Authorizer. It returns Allow or NoOpinion, never
+// Deny.
 func (p *Policy) Authorize(_ context.Context, user *request.User, info *request.Info) (authz.Decision, string) {
 	g := p.grants.Load()
 	q := ask(info)
@@ -81,7 +85,8 @@ func (p *Policy) Authorize(_ context.Context, user *request.User, info *request.
 
 func (g *grants) everywhere(user *request.User, q *query) *grant { return g.in("", user, q) }
 
-// in finds what allows the query among the bindings of a namespace.
+// in returns the first grant of a namespace's bindings that allows the query,
+// nil if there is none.
 func (g *grants) in(namespace string, user *request.User, q *query) *grant {
 	if found := first(g.users[key{namespace, user.Name}], q); found != nil {
 		return found
@@ -94,6 +99,8 @@ func (g *grants) in(namespace string, user *request.User, q *query) *grant {
 	return nil
 }
 
+// first returns the first grant whose role allows the query, nil if there is
+// none.
 func first(all []grant, q *query) *grant {
 	for i := range all {
 		if rules := all[i].role.rules.Load(); rules != nil && rules.allow(q) {
@@ -103,7 +110,8 @@ func first(all []grant, q *query) *grant {
 	return nil
 }
 
-// RulesFor are all rules that hold for a user in a namespace, or everywhere.
+// RulesFor returns all rules that apply to a user in a namespace, or
+// cluster-wide if namespace is empty.
 func (p *Policy) RulesFor(user *request.User, namespace string) []rbacv1.PolicyRule {
 	g := p.grants.Load()
 	var out []rbacv1.PolicyRule
@@ -127,8 +135,8 @@ func (p *Policy) RulesFor(user *request.User, namespace string) []rbacv1.PolicyR
 	return out
 }
 
-// RoleRules are the rules of a role, or of a cluster role if namespace is
-// empty; found says whether there is one.
+// RoleRules returns the rules of a Role, or of a ClusterRole if namespace is
+// empty. found reports whether it exists. The caller must not modify the rules.
 func (p *Policy) RoleRules(namespace, name string) (all []rbacv1.PolicyRule, found bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,13 +148,14 @@ func (p *Policy) RoleRules(namespace, name string) (all []rbacv1.PolicyRule, fou
 	return nil, false
 }
 
-// setRole changes the rules behind a name; nil: it is gone.
+// setRole sets the rules of a role; nil deletes it.
 func (p *Policy) setRole(k key, rules *rules) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setRoleLocked(k, rules)
 }
 
+// setRoleLocked is setRole for a caller that holds p.mu.
 func (p *Policy) setRoleLocked(k key, rules *rules) {
 	r := p.roles[k]
 	if r == nil {
@@ -163,20 +172,22 @@ func (p *Policy) setRoleLocked(k key, rules *rules) {
 	p.forgetLocked(k, r)
 }
 
-// forgetLocked drops a role that is not there and that nothing refers to.
+// forgetLocked removes a role that has no rules and no bindings. The caller
+// holds p.mu.
 func (p *Policy) forgetLocked(k key, r *role) {
 	if r.bindings == 0 && r.rules.Load() == nil {
 		delete(p.roles, k)
 	}
 }
 
-// change is a change of bindings in the making.
+// change is a change of bindings in progress.
 type change struct {
 	*Policy
 	next grants
 }
 
-// edit makes a new state of the grants by what f does, and publishes it.
+// edit calls f on a copy of the grants, then publishes the copy. Decisions see
+// all changes of f at once.
 func (p *Policy) edit(f func(*change)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +204,7 @@ func cloned(m map[key][]grant) map[key][]grant {
 	return maps.Clone(m)
 }
 
-// remove takes away what a binding gives.
+// remove removes a binding's grants, if the binding exists.
 func (c *change) remove(k key) {
 	b := c.bindings[k]
 	if b == nil {
@@ -212,7 +223,7 @@ func (c *change) remove(k key) {
 	c.forgetLocked(b.ref, b.role)
 }
 
-// put gives what a binding says, in place of what it said before.
+// put adds a binding's grants and removes those of its previous version.
 func (c *change) put(b *binding) {
 	if r := c.roles[b.ref]; r != nil {
 		b.role = r
@@ -220,7 +231,7 @@ func (c *change) put(b *binding) {
 		b.role = &role{}
 		c.roles[b.ref] = b.role
 	}
-	b.role.bindings++ // before the old one lets go of it
+	b.role.bindings++ // before remove, which would drop an unreferenced role
 	c.remove(b.key)
 	c.bindings[b.key] = b
 	c.each(b, func(m map[key][]grant, at key, who string) {
@@ -228,7 +239,8 @@ func (c *change) put(b *binding) {
 	})
 }
 
-// each calls f for every subject of a binding.
+// each calls f for every subject of a binding, with the map and key of its
+// grants and its description.
 func (c *change) each(b *binding, f func(m map[key][]grant, at key, who string)) {
 	for i := range b.subjects {
 		s := &b.subjects[i]
@@ -245,7 +257,7 @@ func (c *change) each(b *binding, f func(m map[key][]grant, at key, who string))
 	}
 }
 
-// reason is upstream's text of a decision to allow.
+// reason returns upstream's text for a decision to allow.
 func (b *binding) reason(who string) string {
 	kind, name := "ClusterRoleBinding", b.name
 	if b.namespace != "" {

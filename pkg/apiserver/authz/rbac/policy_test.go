@@ -39,7 +39,7 @@ func on(verb, group, resource, sub, namespace, name string) request.Info {
 
 func at(verb, path string) request.Info { return request.Info{Verb: verb, Path: path} }
 
-// holding is a policy of one cluster role with these rules, given to joe.
+// holding returns a policy with one ClusterRole of these rules, granted to joe.
 func holding(rules ...rbacv1.PolicyRule) *Policy {
 	p := New()
 	p.ClusterRoles().Put(&rbacv1.ClusterRole{ObjectMeta: named("", "r"), Rules: rules})
@@ -130,8 +130,8 @@ func TestABindingReachesItsSubjectsInItsNamespace(t *testing.T) {
 	}
 }
 
-// A policy that has gone through any changes decides as a plain reading of what
-// is there in the end.
+// After any sequence of changes a policy decides as a linear search through the
+// stored objects does.
 func TestAgainstAPlainReading(t *testing.T) {
 	for seed := range uint64(300) {
 		w := newWorld(seed)
@@ -152,7 +152,7 @@ func TestAgainstAPlainReading(t *testing.T) {
 	}
 }
 
-// world is roles and bindings as they are stored, and the slow way to read them.
+// world holds roles and bindings as stored, and authorizes by linear search.
 type world struct {
 	*rand.Rand
 	roles    map[key]scheme.Object
@@ -200,7 +200,7 @@ func (w *world) subjects() []rbacv1.Subject {
 	return out
 }
 
-// step makes one change, or tells the policy everything anew.
+// step makes one random change, or replaces all objects of a follower.
 func (w *world) step(p *Policy) {
 	namespace, name := pick(w, "", "n", "m"), pick(w, "a", "b", "c")
 	k := key{namespace, name}
@@ -234,7 +234,7 @@ func (w *world) step(p *Policy) {
 	}
 }
 
-// lose drops some, and tells the rest.
+// lose drops some objects and replaces the follower's with the rest.
 func lose(w *world, from map[key]scheme.Object, cluster bool, tell func([]scheme.Object)) {
 	var all []scheme.Object
 	for k, obj := range from {
@@ -264,7 +264,7 @@ func (w *world) info() request.Info {
 	return on(pick(w, "get", "list", "create", "bind", "escalate", "watch"), pick(w, "", "apps", "x"), pick(w, "pods", "roles", "nodes"), pick(w, "", "", "log", "x"), pick(w, "", "n", "m"), pick(w, "", "x", "y", "z"))
 }
 
-// allows reads every binding and every rule.
+// allows authorizes by reading every binding and every rule.
 func (w *world) allows(u *request.User, info *request.Info) (string, bool) {
 	for k, obj := range w.bindings {
 		var ref rbacv1.RoleRef
@@ -338,7 +338,7 @@ func (w *world) String() string {
 	return out.String()
 }
 
-func TestUsageTellsWhatWasNeeded(t *testing.T) {
+func TestUsageListsUsedRules(t *testing.T) {
 	p := holding(resource("get,list,bind", "", "pods/log,nodes"), url("get", "/x"))
 	allows(p, user("joe"), on("list", "", "nodes", "", "", ""))
 	allows(p, user("ann"), on("get", "", "nodes", "", "", ""))
@@ -357,7 +357,7 @@ func TestUsageTellsWhatWasNeeded(t *testing.T) {
 	}
 }
 
-// big is a policy of many namespaces and users.
+// big returns a policy of many namespaces and users.
 func big() *Policy {
 	p := New()
 	rules := []rbacv1.PolicyRule{resource("get,list,watch", "", "pods,services,configmaps"), resource("*", "apps", "deployments"), resource("get", "*", "*/scale")}

@@ -12,15 +12,15 @@ import (
 
 const anything = "*"
 
-// query is a request as rules look at it.
+// query is a request with the bit of its verb.
 type query struct {
 	*request.Info
-	verb uint32 // its bit
+	verb uint32 // see bit
 }
 
 func ask(info *request.Info) query { return query{info, bit(info.Verb)} }
 
-// bit is a verb's place in a set of verbs. All that are rare share the last.
+// bit returns a verb's bit in a set of verbs. All uncommon verbs share one.
 func bit(verb string) uint32 {
 	for i, v := range verbs {
 		if v == verb {
@@ -34,29 +34,31 @@ var verbs = [...]string{"get", "list", "watch", "create", "update", "patch", "de
 
 const rare = 1 << len(verbs)
 
-// rules are a role's rules, by what they are about.
+// rules are the compiled rules of a role, indexed by target.
 type rules struct {
 	source []rbacv1.PolicyRule
 	exact  map[target][]*line
-	wild   []*line // for any group, any resource, or any resource with some subresource
+	wild   []*line // with a wildcard in group or resource
 	urls   []*line
 }
 
-// target is a resource or a subresource, or a pattern of them.
+// target is a resource or subresource, or a pattern of them.
 type target struct{ group, resource, sub string }
 
-// line is what a rule says of one target or URL.
+// line is the part of a rule that concerns one target or URL.
 type line struct {
 	target
 	url   string
-	verbs uint32   // the set of them
-	rare  []string // verbs without a bit of their own
+	verbs uint32   // a set of bits
+	rare  []string // uncommon verbs
 	any   bool     // all verbs
-	names []string // the only objects; none: all
+	names []string // resource names; empty: all objects
 
-	used atomic.Uint32 // the verbs that have allowed a request
+	used atomic.Uint32 // verbs that have allowed a request; the rest of line is immutable
 }
 
+// compile returns the rules in compiled form. They must not be modified
+// afterwards.
 func compile(source []rbacv1.PolicyRule) *rules {
 	out := &rules{source: source, exact: map[target][]*line{}}
 	for i := range source {
@@ -73,8 +75,8 @@ func compile(source []rbacv1.PolicyRule) *rules {
 	return out
 }
 
-// targetOf reads "pods", "pods/log", "*" or "*/scale". What has a slash at its
-// end names nothing that exists and stays whole.
+// targetOf parses a resource such as "pods", "pods/log", "*" or "*/scale". A
+// resource that ends in a slash matches nothing and is kept as it is.
 func targetOf(group, resource string) target {
 	if name, sub, ok := strings.Cut(resource, "/"); ok && sub != "" {
 		return target{group, name, sub}
@@ -105,7 +107,8 @@ func (r *rules) add(l *line) {
 	r.exact[l.target] = append(r.exact[l.target], l)
 }
 
-// allow says whether a rule allows the request, and notes which.
+// allow reports whether a rule allows the request, and records which. It is
+// safe for concurrent use.
 func (r *rules) allow(q *query) bool {
 	if !q.IsResource {
 		return allowed(r.urls, q, func(l *line) bool { return l.coversURL(q.Path) })
@@ -118,6 +121,8 @@ func (r *rules) allow(q *query) bool {
 	return allowed(r.wild, q, func(l *line) bool { return l.covers(q) })
 }
 
+// allowed reports whether one of the lines for which about returns true allows
+// the query, and records it.
 func allowed(lines []*line, q *query, about func(*line) bool) bool {
 	for _, l := range lines {
 		if about(l) && l.allows(q) {
@@ -127,8 +132,8 @@ func allowed(lines []*line, q *query, about func(*line) bool) bool {
 	return false
 }
 
-// covers says whether a pattern includes what the request is about. "*" is all
-// resources and all their subresources.
+// covers reports whether a pattern matches the request's resource. "*" matches
+// all resources and subresources.
 func (l *line) covers(q *query) bool {
 	if l.group != anything && l.group != q.Group {
 		return false
@@ -139,6 +144,7 @@ func (l *line) covers(q *query) bool {
 	return l.resource == q.Resource && l.sub == q.Subresource
 }
 
+// coversURL reports whether a URL, which may end in *, matches a path.
 func (l *line) coversURL(path string) bool {
 	if prefix := strings.TrimRight(l.url, anything); prefix != l.url {
 		return strings.HasPrefix(path, prefix)
@@ -146,7 +152,7 @@ func (l *line) coversURL(path string) bool {
 	return l.url == path
 }
 
-// allows says whether the verb and the name are among the line's.
+// allows reports whether the line includes the request's verb and name.
 func (l *line) allows(q *query) bool {
 	switch {
 	case l.any:
@@ -160,8 +166,8 @@ func (l *line) allows(q *query) bool {
 	return len(l.names) == 0 || !q.IsResource || slices.Contains(l.names, q.Name)
 }
 
-// note remembers that the line was of use. A write only happens once a verb:
-// the cache line stays shared.
+// note records that the line has allowed a request, and returns true. It writes
+// only once per verb, so that the CPU's cache line stays shared.
 func (l *line) note(q *query) bool {
 	if l.used.Load()&q.verb == 0 {
 		l.used.Or(q.verb)
@@ -169,19 +175,18 @@ func (l *line) note(q *query) bool {
 	return true
 }
 
-// Rules are rules without a role: what an authorizer other than the policy
-// allows.
+// Rules are compiled rules outside of a role, for other authorizers. They are
+// safe for concurrent use.
 type Rules struct{ compiled *rules }
 
-// Compile makes rules ready to decide.
+// Compile returns rules in compiled form. Do not modify source afterwards.
 func Compile(source []rbacv1.PolicyRule) *Rules { return &Rules{compile(source)} }
 
-// Allow says whether a rule allows the request, and notes which.
+// Allow reports whether a rule allows the request, and records which.
 func (r *Rules) Allow(info *request.Info) bool {
 	q := ask(info)
 	return r.compiled.allow(&q)
 }
 
-// Usage tells which of the rules have allowed requests, under the name of a
-// role.
+// Usage returns the usage of the rules, reported under the name of a role.
 func (r *Rules) Usage(role string) []Line { return r.compiled.report(nil, "", role) }

@@ -5,22 +5,21 @@ import (
 	"slices"
 )
 
-// Line is what one rule of a role says of one resource or URL, and whether it
-// was ever needed.
+// Line is the usage of the part of a role's rule that concerns one resource or
+// URL.
 type Line struct {
-	Namespace string   `json:"namespace,omitempty"` // of the role; none: a cluster role
+	Namespace string   `json:"namespace,omitempty"` // of the role; empty: a ClusterRole
 	Role      string   `json:"role"`
 	Group     string   `json:"group,omitempty"`
 	Resource  string   `json:"resource,omitempty"` // with its subresource
 	URL       string   `json:"url,omitempty"`
 	Names     []string `json:"names,omitempty"`
 	Used      []string `json:"used,omitempty"`   // verbs that have allowed a request
-	Unused    []string `json:"unused,omitempty"` // the others
+	Unused    []string `json:"unused,omitempty"` // the rule's other verbs
 }
 
-// Usage tells of every role which of its rules have allowed requests since the
-// server started. A rule that has changed meanwhile starts anew, one that only
-// stands in another place does not.
+// Usage returns, for every role, which of its rules have allowed requests since
+// the server started. When a role changes, unchanged rules keep their usage.
 func (p *Policy) Usage() []Line {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,7 +35,7 @@ func (p *Policy) Usage() []Line {
 	return out
 }
 
-// Sort orders lines by role, then by what they are about.
+// Sort sorts lines by role, then by what they apply to.
 func Sort(lines []Line) {
 	slices.SortStableFunc(lines, func(a, b Line) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Role, b.Role), cmp.Compare(a.Group, b.Group),
@@ -44,7 +43,7 @@ func Sort(lines []Line) {
 	})
 }
 
-// report appends what is to say of each line.
+// report appends the usage of each line to out.
 func (r *rules) report(out []Line, namespace, role string) []Line {
 	r.each(func(l *line) {
 		u := Line{Namespace: namespace, Role: role, Group: l.group, Resource: l.resource, URL: l.url, Names: l.names}
@@ -71,7 +70,8 @@ func (r *rules) each(f func(*line)) {
 	}
 }
 
-// usage splits the line's verbs. The rare ones count together.
+// usage returns the line's used and unused verbs. Uncommon verbs are used if
+// any of them is.
 func (l *line) usage() (used, unused []string) {
 	bits := l.used.Load()
 	add := func(verb string, b uint32) {
@@ -95,7 +95,7 @@ func (l *line) usage() (used, unused []string) {
 	return used, unused
 }
 
-// inherit takes over the notes of the lines that have not changed.
+// inherit copies the usage of unchanged lines from before.
 func (r *rules) inherit(before *rules) {
 	r.each(func(l *line) {
 		before.each(func(old *line) {

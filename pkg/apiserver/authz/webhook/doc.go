@@ -1,5 +1,6 @@
-// Package webhook asks another program whether a request is allowed. What it
-// says is remembered for a while; what it costs is bounded: in time, in memory
-// and in questions asked at once.
+// Package webhook authorizes requests by a SubjectAccessReview sent to a
+// service. It caches decisions and limits the time, memory and concurrency of
+// calls.
+//
 // https://kubernetes.io/docs/reference/access-authn-authz/webhook/
 package webhook

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"podium/pkg/prom"
 )
 
 type metrics struct {
@@ -12,23 +14,14 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	labels := prometheus.Labels{"name": "authorization-webhook"}
-	m := &metrics{
-		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_authorization_webhook_evaluations_total", ConstLabels: labels,
-			Help: "Questions put to the authorization webhook, by what came of them.",
-		}, []string{"result"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_authorization_webhook_duration_seconds", ConstLabels: labels,
-			Help: "How long the authorization webhook took.", Buckets: prometheus.DefBuckets,
-		}, []string{"result"}),
+	f := prom.For(prometheus.WrapRegistererWith(prometheus.Labels{"name": "authorization-webhook"}, r))
+	return &metrics{
+		evaluations: f.CounterVec("apiserver_authorization_webhook_evaluations_total", "Questions put to the authorization webhook, by what came of them.", "result"),
+		duration:    f.HistogramVec("apiserver_authorization_webhook_duration_seconds", "How long the authorization webhook took.", prometheus.DefBuckets, "result"),
 	}
-	if r != nil {
-		r.MustRegister(m.evaluations, m.duration)
-	}
-	return m
 }
 
+// observe records one call of the webhook. A non-nil err counts as an error.
 func (m *metrics) observe(err error, took time.Duration) {
 	result := "success"
 	if err != nil {

@@ -13,42 +13,44 @@ import (
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/webhook"
-	"podium/pkg/client/answers"
+	"podium/pkg/client/ttlcache"
 )
 
-// What a question may cost.
+// bounds are the limits of a review, in total and concurrently.
 var bounds = webhook.Bounds{Within: 10 * time.Second, Tries: 3, Pause: 500 * time.Millisecond, AtOnce: 200}
 
 const (
-	maxQuestion = 10_000 // bytes: a longer one is asked, but not remembered
-	maxAnswers  = 8192   // are remembered
+	maxQuestion = 10_000 // bytes of a review; longer ones are not cached
+	maxAnswers  = 8192   // decisions in the cache
 )
 
-// Config says where the webhook is and how long its answers hold.
+// Config configures the webhook and the cache.
 type Config struct {
-	File       string // a kubeconfig: the cluster is the webhook, the user is us
+	File       string // a kubeconfig: its cluster is the webhook, its user the server's credentials
 	AllowedTTL time.Duration
 	DeniedTTL  time.Duration
 	Registry   prometheus.Registerer // optional
 	Now        func() time.Time      // optional: time.Now
 }
 
-// Authorizer asks the webhook. When it gives no answer the authorizer has no
-// opinion: the next is asked, and if there is none the request is refused.
+// Authorizer authorizes requests by calling the webhook. If the call fails its
+// decision is NoOpinion, so that the next authorizer decides. It is safe for
+// concurrent use.
 type Authorizer struct {
 	cfg     Config
 	service *webhook.Service
-	cache   *answers.Cache[string, answer]
+	cache   *ttlcache.Cache[string, answer]
 	metrics *metrics
 }
 
-// answer is what the webhook has said.
+// answer is a cached decision.
 type answer struct {
 	decision authz.Decision
 	reason   string
 }
 
-// New reads the file.
+// New returns an authorizer for the webhook of a kubeconfig. It does not
+// connect.
 func New(cfg Config) (*Authorizer, error) {
 	to, err := webhook.Load(cfg.File)
 	if err != nil {
@@ -63,12 +65,13 @@ func New(cfg Config) (*Authorizer, error) {
 	}
 	return &Authorizer{
 		cfg: cfg, service: service,
-		cache:   answers.New[string, answer](maxAnswers, cfg.Now),
+		cache:   ttlcache.New[string, answer](maxAnswers, cfg.Now),
 		metrics: newMetrics(cfg.Registry),
 	}, nil
 }
 
-// Authorize asks, unless the answer is known.
+// Authorize implements authz.Authorizer. It returns a cached decision or calls
+// the webhook, which blocks.
 func (a *Authorizer) Authorize(ctx context.Context, user *request.User, info *request.Info) (authz.Decision, string) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authz.Question(user, info)}
 	review.SetGroupVersionKind(authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"))
@@ -96,6 +99,8 @@ func (a *Authorizer) Authorize(ctx context.Context, user *request.User, info *re
 	return decision, status.Reason
 }
 
+// remember caches a decision for the TTL of its kind, unless the review is too
+// large.
 func (a *Authorizer) remember(question string, decision authz.Decision, reason string) {
 	ttl := a.cfg.DeniedTTL
 	if decision == authz.Allow {
@@ -114,7 +119,8 @@ func (a *Authorizer) ask(ctx context.Context, question []byte) (*authorizationv1
 	return read(answer)
 }
 
-// read takes an answer apart. One that says yes and no is none.
+// read decodes a review. It returns an error for one that both allows and
+// denies.
 func read(body []byte) (*authorizationv1.SubjectAccessReviewStatus, error) {
 	review := &authorizationv1.SubjectAccessReview{}
 	if err := json.Unmarshal(body, review); err != nil {

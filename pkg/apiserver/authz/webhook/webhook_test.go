@@ -17,12 +17,12 @@ import (
 
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
-	"podium/pkg/client/answers"
+	"podium/pkg/client/ttlcache"
 )
 
 const head = `"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview"`
 
-// asking is an authorizer whose webhook is a function.
+// asking returns an authorizer whose webhook is answer.
 func asking(t *testing.T, answer http.HandlerFunc) *Authorizer {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -87,7 +87,7 @@ func TestWhatIsAskedAndAnswered(t *testing.T) {
 	}
 }
 
-func TestAnswersAreRememberedForTheirTime(t *testing.T) {
+func TestDecisionsAreCached(t *testing.T) {
 	var calls atomic.Int32
 	a := asking(t, func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
@@ -98,7 +98,7 @@ func TestAnswersAreRememberedForTheirTime(t *testing.T) {
 		fmt.Fprintf(w, `{%s,"status":{"allowed":%t}}`, head, review.Spec.ResourceAttributes.Name == "yes")
 	})
 	now := time.Unix(0, 0)
-	a.cache = answers.New[string, answer](maxAnswers, func() time.Time { return now })
+	a.cache = ttlcache.New[string, answer](maxAnswers, func() time.Time { return now })
 	ask := func(name string, want int32) {
 		t.Helper()
 		a.Authorize(t.Context(), joe, get(name))
@@ -119,10 +119,10 @@ func TestAnswersAreRememberedForTheirTime(t *testing.T) {
 	for i := range maxAnswers {
 		a.cache.Put(fmt.Sprint(i), answer{}, time.Hour)
 	}
-	ask("yes", 5) // there was no place for it any more
+	ask("yes", 5) // the cache was full
 }
 
-// A webhook that fails once is asked again.
+// A webhook that fails once is called again.
 func TestAWebhookThatFailsOnce(t *testing.T) {
 	var calls atomic.Int32
 	a := asking(t, func(w http.ResponseWriter, r *http.Request) {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The annotations that named AppArmor profiles before there was a field.
+// The deprecated annotations for AppArmor profiles.
 const (
 	appArmorKey        = corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 	appArmorDefault    = corev1.DeprecatedAppArmorBetaProfileRuntimeDefault
@@ -20,7 +20,7 @@ const (
 	appArmorLocalhost  = corev1.DeprecatedAppArmorBetaProfileNamePrefix
 )
 
-// maxProfileName is PATH_MAX without the final NUL.
+// maxProfileName is PATH_MAX without the terminating NUL.
 const maxProfileName = 4095
 
 func validateAppArmor(p *corev1.AppArmorProfile, path *field.Path) field.ErrorList {
@@ -60,7 +60,8 @@ func validateProfileName(name *string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// appArmorOf is what an annotation's value says as a field; nil if it says nothing.
+// appArmorOf converts the value of an annotation to the field, or returns nil if
+// the value is invalid.
 func appArmorOf(value string) *corev1.AppArmorProfile {
 	switch {
 	case value == appArmorUnconfined:
@@ -77,7 +78,7 @@ func appArmorOf(value string) *corev1.AppArmorProfile {
 	return nil
 }
 
-// containerAt is a container of any sort and where it stands.
+// containerAt is a container of any type with its path.
 type containerAt struct {
 	*corev1.Container
 	path *field.Path
@@ -104,8 +105,8 @@ func everyContainer(spec *corev1.PodSpec, path *field.Path) iter.Seq[containerAt
 	}
 }
 
-// AppArmorFields copies what a new pod's annotations say to its containers'
-// fields, and returns the warnings that this calls for.
+// AppArmorFields copies the profiles in the annotations of a new pod to the fields
+// of its containers, and returns a deprecation warning for each.
 func AppArmorFields(annotations map[string]string, spec *corev1.PodSpec) []string {
 	var warnings []string
 	for c := range everyContainer(spec, nil) {
@@ -132,8 +133,8 @@ func appArmorWarning(metadata *field.Path, container string) string {
 	return fmt.Sprintf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, metadata.Child("annotations").Key(appArmorKey+container))
 }
 
-// appArmorTemplateWarnings: a template keeps its annotations; each pod of it
-// gets the fields.
+// appArmorTemplateWarnings returns the deprecation warnings of a template. The
+// template keeps its annotations; each pod created from it gets the fields.
 func appArmorTemplateWarnings(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) []string {
 	var warnings []string
 	for c := range everyContainer(spec, nil) {
@@ -148,8 +149,9 @@ func appArmorTemplateWarnings(annotations map[string]string, spec *corev1.PodSpe
 	return warnings
 }
 
-// ValidateAppArmorAnnotations checks the annotations of a pod or a template, and
-// that they say what the fields say. metadata and spec are where the two stand.
+// ValidateAppArmorAnnotations validates the annotations of a pod or a template, and
+// that they match the fields. metadata and at are the paths of the object metadata
+// and of spec.
 func ValidateAppArmorAnnotations(annotations map[string]string, spec *corev1.PodSpec, metadata, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := map[string]bool{}
@@ -209,7 +211,8 @@ func matchAppArmor(value string, c containerAt, pod *corev1.PodSecurityContext) 
 	return nil
 }
 
-// ValidateAppArmorUpdate: a pod's profiles are those it was made with.
+// ValidateAppArmorUpdate checks that the AppArmor annotations of a pod do not
+// change.
 func ValidateAppArmorUpdate(new, old map[string]string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(old)) {

@@ -24,7 +24,8 @@ func specOf(t testing.TB, text string) *corev1.PodSpec {
 	return spec
 }
 
-// What a security context may say, and what is refused since nothing enforces it.
+// Valid security contexts, and those that are rejected because they are not
+// enforced.
 func TestSecurityContext(t *testing.T) {
 	const c = "spec.containers[0].securityContext"
 	for name, tc := range map[string]struct {

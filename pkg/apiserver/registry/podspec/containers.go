@@ -7,16 +7,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/fieldcheck"
 )
 
-// validateContainers checks both lists; names are unique over both.
+// validateContainers validates containers and init containers, whose names must be
+// unique together.
 func validateContainers(spec *corev1.PodSpec, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	check := containerCheck{spec: spec, volumes: volumes, names: unique{}}
 	for i := range spec.InitContainers {
 		at := path.Child("initContainers").Index(i)
 		errs = append(errs, check.container(&spec.InitContainers[i], at)...)
-		errs = append(errs, validateInit(&spec.InitContainers[i], at)...)
+		errs = append(errs, validateInit(&spec.InitContainers[i], spec.TerminationGracePeriodSeconds, at)...)
 	}
 	if len(spec.Containers) == 0 {
 		errs = append(errs, field.Required(path.Child("containers"), ""))
@@ -24,12 +27,16 @@ func validateContainers(spec *corev1.PodSpec, volumes map[string]*corev1.Volume,
 	for i := range spec.Containers {
 		at := path.Child("containers").Index(i)
 		errs = append(errs, check.container(&spec.Containers[i], at)...)
+		errs = append(errs, validateRestarts(&spec.Containers[i], at)...)
 		errs = append(errs, validateMain(&spec.Containers[i], spec.TerminationGracePeriodSeconds, at)...)
+	}
+	for i := range spec.EphemeralContainers {
+		errs = append(errs, check.ephemeral(&spec.EphemeralContainers[i], path.Child("ephemeralContainers").Index(i))...)
 	}
 	return append(errs, validateHostPorts(spec.Containers, path.Child("containers"))...)
 }
 
-// containerCheck is what a container's checks need to know of its pod.
+// containerCheck validates containers in the context of their pod.
 type containerCheck struct {
 	spec    *corev1.PodSpec
 	volumes map[string]*corev1.Volume
@@ -41,7 +48,7 @@ func (cc *containerCheck) container(c *corev1.Container, path *field.Path) field
 	if c.Name == "" {
 		errs = append(errs, field.Required(path.Child("name"), ""))
 	} else {
-		errs = append(errs, invalid(validation.IsDNS1123Label(c.Name), path.Child("name"), c.Name)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Label(c.Name), path.Child("name"), c.Name)...)
 		errs = append(errs, cc.names.check(c.Name, path.Child("name"))...)
 	}
 	switch {
@@ -50,27 +57,28 @@ func (cc *containerCheck) container(c *corev1.Container, path *field.Path) field
 	case c.Image != strings.TrimSpace(c.Image):
 		errs = append(errs, field.Invalid(path.Child("image"), c.Image, "must not have leading or trailing whitespace"))
 	}
-	errs = append(errs, oneOf(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
+	errs = append(errs, fieldcheck.OneOf(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
-	errs = append(errs, oneOf(c.ImagePullPolicy, path.Child("imagePullPolicy"),
+	errs = append(errs, fieldcheck.OneOf(c.ImagePullPolicy, path.Child("imagePullPolicy"),
 		corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
 	errs = append(errs, cc.ports(c.Ports, path.Child("ports"))...)
 	errs = append(errs, validateEnv(c.Env, path.Child("env"))...)
 	errs = append(errs, validateEnvFrom(c.EnvFrom, path.Child("envFrom"))...)
 	errs = append(errs, cc.mounts(c, path.Child("volumeMounts"))...)
-	errs = append(errs, validateResources(&c.Resources, path.Child("resources"))...)
+	errs = append(errs, ValidateResources(&c.Resources, path.Child("resources"))...)
 	errs = append(errs, validateSecurity(c.SecurityContext, cc.spec, path.Child("securityContext"))...)
 	return append(errs, cc.resizePolicies(c.ResizePolicy, path.Child("resizePolicy"))...)
 }
 
-// resizePolicies: as upstream, only the error of a duplicate says which one.
+// resizePolicies validates resize policies. As upstream, only the error of a
+// duplicate has its index.
 func (cc *containerCheck) resizePolicies(policies []corev1.ContainerResizePolicy, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := unique{}
 	for i, p := range policies {
 		errs = append(errs, names.check(string(p.ResourceName), path.Index(i))...)
-		errs = append(errs, oneOf(p.ResourceName, path, corev1.ResourceCPU, corev1.ResourceMemory)...)
-		errs = append(errs, oneOf(p.RestartPolicy, path, corev1.NotRequired, corev1.RestartContainer)...)
+		errs = append(errs, fieldcheck.OneOf(p.ResourceName, path, corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs, fieldcheck.OneOf(p.RestartPolicy, path, corev1.NotRequired, corev1.RestartContainer)...)
 		if cc.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
 			errs = append(errs, field.Invalid(path, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
 		}
@@ -78,11 +86,12 @@ func (cc *containerCheck) resizePolicies(policies []corev1.ContainerResizePolicy
 	return errs
 }
 
-// validateInit: what runs to its end before the rest has no use for these.
-func validateInit(c *corev1.Container, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if c.RestartPolicy != nil {
-		return nil // a sidecar, which Refuse answers
+// validateInit validates an init container. Unless it is a sidecar, it runs to
+// completion before the others start, and hooks and probes have no meaning for it.
+func validateInit(c *corev1.Container, grace *int64, path *field.Path) field.ErrorList {
+	errs := validateRestarts(c, path)
+	if Sidecar(c) {
+		return append(errs, validateMain(c, grace, path)...)
 	}
 	forbid := func(set bool, name string) {
 		if set {
@@ -94,6 +103,11 @@ func validateInit(c *corev1.Container, path *field.Path) field.ErrorList {
 	forbid(c.ReadinessProbe != nil, "readinessProbe")
 	forbid(c.StartupProbe != nil, "startupProbe")
 	return errs
+}
+
+// Sidecar reports whether an init container runs until the pod ends.
+func Sidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 func validateMain(c *corev1.Container, grace *int64, path *field.Path) field.ErrorList {
@@ -108,7 +122,7 @@ func (cc *containerCheck) ports(ports []corev1.ContainerPort, path *field.Path) 
 		p, at := &ports[i], path.Index(i)
 		if p.Name != "" {
 			if bad := validation.IsValidPortName(p.Name); len(bad) > 0 {
-				errs = append(errs, invalid(bad, at.Child("name"), p.Name)...)
+				errs = append(errs, fieldcheck.Invalid(bad, at.Child("name"), p.Name)...)
 			} else {
 				errs = append(errs, names.check(p.Name, at.Child("name"))...)
 			}
@@ -116,10 +130,10 @@ func (cc *containerCheck) ports(ports []corev1.ContainerPort, path *field.Path) 
 		if p.ContainerPort == 0 {
 			errs = append(errs, field.Required(at.Child("containerPort"), ""))
 		} else {
-			errs = append(errs, invalid(validation.IsValidPortNum(int(p.ContainerPort)), at.Child("containerPort"), p.ContainerPort)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsValidPortNum(int(p.ContainerPort)), at.Child("containerPort"), p.ContainerPort)...)
 		}
 		if p.HostPort != 0 {
-			errs = append(errs, invalid(validation.IsValidPortNum(int(p.HostPort)), at.Child("hostPort"), p.HostPort)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsValidPortNum(int(p.HostPort)), at.Child("hostPort"), p.HostPort)...)
 			if cc.spec.HostNetwork && p.HostPort != p.ContainerPort {
 				errs = append(errs, field.Invalid(at.Child("containerPort"), p.ContainerPort, "must match `hostPort` when `hostNetwork` is true"))
 			}
@@ -127,12 +141,12 @@ func (cc *containerCheck) ports(ports []corev1.ContainerPort, path *field.Path) 
 		if p.HostIP != "" {
 			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("hostIP"), p.HostIP, false, nil)...)
 		}
-		errs = append(errs, oneOf(p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		errs = append(errs, fieldcheck.OneOf(p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 	}
 	return errs
 }
 
-// validateHostPorts: two containers cannot take one port of the node.
+// validateHostPorts checks that no two containers use the same port of the node.
 func validateHostPorts(containers []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := unique{}

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// DefaultScheduler is the scheduler of a pod that names none.
+	// DefaultScheduler is the scheduler of pods that do not name one.
 	DefaultScheduler = "default-scheduler"
 
 	defaultGraceSeconds = 30
@@ -16,7 +16,8 @@ const (
 	defaultTokenSeconds = 3600
 )
 
-// Default fills in what a spec leaves out, in pods and in templates alike.
+// Default sets the defaults of a spec, for pods and for templates. It is
+// idempotent.
 func Default(spec *corev1.PodSpec) {
 	fill(&spec.DNSPolicy, corev1.DNSClusterFirst)
 	fill(&spec.RestartPolicy, corev1.RestartPolicyAlways)
@@ -24,7 +25,8 @@ func Default(spec *corev1.PodSpec) {
 	fillPtr(&spec.TerminationGracePeriodSeconds, defaultGraceSeconds)
 	fillPtr(&spec.SecurityContext, corev1.PodSecurityContext{})
 
-	// serviceAccount is the old name of serviceAccountName: both say the same.
+	// serviceAccount is the deprecated name of serviceAccountName; both have the
+	// same value.
 	fill(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 
@@ -37,10 +39,14 @@ func Default(spec *corev1.PodSpec) {
 	for i := range spec.Containers {
 		defaultContainer(&spec.Containers[i])
 	}
-	roundUp(spec.Overhead)
+	for i := range spec.EphemeralContainers {
+		defaultContainer((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	RoundUp(spec.Overhead)
 }
 
-// DefaultPod fills in what only pods have, not templates.
+// DefaultPod sets the defaults of a pod, including those that templates do not get.
+// It is idempotent.
 func DefaultPod(pod *corev1.Pod) {
 	Default(&pod.Spec)
 	fillPtr(&pod.Spec.EnableServiceLinks, true)
@@ -54,7 +60,7 @@ func DefaultPod(pod *corev1.Pod) {
 	}
 }
 
-// requestLimits makes the limits the requests where there are none.
+// requestLimits sets missing requests to the limits.
 func requestLimits(r *corev1.ResourceRequirements) {
 	for name, limit := range r.Limits {
 		if _, ok := r.Requests[name]; ok {
@@ -67,7 +73,8 @@ func requestLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// hostPorts says what is so on the host's network: each port is a host port.
+// hostPorts sets the host port of each port to its container port, as they are
+// equal on the host network.
 func hostPorts(ports []corev1.ContainerPort) {
 	for i := range ports {
 		fill(&ports[i].HostPort, ports[i].ContainerPort)
@@ -86,8 +93,8 @@ func defaultContainer(c *corev1.Container) {
 			fill(&from.FieldRef.APIVersion, "v1")
 		}
 	}
-	roundUp(c.Resources.Limits)
-	roundUp(c.Resources.Requests)
+	RoundUp(c.Resources.Limits)
+	RoundUp(c.Resources.Requests)
 	for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
 		defaultProbe(probe)
 	}
@@ -122,7 +129,8 @@ func defaultHTTPGet(h *corev1.HTTPGetAction) {
 	fill(&h.Scheme, corev1.URISchemeHTTP)
 }
 
-// pullPolicy follows the tag: what is latest must be asked for each time.
+// pullPolicy returns the default pull policy: Always for the tag latest, which may
+// be another image each time.
 func pullPolicy(image string) corev1.PullPolicy {
 	name, digest, _ := strings.Cut(image, "@")
 	_, tag, _ := strings.Cut(name[strings.LastIndexByte(name, '/')+1:], ":")
@@ -168,11 +176,11 @@ func defaultDownward(files []corev1.DownwardAPIVolumeFile) {
 	}
 }
 
-// roundUp drops what is finer than a thousandth, which nothing can measure.
-func roundUp(list corev1.ResourceList) {
+// RoundUp rounds quantities up to a thousandth, the finest supported unit.
+func RoundUp(list corev1.ResourceList) {
 	for name, q := range list {
 		if q.RoundUp(resource.Milli) {
-			continue // exact already
+			continue // unchanged
 		}
 		list[name] = q
 	}

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// changes tells a person where two specs differ: a line for each place.
-func changes(old, new any) string {
+// Changes describes the differences of two specs for an error message, one line for
+// each path.
+func Changes(old, new any) string {
 	var b strings.Builder
 	diffValues(&b, "", tree(old), tree(new))
 	return b.String()
 }
 
-// tree is v as JSON sees it.
+// tree converts v to the maps and lists of its JSON.
 func tree(v any) any {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -59,7 +60,7 @@ func text(v any) string {
 	return string(data)
 }
 
-// keys are those of both maps, in order.
+// keys returns the sorted keys of both maps.
 func keys(a, b map[string]any) []string {
 	var out []string
 	for _, m := range []map[string]any{a, b} {

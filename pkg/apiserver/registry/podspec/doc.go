@@ -1,4 +1,5 @@
-// Package podspec knows what a pod's spec may say: its defaults, its
-// validation, what may change later, and what this server does not do and
-// therefore refuses. Pods and everything with a pod template share it.
+// Package podspec defines the defaults and the validation of pod specs: which
+// values are valid, which fields may change later, and which fields this server
+// rejects because it does not implement them. Pods and all kinds with a pod
+// template share it.
 package podspec

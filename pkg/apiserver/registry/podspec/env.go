@@ -8,10 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/fieldcheck"
 )
 
-// What fieldRef may name in the environment and in volumes; labels and
-// annotations are named by key in the one and as a whole in the other.
+// Valid field paths of fieldRef in environment variables and in volumes.
+// Environment variables refer to single labels and annotations by key, volumes also
+// to all of them.
 var (
 	envFields = []string{
 		"metadata.name", "metadata.namespace", "metadata.uid",
@@ -35,7 +38,7 @@ func validateEnv(vars []corev1.EnvVar, path *field.Path) field.ErrorList {
 		if v.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))
 		} else {
-			errs = append(errs, invalid(validation.IsRelaxedEnvVarName(v.Name), at.Child("name"), v.Name)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsRelaxedEnvVarName(v.Name), at.Child("name"), v.Name)...)
 		}
 		if v.ValueFrom != nil {
 			errs = append(errs, validateEnvSource(v, at.Child("valueFrom"))...)
@@ -83,7 +86,7 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 	for i := range sources {
 		s, at := &sources[i], path.Index(i)
 		if s.Prefix != "" {
-			errs = append(errs, invalid(validation.IsRelaxedEnvVarName(s.Prefix), at.Child("prefix"), s.Prefix)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsRelaxedEnvVarName(s.Prefix), at.Child("prefix"), s.Prefix)...)
 		}
 		if s.ConfigMapRef != nil && s.ConfigMapRef.Name == "" {
 			errs = append(errs, field.Required(at.Child("configMapRef", "name"), ""))
@@ -109,11 +112,11 @@ func validateKeyRef(name, key string, path *field.Path) field.ErrorList {
 	if key == "" {
 		return append(errs, field.Required(path.Child("key"), ""))
 	}
-	return append(errs, invalid(validation.IsConfigMapKey(key), path.Child("key"), key)...)
+	return append(errs, fieldcheck.Invalid(validation.IsConfigMapKey(key), path.Child("key"), key)...)
 }
 
-// validateFieldRef checks one downward API field. byKey: labels and
-// annotations may be named one at a time, as metadata.labels['key'].
+// validateFieldRef validates a field reference of the downward API. byKey allows
+// single labels and annotations, as in metadata.labels['key'].
 func validateFieldRef(ref *corev1.ObjectFieldSelector, valid []string, byKey bool, path *field.Path) field.ErrorList {
 	if ref.APIVersion == "" {
 		return field.ErrorList{field.Required(path.Child("apiVersion"), "")}
@@ -131,9 +134,9 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, valid []string, byKey boo
 		}
 		switch whole {
 		case "metadata.annotations":
-			return invalid(validation.IsQualifiedName(strings.ToLower(key)), at, key)
+			return fieldcheck.Invalid(validation.IsQualifiedName(strings.ToLower(key)), at, key)
 		case "metadata.labels":
-			return invalid(validation.IsQualifiedName(key), at, key)
+			return fieldcheck.Invalid(validation.IsQualifiedName(key), at, key)
 		}
 		return field.ErrorList{field.Invalid(at, whole, "does not support subscript")}
 	}

@@ -11,8 +11,8 @@ import (
 	"podium/pkg/scheme"
 )
 
-// Whatever a client sends, defaulting and validation answer; they never panic,
-// and defaulting twice is defaulting once.
+// Defaulting and validation do not panic, whatever a client sends, and defaulting
+// is idempotent.
 func FuzzPod(f *testing.F) {
 	s := scheme.New()
 	pod := &corev1.Pod{Spec: *minimal()}
@@ -46,6 +46,6 @@ func FuzzPod(f *testing.F) {
 		podspec.Warnings(&pod.Spec, path)
 		podspec.QOSClass(&pod.Spec)
 		podspec.ValidateUpdate(&pod.Spec, &old.Spec, path)
-		podspec.ValidateTemplate(&corev1.PodTemplateSpec{Spec: pod.Spec}, path)
+		podspec.ValidateTemplate(&corev1.PodTemplateSpec{Spec: pod.Spec}, "ReplicaSet", path)
 	})
 }

@@ -8,25 +8,29 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/fieldcheck"
 )
 
-// validatePlacement checks what says where the pod may run.
+// validatePlacement validates the fields that determine on which nodes the pod may
+// run.
 func validatePlacement(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := metavalidation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector"))
 	if spec.NodeName != "" {
-		errs = append(errs, invalid(apivalidation.NameIsDNSSubdomain(spec.NodeName, false), path.Child("nodeName"), spec.NodeName)...)
+		errs = append(errs, fieldcheck.Invalid(apivalidation.NameIsDNSSubdomain(spec.NodeName, false), path.Child("nodeName"), spec.NodeName)...)
 	}
 	if spec.SchedulerName == "" {
 		errs = append(errs, field.Required(path.Child("schedulerName"), ""))
 	} else {
-		errs = append(errs, invalid(validation.IsDNS1123Subdomain(spec.SchedulerName), path.Child("schedulerName"), spec.SchedulerName)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Subdomain(spec.SchedulerName), path.Child("schedulerName"), spec.SchedulerName)...)
 	}
-	errs = append(errs, validateTolerations(spec.Tolerations, path.Child("tolerations"))...)
+	errs = append(errs, ValidateTolerations(spec.Tolerations, path.Child("tolerations"))...)
 	errs = append(errs, validateAffinity(spec.Affinity, path.Child("affinity"))...)
 	return append(errs, validateSpread(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
 }
 
-func validateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
+// ValidateTolerations validates the tolerations of a pod.
+func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {
 		t, at := &tolerations[i], path.Index(i)
@@ -58,29 +62,36 @@ func validateTolerations(tolerations []corev1.Toleration, path *field.Path) fiel
 	return errs
 }
 
-// ValidateTaintEffect checks what a taint does to pods, here and on nodes.
+// ValidateTaintEffect validates the effect of a taint or a toleration.
 func ValidateTaintEffect(effect corev1.TaintEffect, path *field.Path) field.ErrorList {
-	return oneOf(effect, path, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+	return fieldcheck.OneOf(effect, path, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }
 
 func validateNodeAffinity(a *corev1.NodeAffinity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if required := a.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-		at := path.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-		if len(required.NodeSelectorTerms) == 0 {
-			errs = append(errs, field.Required(at, "must have at least one node selector term"))
-		}
-		for i := range required.NodeSelectorTerms {
-			term := &required.NodeSelectorTerms[i]
-			errs = append(errs, validateNodeTerm(term, at.Index(i))...)
-			errs = append(errs, validateNodeValues(term, at.Index(i))...)
-		}
+		errs = append(errs, ValidateNodeSelector(required, path.Child("requiredDuringSchedulingIgnoredDuringExecution"))...)
 	}
 	at := path.Child("preferredDuringSchedulingIgnoredDuringExecution")
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		term := &a.PreferredDuringSchedulingIgnoredDuringExecution[i]
 		errs = append(errs, validateWeight(term.Weight, at.Index(i).Child("weight"))...)
 		errs = append(errs, validateNodeTerm(&term.Preference, at.Index(i).Child("preference"))...)
+	}
+	return errs
+}
+
+// ValidateNodeSelector validates a selector that nodes must match.
+func ValidateNodeSelector(s *corev1.NodeSelector, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at := path.Child("nodeSelectorTerms")
+	if len(s.NodeSelectorTerms) == 0 {
+		errs = append(errs, field.Required(at, "must have at least one node selector term"))
+	}
+	for i := range s.NodeSelectorTerms {
+		term := &s.NodeSelectorTerms[i]
+		errs = append(errs, validateNodeTerm(term, at.Index(i))...)
+		errs = append(errs, validateNodeValues(term, at.Index(i))...)
 	}
 	return errs
 }
@@ -118,20 +129,21 @@ func validateNodeRequirement(r *corev1.NodeSelectorRequirement, path *field.Path
 	return append(errs, metavalidation.ValidateLabelName(r.Key, path.Child("key"))...)
 }
 
-// validateNodeValues checks that a node can have the values as labels. As
-// upstream, it is not asked of a preference, which does no harm.
+// validateNodeValues checks that the values are valid label values. As upstream,
+// preferred terms are not checked.
 func validateNodeValues(term *corev1.NodeSelectorTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range term.MatchExpressions {
 		values := path.Child("matchExpressions").Index(i).Child("values")
 		for j, value := range term.MatchExpressions[i].Values {
-			errs = append(errs, invalid(validation.IsValidLabelValue(value), values.Index(j), value)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsValidLabelValue(value), values.Index(j), value)...)
 		}
 	}
 	return errs
 }
 
-// validateNodeField: a node's only selectable field here is its name.
+// validateNodeField validates a match on node fields; the only supported field is
+// metadata.name.
 func validateNodeField(r *corev1.NodeSelectorRequirement, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch r.Operator {
@@ -146,7 +158,7 @@ func validateNodeField(r *corev1.NodeSelectorRequirement, path *field.Path) fiel
 		return append(errs, field.Invalid(path.Child("key"), r.Key, "not a valid field selector key"))
 	}
 	for i, value := range r.Values {
-		errs = append(errs, invalid(apivalidation.NameIsDNSSubdomain(value, false), path.Child("values").Index(i), value)...)
+		errs = append(errs, fieldcheck.Invalid(apivalidation.NameIsDNSSubdomain(value, false), path.Child("values").Index(i), value)...)
 	}
 	return errs
 }

@@ -7,12 +7,16 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/fieldcheck"
 )
 
-// validateAffinity checks the affinity to nodes, and the preferences for and
-// against the neighbourhood of pods. Refuse answers what is required of pods.
+const (
+	required  = "requiredDuringSchedulingIgnoredDuringExecution"
+	preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+)
+
 func validateAffinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
-	const preferred = "preferredDuringSchedulingIgnoredDuringExecution"
 	if a == nil {
 		return nil
 	}
@@ -21,10 +25,22 @@ func validateAffinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
 		errs = append(errs, validateNodeAffinity(n, path.Child("nodeAffinity"))...)
 	}
 	if p := a.PodAffinity; p != nil {
-		errs = append(errs, validatePodPreferences(p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity", preferred))...)
+		at := path.Child("podAffinity")
+		errs = append(errs, validatePodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, at.Child(required))...)
+		errs = append(errs, validatePodPreferences(p.PreferredDuringSchedulingIgnoredDuringExecution, at.Child(preferred))...)
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		errs = append(errs, validatePodPreferences(p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity", preferred))...)
+		at := path.Child("podAntiAffinity")
+		errs = append(errs, validatePodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, at.Child(required))...)
+		errs = append(errs, validatePodPreferences(p.PreferredDuringSchedulingIgnoredDuringExecution, at.Child(preferred))...)
+	}
+	return errs
+}
+
+func validatePodTerms(terms []corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range terms {
+		errs = append(errs, validatePodTerm(&terms[i], path.Index(i))...)
 	}
 	return errs
 }
@@ -51,7 +67,7 @@ func validatePodTerm(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorLis
 	errs := metavalidation.ValidateLabelSelector(t.LabelSelector, strict, path.Child("labelSelector"))
 	errs = append(errs, metavalidation.ValidateLabelSelector(t.NamespaceSelector, strict, path.Child("namespaceSelector"))...)
 	for _, name := range t.Namespaces {
-		errs = append(errs, invalid(apivalidation.ValidateNamespaceName(name, false), path.Child("namespace"), name)...)
+		errs = append(errs, fieldcheck.Invalid(apivalidation.ValidateNamespaceName(name, false), path.Child("namespace"), name)...)
 	}
 	match := path.Child("matchLabelKeys")
 	errs = append(errs, validateLabelKeys(t.MatchLabelKeys, t.LabelSelector, match)...)
@@ -69,8 +85,8 @@ func validatePodTerm(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorLis
 	return append(errs, metavalidation.ValidateLabelName(t.TopologyKey, topology)...)
 }
 
-// validateLabelKeys checks the keys of the pod's own labels that narrow a
-// selector: they need a selector to narrow.
+// validateLabelKeys validates matchLabelKeys and mismatchLabelKeys, which require a
+// label selector.
 func validateLabelKeys(keys []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	if len(keys) > 0 && selector == nil {
 		return field.ErrorList{field.Forbidden(path, "must not be specified when labelSelector is not set")}

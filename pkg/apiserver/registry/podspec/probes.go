@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/fieldcheck"
 )
 
 func validateProbes(c *corev1.Container, path *field.Path) field.ErrorList {
@@ -20,7 +22,7 @@ func validateProbes(c *corev1.Container, path *field.Path) field.ErrorList {
 	return append(errs, validateProbe(c.StartupProbe, true, path.Child("startupProbe"))...)
 }
 
-// validateProbe: once means that one success is a success.
+// validateProbe validates a probe; once requires a success threshold of 1.
 func validateProbe(p *corev1.Probe, once bool, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
@@ -47,7 +49,8 @@ func validateProbe(p *corev1.Probe, once bool, path *field.Path) field.ErrorList
 	return errs
 }
 
-// validateLifecycle: grace is the pod's termination grace period.
+// validateLifecycle validates lifecycle hooks; grace is the termination grace
+// period of the pod.
 func validateLifecycle(l *corev1.Lifecycle, grace *int64, path *field.Path) field.ErrorList {
 	if l == nil {
 		return nil
@@ -62,14 +65,15 @@ func validateLifecycle(l *corev1.Lifecycle, grace *int64, path *field.Path) fiel
 	return errs
 }
 
-// handler is what probes and lifecycle hooks have in common: exactly one is set.
+// handler is the action of a probe or a lifecycle hook: exactly one field except
+// grace is set.
 type handler struct {
 	exec  *corev1.ExecAction
 	http  *corev1.HTTPGetAction
 	tcp   *corev1.TCPSocketAction
 	grpc  *corev1.GRPCAction
 	sleep *corev1.SleepAction
-	grace *int64 // the longest sleep; nil if the pod has none, which is an error of its own
+	grace *int64 // maximum of sleep; nil if the pod has no grace period, which is reported elsewhere
 }
 
 func validateHandler(h handler, path *field.Path) field.ErrorList {
@@ -99,7 +103,7 @@ func validateHandler(h handler, path *field.Path) field.ErrorList {
 	}
 	if h.grpc != nil {
 		one("grpc", func(path *field.Path) field.ErrorList {
-			return invalid(validation.IsValidPortNum(int(h.grpc.Port)), path.Child("port"), h.grpc.Port)
+			return fieldcheck.Invalid(validation.IsValidPortNum(int(h.grpc.Port)), path.Child("port"), h.grpc.Port)
 		})
 	}
 	if h.sleep != nil {
@@ -130,7 +134,7 @@ func validateHTTPGet(h *corev1.HTTPGetAction, path *field.Path) field.ErrorList 
 		errs = append(errs, field.NotSupported(path.Child("scheme"), h.Scheme, []corev1.URIScheme{corev1.URISchemeHTTP, corev1.URISchemeHTTPS}))
 	}
 	for _, header := range h.HTTPHeaders {
-		errs = append(errs, invalid(validation.IsHTTPHeaderName(header.Name), path.Child("httpHeaders"), header.Name)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsHTTPHeaderName(header.Name), path.Child("httpHeaders"), header.Name)...)
 	}
 	return errs
 }
@@ -138,9 +142,9 @@ func validateHTTPGet(h *corev1.HTTPGetAction, path *field.Path) field.ErrorList 
 func validatePort(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	switch port.Type {
 	case intstr.Int:
-		return invalid(validation.IsValidPortNum(port.IntValue()), path, port.IntValue())
+		return fieldcheck.Invalid(validation.IsValidPortNum(port.IntValue()), path, port.IntValue())
 	case intstr.String:
-		return invalid(validation.IsValidPortName(port.StrVal), path, port.StrVal)
+		return fieldcheck.Invalid(validation.IsValidPortName(port.StrVal), path, port.StrVal)
 	}
 	return field.ErrorList{field.InternalError(path, nil)}
 }

@@ -9,24 +9,27 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/fieldcheck"
 )
 
-func validateResources(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
+// ValidateResources validates requests and limits.
+func ValidateResources(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	limits, requests := path.Child("limits"), path.Child("requests")
-	for _, name := range sortedNames(r.Limits) {
+	for _, name := range SortedNames(r.Limits) {
 		errs = append(errs, validateQuantity(name, r.Limits[name], limits.Key(string(name)))...)
 	}
-	for _, name := range sortedNames(r.Requests) {
+	for _, name := range SortedNames(r.Requests) {
 		q := r.Requests[name]
 		errs = append(errs, validateQuantity(name, q, requests.Key(string(name)))...)
 		limit, limited := r.Limits[name]
 		switch {
-		case limited && !overcommits(name) && q.Cmp(limit) != 0:
+		case limited && !Native(name) && q.Cmp(limit) != 0:
 			errs = append(errs, field.Invalid(requests, q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
 		case limited && q.Cmp(limit) > 0:
 			errs = append(errs, field.Invalid(requests, q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
-		case !limited && !overcommits(name):
+		case !limited && !Native(name):
 			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
 		}
 	}
@@ -34,19 +37,20 @@ func validateResources(r *corev1.ResourceRequirements, path *field.Path) field.E
 }
 
 func validateQuantity(name corev1.ResourceName, q resource.Quantity, path *field.Path) field.ErrorList {
-	errs := validateResourceName(name, path)
+	errs := ValidateResourceName(name, path)
 	switch {
 	case q.Sign() < 0:
 		errs = append(errs, field.Invalid(path, q.String(), "must be greater than or equal to 0"))
-	case !native(name) && q.MilliValue()%1000 != 0:
+	case !Native(name) && q.MilliValue()%1000 != 0:
 		errs = append(errs, field.Invalid(path, q, "must be an integer"))
 	}
 	return errs
 }
 
-func validateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
-	errs := invalid(validation.IsQualifiedName(string(name)), path, name)
-	if len(errs) > 0 || native(name) {
+// ValidateResourceName checks that containers may request a resource of this name.
+func ValidateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	errs := fieldcheck.Invalid(validation.IsQualifiedName(string(name)), path, name)
+	if len(errs) > 0 || Native(name) {
 		return errs
 	}
 	switch {
@@ -60,14 +64,14 @@ func validateResourceName(name corev1.ResourceName, path *field.Path) field.Erro
 	return nil
 }
 
-// native resources are the node's own; all others are counted in whole units.
-func native(name corev1.ResourceName) bool {
+// Native reports whether a resource is one of cpu, memory and ephemeral-storage.
+// All others are counted in integers and cannot be overcommitted.
+func Native(name corev1.ResourceName) bool {
 	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 }
 
-func overcommits(name corev1.ResourceName) bool { return native(name) }
-
-func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
+// SortedNames returns the names of the resources in a list, sorted.
+func SortedNames(list corev1.ResourceList) []corev1.ResourceName {
 	names := make([]corev1.ResourceName, 0, len(list))
 	for name := range list {
 		names = append(names, name)
@@ -76,9 +80,9 @@ func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
 	return names
 }
 
-// QOSClass says how dear a pod is to its node when memory runs short:
-// guaranteed if every container has limits for CPU and memory and asks for
-// just that, best effort if none asks for anything.
+// QOSClass returns the QoS class of a pod: Guaranteed if every container has CPU
+// and memory limits and requests that are unset or equal to them, BestEffort if no
+// container has requests or limits for CPU or memory, else Burstable.
 func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	guaranteed, asked := true, false
 	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
@@ -104,10 +108,10 @@ func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	return corev1.PodQOSBurstable
 }
 
-// ValidateQuantities checks what a node says it has.
+// ValidateQuantities validates the capacity or the allocatable resources of a node.
 func ValidateQuantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for _, name := range sortedNames(list) {
+	for _, name := range SortedNames(list) {
 		q, at := list[name], path.Child(string(name))
 		switch {
 		case q.Sign() < 0:

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Secrets are the names of the Secrets that a pod refers to, each as often as
-// it is referred to.
+// Secrets returns the names of the Secrets that a pod refers to. A name occurs once
+// for each reference.
 func Secrets(spec *corev1.PodSpec) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, ref := range spec.ImagePullSecrets {

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/fieldcheck"
 )
 
 func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
@@ -25,7 +27,7 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 		errs = append(errs, validateID(&s.SupplementalGroups[i], validation.IsValidGroupID, path.Child("supplementalGroups").Index(i))...)
 	}
 	if p := s.FSGroupChangePolicy; p != nil {
-		errs = append(errs, oneOf(*p, path.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
+		errs = append(errs, fieldcheck.OneOf(*p, path.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
 	}
 	errs = append(errs, validateSysctls(s.Sysctls, spec, path.Child("sysctls"))...)
 	errs = append(errs, validateSeccomp(s.SeccompProfile, path.Child("seccompProfile"))...)
@@ -36,7 +38,7 @@ func validateID(id *int64, check func(int64) []string, path *field.Path) field.E
 	if id == nil {
 		return nil
 	}
-	return invalid(check(*id), path, *id)
+	return fieldcheck.Invalid(check(*id), path, *id)
 }
 
 func validateSecurity(s *corev1.SecurityContext, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
@@ -61,11 +63,11 @@ func validateSecurity(s *corev1.SecurityContext, spec *corev1.PodSpec, path *fie
 	return errs
 }
 
-// ownUsers reports whether the pod is to have a user namespace.
+// ownUsers reports whether the pod has its own user namespace.
 func ownUsers(spec *corev1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }
 
-// validateHostUsers allows a pod with a user namespace no other namespace of
-// the host. The paths and texts are upstream's.
+// validateHostUsers checks that a pod with its own user namespace shares no other
+// namespace with the host. Paths and messages are upstream's.
 func validateHostUsers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if !ownUsers(spec) {
 		return nil
@@ -84,7 +86,8 @@ func validateHostUsers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateProcMount allows an unmasked /proc only to a pod with a user namespace.
+// validateProcMount allows an unmasked /proc only for a pod with its own user
+// namespace.
 func validateProcMount(p *corev1.ProcMountType, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
@@ -150,7 +153,8 @@ func validateSysctls(list []corev1.Sysctl, spec *corev1.PodSpec, path *field.Pat
 	return errs
 }
 
-// hostSysctl: in a namespace that is the host's, a sysctl would be the host's.
+// hostSysctl rejects sysctls of a namespace that the pod shares with the host,
+// because they would change the host.
 func hostSysctl(name string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	name = strings.ReplaceAll(name, "/", ".")
 	if spec.HostNetwork && strings.HasPrefix(name, "net.") {

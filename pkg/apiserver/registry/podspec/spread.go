@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateSpread checks how pods are to be spread over the nodes. A topology
-// key and an action together name a constraint; of two with one name, the
-// earlier is the duplicate.
+// validateSpread validates topology spread constraints. Topology key and action
+// together identify a constraint; of two equal ones, the earlier is reported as the
+// duplicate.
 func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	left := map[string]int{}
@@ -56,7 +56,7 @@ func validateMinDomains(c *corev1.TopologySpreadConstraint, path *field.Path) fi
 	return errs
 }
 
-// validateInclusion checks which nodes count; nil leaves it to the default.
+// validateInclusion validates a node inclusion policy; nil is the default.
 func validateInclusion(policy *corev1.NodeInclusionPolicy, path *field.Path) field.ErrorList {
 	if policy == nil || *policy == corev1.NodeInclusionPolicyHonor || *policy == corev1.NodeInclusionPolicyIgnore {
 		return nil

@@ -13,8 +13,8 @@ const mayChange = "pod updates may not change fields other than `spec.containers
 	"`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
-// ValidateUpdate checks what changed in an existing pod's spec: a pod is what
-// it was made as, but for its images, a shorter deadline and more tolerations.
+// ValidateUpdate validates the changes to the spec of an existing pod: only images
+// may change, the deadline may be shortened, and tolerations may be added.
 func ValidateUpdate(new, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if apiequality.Semantic.DeepEqual(new, old) {
 		return nil
@@ -33,14 +33,17 @@ func ValidateUpdate(new, old *corev1.PodSpec, path *field.Path) field.ErrorList 
 	errs := validateDeadlineUpdate(new.ActiveDeadlineSeconds, old.ActiveDeadlineSeconds, path.Child("activeDeadlineSeconds"))
 	errs = append(errs, validateTolerationsUpdate(new.Tolerations, old.Tolerations, path.Child("tolerations"))...)
 
-	// What is left when the changeable fields are as before must be as before.
+	// Without the mutable fields, both specs must be equal.
 	rest := new.DeepCopy()
 	restoreImages(rest.Containers, old.Containers)
 	restoreImages(rest.InitContainers, old.InitContainers)
 	rest.ActiveDeadlineSeconds = old.ActiveDeadlineSeconds
 	rest.Tolerations = old.Tolerations
+	errs = append(errs, validateGatesUpdate(new.SchedulingGates, old.SchedulingGates, path.Child("schedulingGates"))...)
+	rest.SchedulingGates = old.SchedulingGates
+	errs = append(errs, narrow(rest, old, path)...)
 	if !apiequality.Semantic.DeepEqual(rest, old) {
-		errs = append(errs, field.Forbidden(path, mayChange+"\n"+changes(old, rest)))
+		errs = append(errs, field.Forbidden(path, mayChange+"\n"+Changes(old, rest)))
 	}
 	return errs
 }
@@ -64,7 +67,8 @@ func validateDeadlineUpdate(new, old *int64, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// validateTolerationsUpdate: an old toleration stays, though for another time.
+// validateTolerationsUpdate checks that existing tolerations remain; their
+// tolerationSeconds may change.
 func validateTolerationsUpdate(new, old []corev1.Toleration, path *field.Path) field.ErrorList {
 	for _, o := range old {
 		kept := false

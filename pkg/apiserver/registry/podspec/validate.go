@@ -2,7 +2,6 @@ package podspec
 
 import (
 	"math"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,16 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/fieldcheck"
 )
 
-// Validate checks a defaulted spec, all of it.
+// Validate validates a defaulted spec and rejects unsupported fields. It returns
+// all errors at once.
 func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	volumes, volErrs := validateVolumes(spec.Volumes, path.Child("volumes"))
 	errs = append(errs, volErrs...)
 	errs = append(errs, validateContainers(spec, volumes, path)...)
 
-	errs = append(errs, oneOf(spec.RestartPolicy, path.Child("restartPolicy"),
+	errs = append(errs, fieldcheck.OneOf(spec.RestartPolicy, path.Child("restartPolicy"),
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
 	errs = append(errs, validateDNS(spec, path)...)
 	errs = append(errs, validateHost(spec, path)...)
@@ -29,30 +31,46 @@ func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, validateLifetime(spec, path)...)
 
 	if name := spec.ServiceAccountName; name != "" {
-		errs = append(errs, invalid(apivalidation.ValidateServiceAccountName(name, false), path.Child("serviceAccountName"), name)...)
+		errs = append(errs, fieldcheck.Invalid(apivalidation.ValidateServiceAccountName(name, false), path.Child("serviceAccountName"), name)...)
+	}
+	if class := spec.RuntimeClassName; class != nil {
+		errs = append(errs, fieldcheck.Invalid(apivalidation.NameIsDNSSubdomain(*class, false), path.Child("runtimeClassName"), *class)...)
+	}
+	if spec.Overhead != nil {
+		errs = append(errs, ValidateResources(&corev1.ResourceRequirements{Limits: spec.Overhead}, path.Child("overhead"))...)
 	}
 	if p := spec.PreemptionPolicy; p != nil {
-		errs = append(errs, oneOf(*p, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+		errs = append(errs, fieldcheck.OneOf(*p, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
+	errs = append(errs, validateGates(spec, path)...)
 	for i, gate := range spec.ReadinessGates {
 		errs = append(errs, metavalidation.ValidateLabelName(string(gate.ConditionType), path.Child("readinessGates").Index(i).Child("conditionType"))...)
 	}
 	return append(errs, Refuse(spec, path)...)
 }
 
-// ValidateTemplate checks the template of a workload that keeps its pods running.
-func ValidateTemplate(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
-	errs := metavalidation.ValidateLabels(t.Labels, path.Child("labels"))
-	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, path.Child("annotations"))...)
-	errs = append(errs, Validate(&t.Spec, path.Child("spec"))...)
-	errs = append(errs, ValidateAppArmorAnnotations(t.Annotations, &t.Spec, path, path.Child("spec"))...)
+// ValidateTemplate validates the pod template of a workload of a kind whose pods
+// always restart.
+func ValidateTemplate(t *corev1.PodTemplateSpec, kind string, path *field.Path) field.ErrorList {
+	errs := ValidateAnyTemplate(t, path)
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		errs = append(errs, field.NotSupported(path.Child("spec", "restartPolicy"), t.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if t.Spec.ActiveDeadlineSeconds != nil {
-		errs = append(errs, field.Forbidden(path.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicaSet is not Supported"))
+		errs = append(errs, field.Forbidden(path.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in "+kind+" is not Supported"))
 	}
 	return errs
+}
+
+// ValidateAnyTemplate checks the template of pods that may also end.
+func ValidateAnyTemplate(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+	errs := metavalidation.ValidateLabels(t.Labels, path.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, path.Child("annotations"))...)
+	errs = append(errs, Validate(&t.Spec, path.Child("spec"))...)
+	if len(t.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
+	}
+	return append(errs, ValidateAppArmorAnnotations(t.Annotations, &t.Spec, path, path.Child("spec"))...)
 }
 
 func validateLifetime(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
@@ -69,20 +87,21 @@ func validateLifetime(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateHost checks what the pod is called and what it shares with its node.
+// validateHost validates host names, host aliases and the namespaces that the pod
+// shares with its node.
 func validateHost(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.Hostname != "" {
-		errs = append(errs, invalid(validation.IsDNS1123Label(spec.Hostname), path.Child("hostname"), spec.Hostname)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Label(spec.Hostname), path.Child("hostname"), spec.Hostname)...)
 	}
 	if spec.Subdomain != "" {
-		errs = append(errs, invalid(validation.IsDNS1123Label(spec.Subdomain), path.Child("subdomain"), spec.Subdomain)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Label(spec.Subdomain), path.Child("subdomain"), spec.Subdomain)...)
 	}
 	for i, alias := range spec.HostAliases {
 		at := path.Child("hostAliases").Index(i)
 		errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), alias.IP, false, nil)...)
 		for j, host := range alias.Hostnames {
-			errs = append(errs, invalid(validation.IsDNS1123Subdomain(host), at.Child("hostnames").Index(j), host)...)
+			errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Subdomain(host), at.Child("hostnames").Index(j), host)...)
 		}
 	}
 	share := spec.ShareProcessNamespace
@@ -92,7 +111,7 @@ func validateHost(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return append(errs, validateHostUsers(spec, path)...)
 }
 
-// What a resolver takes: resolv.conf(5), and upstream's KEP-2595 for the searches.
+// Limits of resolvers: resolv.conf(5), and KEP-2595 for the search list.
 const (
 	maxNameservers = 3
 	maxSearches    = 32
@@ -100,7 +119,7 @@ const (
 )
 
 func validateDNS(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	errs := oneOf(spec.DNSPolicy, path.Child("dnsPolicy"),
+	errs := fieldcheck.OneOf(spec.DNSPolicy, path.Child("dnsPolicy"),
 		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
 	path = path.Child("dnsConfig")
 	c := spec.DNSConfig
@@ -129,9 +148,9 @@ func validateDNS(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	}
 	for i, search := range c.Searches {
 		if search == "." {
-			continue // the root: names are tried as they are
+			continue // the root domain: names are resolved without a suffix
 		}
-		errs = append(errs, invalid(validation.IsDNS1123SubdomainWithUnderscore(strings.TrimSuffix(search, ".")), path.Child("searches").Index(i), search)...)
+		errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123SubdomainWithUnderscore(strings.TrimSuffix(search, ".")), path.Child("searches").Index(i), search)...)
 	}
 	for i, option := range c.Options {
 		if option.Name == "" {
@@ -141,27 +160,7 @@ func validateDNS(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// oneOf says that value is not set, or is none of the valid ones.
-func oneOf[T ~string](value T, path *field.Path, valid ...T) field.ErrorList {
-	switch {
-	case value == "":
-		return field.ErrorList{field.Required(path, "")}
-	case !slices.Contains(valid, value):
-		return field.ErrorList{field.NotSupported(path, value, valid)}
-	}
-	return nil
-}
-
-// invalid makes an error of each message about value.
-func invalid(messages []string, path *field.Path, value any) field.ErrorList {
-	var errs field.ErrorList
-	for _, m := range messages {
-		errs = append(errs, field.Invalid(path, value, m))
-	}
-	return errs
-}
-
-// unique reports names that were there before.
+// unique reports duplicate names.
 type unique sets.Set[string]
 
 func (u unique) check(name string, path *field.Path) field.ErrorList {

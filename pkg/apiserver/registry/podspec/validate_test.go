@@ -133,9 +133,9 @@ func TestValidate(t *testing.T) {
 			reason: "honest fields: no code mounts it",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
 				s.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}}}
+					ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "x"}}}}
 			},
-			want: []string{"spec.volumes[0].persistentVolumeClaim: " + unsupported},
+			want: []string{"spec.volumes[0].iscsi: " + unsupported},
 		},
 		"ProjectedPathTwice": {
 			reason: "two sources would write one file",
@@ -261,11 +261,35 @@ func TestValidate(t *testing.T) {
 			want: []string{"spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without restartPolicy=Always"},
 		},
 		"Sidecar": {
-			reason: "honest fields: the kubelet would wait for its end",
+			reason: "it may have probes and hooks, which are validated",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
-				s.InitContainers = []corev1.Container{{Name: "i", Image: "x", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
+				s.InitContainers = []corev1.Container{{Name: "i", Image: "x", RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
+					StartupProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{}}}}}
 			},
-			want: []string{"spec.initContainers[0].restartPolicy: " + unsupported},
+			want: []string{"spec.initContainers[0].startupProbe.exec.command: Required value"},
+		},
+		"RestartRules": {
+			reason: "rules need a policy of the container, and exit codes",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) {
+				c.RestartPolicyRules = []corev1.ContainerRestartRule{{Action: "Sleep"}}
+			},
+			want: []string{
+				"spec.containers[0].restartPolicy: Required value: must specify restartPolicy when restart rules are used",
+				`spec.containers[0].restartPolicyRules[0].action: Unsupported value: "Sleep": supported values: "Restart"`,
+				"spec.containers[0].restartPolicyRules[0].exitCodes: Required value: must be specified",
+			},
+		},
+		"Ephemeral": {
+			reason: "an ephemeral container has no ports and no resources, and its target exists",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.EphemeralContainers = []corev1.EphemeralContainer{{TargetContainerName: "none", EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+					Name: "a", Image: "x", Ports: []corev1.ContainerPort{{ContainerPort: 80}}, Lifecycle: &corev1.Lifecycle{}}}}
+			},
+			want: []string{
+				`spec.ephemeralContainers[0].targetContainerName: Not found: "none"`,
+				"spec.ephemeralContainers[0].ports: Forbidden: cannot be set for an Ephemeral Container",
+				"spec.ephemeralContainers[0].lifecycle: Forbidden: cannot be set for an Ephemeral Container",
+			},
 		},
 		"HostPortTwice": {
 			reason: "a node has each port once",
@@ -278,21 +302,28 @@ func TestValidate(t *testing.T) {
 			want: []string{`spec.containers[1].ports[0].hostPort: Duplicate value: "TCP//8080"`},
 		},
 		"PodAffinityRequired": {
-			reason: "honest fields: the scheduler would ignore it",
+			reason: "required terms are validated as preferred ones are",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
-				s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{}}}}
+				term := []corev1.PodAffinityTerm{{TopologyKey: "zone"}, {TopologyKey: "zone", MatchLabelKeys: []string{"app"}}}
+				s.Affinity = &corev1.Affinity{
+					PodAffinity:     &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term},
+					PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term},
+				}
 			},
-			want: []string{"spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution: " + unsupported},
+			want: []string{
+				"spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[1].matchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
+				"spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[1].matchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
+			},
 		},
 		"PodAffinityPreferred": {
-			reason: "ordinary manifests carry it: a Warning is enough",
+			reason: "the scheduler scores by it",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
 				s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
 					{Weight: 1, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: "zone"}}}}}
 			},
 		},
 		"PodAffinityPreferredBadly": {
-			reason: "a preference without effect is checked like any other",
+			reason: "every field has its bounds",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
 				s.Affinity = &corev1.Affinity{
 					PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
@@ -319,8 +350,18 @@ func TestValidate(t *testing.T) {
 				"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[1].podAffinityTerm.matchLabelKeys[0]: Invalid value: \"app\": exists in both matchLabelKeys and mismatchLabelKeys",
 			},
 		},
+		"SchedulingGates": {
+			reason: "names are qualified and unique, and a gated pod has no node",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.SchedulingGates, s.NodeName = []corev1.PodSchedulingGate{{Name: "example.com/a"}, {Name: "example.com/a"}}, "n"
+			},
+			want: []string{
+				"spec.schedulingGates[1]: Duplicate value: \"example.com/a\"",
+				"spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared",
+			},
+		},
 		"SpreadSoft": {
-			reason: "ordinary manifests carry it: a Warning is enough",
+			reason: "the scheduler scores by it",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
 				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 					MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{}, MatchLabelKeys: []string{"pod-template-hash"},
@@ -328,14 +369,13 @@ func TestValidate(t *testing.T) {
 			},
 		},
 		"SpreadHard": {
-			reason: "honest fields: the scheduler would ignore it",
+			reason: "the scheduler enforces it",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
 				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule, MinDomains: new(int32(2))}}
 			},
-			want: []string{"spec.topologySpreadConstraints[0]: " + unsupported},
 		},
 		"SpreadBadly": {
-			reason: "a preference without effect is checked like any other",
+			reason: "every field has its bounds",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
 				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
 					{MaxSkew: 0, WhenUnsatisfiable: corev1.ScheduleAnyway},
@@ -363,10 +403,20 @@ func TestValidate(t *testing.T) {
 			},
 			want: []string{`spec.preemptionPolicy: Unsupported value: "Always": supported values: "PreemptLowerPriority", "Never"`},
 		},
-		"UnknownPriorityClass": {
-			reason: "a template's pods would be forbidden, each of them",
+		"PriorityClass": {
+			reason: "admission looks it up for pods",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) { s.PriorityClassName = "gold" },
-			want:   []string{"spec.priorityClassName: Forbidden: no PriorityClass with name gold was found: Podium knows only system-cluster-critical and system-node-critical"},
+		},
+		"RuntimeClass": {
+			reason: "admission looks it up for pods",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.RuntimeClassName, s.Overhead = new("-"), corev1.ResourceList{"what": resource.MustParse("-1")}
+			},
+			want: []string{
+				`spec.runtimeClassName: Invalid value: "-": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
+				`spec.overhead.limits[what]: Invalid value: "what": must be a standard resource for containers`,
+				`spec.overhead.limits[what]: Invalid value: "-1": must be greater than or equal to 0`,
+			},
 		},
 		"MalformedSysctls": {
 			reason: "each bad name is named (sysctl-invalid-rejected)",
@@ -411,11 +461,9 @@ func TestValidate(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	spec := minimal()
-	spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.ScheduleAnyway}}
 	spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "a"}, {Name: "a"}, {}}
 	spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}
 	want := []string{
-		"spec.topologySpreadConstraints[0]: Podium's scheduler does not consider this preference",
 		`spec.imagePullSecrets[1].name: duplicate name "a"`,
 		`spec.imagePullSecrets[2].name: invalid empty name ""`,
 		`spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply`,
@@ -435,6 +483,36 @@ func TestValidateUpdate(t *testing.T) {
 		"Image": {
 			reason: "kubectl set image on a pod",
 			change: func(s *corev1.PodSpec) { s.Containers[0].Image = "web:2" },
+		},
+		"GateRemoved": {
+			reason: "a gate that is removed lets the pod be scheduled",
+			old:    func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "a"}, {Name: "b"}} },
+			change: func(s *corev1.PodSpec) { s.SchedulingGates = s.SchedulingGates[1:] },
+		},
+		"GateAdded": {
+			reason: "the scheduler may have bound the pod",
+			old:    func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "a"}} },
+			change: func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "b"}} },
+			want:   []string{"spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'b'"},
+		},
+		"GatedNarrowed": {
+			reason: "a gated pod may be restricted to fewer nodes",
+			old: func(s *corev1.PodSpec) {
+				s.SchedulingGates, s.NodeSelector = []corev1.PodSchedulingGate{{Name: "a"}}, map[string]string{"a": "b"}
+			},
+			change: func(s *corev1.PodSpec) {
+				s.NodeSelector = map[string]string{"a": "b", "c": "d"}
+				s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: "Exists"}}}}}}}
+			},
+		},
+		"GatedWidened": {
+			reason: "but not lift a restriction",
+			old: func(s *corev1.PodSpec) {
+				s.SchedulingGates, s.NodeSelector = []corev1.PodSchedulingGate{{Name: "a"}}, map[string]string{"a": "b"}
+			},
+			change: func(s *corev1.PodSpec) { s.NodeSelector = nil },
+			want:   []string{"spec.nodeSelector: Invalid value: null: only additions to spec.nodeSelector are allowed (no mutations or deletions)"},
 		},
 		"FirstDeadline": {
 			reason: "pod-active-deadline-update",
@@ -576,7 +654,7 @@ func TestPullPolicyFollowsTheTag(t *testing.T) {
 	}
 }
 
-// What every pod pays on its way into the store.
+// The cost of defaulting and validation for every pod that is created.
 func BenchmarkDefaultAndValidate(b *testing.B) {
 	spec := minimal()
 	spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 80}}

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/fieldcheck"
 )
 
 const (
@@ -16,7 +18,8 @@ const (
 	maxTokenSeconds = 1 << 32
 )
 
-// validateVolumes returns the volumes by name, for what mounts them.
+// validateVolumes validates volumes and returns them by name, for the validation of
+// mounts.
 func validateVolumes(volumes []corev1.Volume, at *field.Path) (map[string]*corev1.Volume, field.ErrorList) {
 	var errs field.ErrorList
 	byName, names := map[string]*corev1.Volume{}, unique{}
@@ -26,7 +29,7 @@ func validateVolumes(volumes []corev1.Volume, at *field.Path) (map[string]*corev
 		if v.Name == "" {
 			bad = append(bad, field.Required(at.Child("name"), ""))
 		} else {
-			bad = append(bad, invalid(validation.IsDNS1123Label(v.Name), at.Child("name"), v.Name)...)
+			bad = append(bad, fieldcheck.Invalid(validation.IsDNS1123Label(v.Name), at.Child("name"), v.Name)...)
 			bad = append(bad, names.check(v.Name, at.Child("name"))...)
 		}
 		byName[v.Name] = v
@@ -35,8 +38,7 @@ func validateVolumes(volumes []corev1.Volume, at *field.Path) (map[string]*corev
 	return byName, errs
 }
 
-// validateSource checks the one source of a volume. Sources that are not
-// among these are Refuse's.
+// validateSource validates the source of a volume and rejects unsupported ones.
 func validateSource(s *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	sources := 0
@@ -52,7 +54,7 @@ func validateSource(s *corev1.VolumeSource, at *field.Path) field.ErrorList {
 		source("emptyDir", func(at *field.Path) field.ErrorList { return validateEmptyDir(s.EmptyDir, at) })
 	}
 	if s.HostPath != nil {
-		source("hostPath", func(at *field.Path) field.ErrorList { return validateHostPath(s.HostPath, at) })
+		source("hostPath", func(at *field.Path) field.ErrorList { return ValidateHostPath(s.HostPath, at) })
 	}
 	if s.Secret != nil {
 		source("secret", func(at *field.Path) field.ErrorList {
@@ -72,6 +74,17 @@ func validateSource(s *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	}
 	if s.Projected != nil {
 		source("projected", func(at *field.Path) field.ErrorList { return validateProjected(s.Projected, at) })
+	}
+	if s.CSI != nil {
+		source("csi", func(at *field.Path) field.ErrorList { return validateCSI(s.CSI, at) })
+	}
+	if s.PersistentVolumeClaim != nil {
+		source("persistentVolumeClaim", func(at *field.Path) field.ErrorList {
+			if s.PersistentVolumeClaim.ClaimName == "" {
+				return field.ErrorList{field.Required(at.Child("claimName"), "")}
+			}
+			return nil
+		})
 	}
 	for _, name := range otherSources(s) {
 		source(name, func(at *field.Path) field.ErrorList { return field.ErrorList{refused(at)} })
@@ -93,20 +106,21 @@ func validateEmptyDir(e *corev1.EmptyDirVolumeSource, at *field.Path) field.Erro
 	return errs
 }
 
-func validateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
+// ValidateHostPath validates a path on the node.
+func ValidateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
 	if h.Path == "" {
 		return field.ErrorList{field.Required(at.Child("path"), "")}
 	}
-	errs := noBacksteps(h.Path, at.Child("path"))
+	errs := ValidateNoBacksteps(h.Path, at.Child("path"))
 	if h.Type != nil && *h.Type != corev1.HostPathUnset {
-		errs = append(errs, oneOf(*h.Type, at.Child("type"),
+		errs = append(errs, fieldcheck.OneOf(*h.Type, at.Child("type"),
 			corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
 			corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)...)
 	}
 	return errs
 }
 
-// validateFiles checks a volume made of the keys of a Secret or a ConfigMap.
+// validateFiles validates a volume with the keys of a Secret or a ConfigMap.
 func validateFiles(name, nameField string, items []corev1.KeyToPath, mode *int32, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if name == "" {
@@ -140,6 +154,18 @@ func validateDownward(files []corev1.DownwardAPIVolumeFile, at *field.Path) fiel
 			errs = append(errs, field.Required(at, "one of fieldRef and resourceFieldRef is required"))
 		}
 		errs = append(errs, validateMode(f.Mode, at.Child("mode"))...)
+	}
+	return errs
+}
+
+func validateCSI(c *corev1.CSIVolumeSource, at *field.Path) field.ErrorList {
+	errs := fieldcheck.DriverName(c.Driver, at.Child("driver"))
+	switch ref := c.NodePublishSecretRef; {
+	case ref == nil:
+	case ref.Name == "":
+		errs = append(errs, field.Required(at.Child("nodePublishSecretRef", "name"), ""))
+	default:
+		errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Subdomain(ref.Name), at.Child("name"), ref.Name)...)
 	}
 	return errs
 }
@@ -226,8 +252,8 @@ func validateMode(mode *int32, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// validateFilePath checks where in a volume a file goes. Names that begin
-// with two dots are the volume writer's own.
+// validateFilePath validates the path of a file in a volume. Names that begin with
+// two dots are reserved for the atomic writer of the kubelet.
 func validateFilePath(p string, at *field.Path) field.ErrorList {
 	if p == "" {
 		return field.ErrorList{field.Required(at, "")}
@@ -244,10 +270,11 @@ func descending(p string, at *field.Path) field.ErrorList {
 	if path.IsAbs(p) {
 		errs = append(errs, field.Invalid(at, p, "must be a relative path"))
 	}
-	return append(errs, noBacksteps(p, at)...)
+	return append(errs, ValidateNoBacksteps(p, at)...)
 }
 
-func noBacksteps(p string, at *field.Path) field.ErrorList {
+// ValidateNoBacksteps checks that no element of the path is "..".
+func ValidateNoBacksteps(p string, at *field.Path) field.ErrorList {
 	for _, part := range strings.Split(p, "/") {
 		if part == ".." {
 			return field.ErrorList{field.Invalid(at, p, "must not contain '..'")}
@@ -256,7 +283,7 @@ func noBacksteps(p string, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// mounts checks where a container sees its pod's volumes.
+// mounts validates the volume mounts of a container.
 func (cc *containerCheck) mounts(c *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}

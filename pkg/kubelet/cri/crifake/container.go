@@ -19,11 +19,13 @@ type container struct {
 	config                   *runtimeapi.ContainerConfig
 	state                    runtimeapi.ContainerState
 	created, started, exited time.Time
-	starting                 time.Time // until then it cannot be removed
+	starting                 time.Time // cannot be removed before this time
 	exitCode                 int32
 	reason, message          string
 	script                   Behaviour
 	written                  uint64 // bytes in its writable layer
+	memory                   uint64 // bytes in use
+	linux                    *runtimeapi.LinuxContainerResources
 	end                      *time.Timer
 	gone                     chan struct{} // closed when it has exited
 }
@@ -35,7 +37,7 @@ func (c *container) view() Container {
 	return Container{
 		ID: c.id, SandboxID: c.sandbox.id, Namespace: m.Namespace, Pod: m.Name, UID: m.Uid,
 		Name: c.config.Metadata.Name, Image: c.config.Image.GetImage(), Attempt: c.config.Metadata.Attempt,
-		State: c.state, Created: c.created, Started: c.started, Exited: c.exited, ExitCode: c.exitCode, Config: c.config,
+		State: c.state, Created: c.created, Started: c.started, Exited: c.exited, ExitCode: c.exitCode, Config: c.config, Linux: c.linux,
 	}
 }
 
@@ -50,7 +52,8 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 		ExitCode: c.exitCode, Reason: c.reason, Message: c.message,
 		Image: c.config.Image, ImageRef: c.config.Image.GetImage(), ImageId: c.config.Image.GetImage(),
 		Labels: c.config.Labels, Annotations: c.config.Annotations, Mounts: c.config.Mounts,
-		LogPath: c.sandbox.config.LogDirectory + "/" + c.config.LogPath,
+		LogPath:   c.sandbox.config.LogDirectory + "/" + c.config.LogPath,
+		Resources: &runtimeapi.ContainerResources{Linux: c.linux},
 	}
 }
 
@@ -61,7 +64,7 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// CreateContainer is CRI's.
+// CreateContainer implements the CRI call.
 func (r *Runtime) CreateContainer(ctx context.Context, in *runtimeapi.CreateContainerRequest, _ ...grpc.CallOption) (*runtimeapi.CreateContainerResponse, error) {
 	if err := r.begin(ctx, "CreateContainer", r.podOf(in.PodSandboxId)+"/"+in.Config.Metadata.Name); err != nil {
 		return nil, err
@@ -77,19 +80,38 @@ func (r *Runtime) CreateContainer(ctx context.Context, in *runtimeapi.CreateCont
 	case r.imageLocked(in.Config.Image.GetImage()) == nil:
 		return nil, status.Errorf(codes.NotFound, "failed to resolve image %q: not found", in.Config.Image.GetImage())
 	}
+	if err := r.targetLocked(in.Config.GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
+		return nil, err
+	}
 	for _, c := range r.containers {
 		if m := c.config.Metadata; c.sandbox == s && m.Name == in.Config.Metadata.Name && m.Attempt == in.Config.Metadata.Attempt {
 			return nil, status.Errorf(codes.Unknown, "failed to reserve container name %q: name is reserved for %q", m.Name, c.id)
 		}
 	}
-	c := &container{id: r.id("c"), sandbox: s, config: in.Config, created: time.Now(), gone: make(chan struct{})}
+	c := &container{id: r.id("c"), sandbox: s, config: in.Config, created: time.Now(), gone: make(chan struct{}), linux: in.Config.GetLinux().GetResources()}
 	c.seq = r.next
 	r.containers[c.id] = c
 	r.emitLocked(c.id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, s)
 	return &runtimeapi.CreateContainerResponse{ContainerId: c.id}, nil
 }
 
-// StartContainer is CRI's.
+// targetLocked returns an error if a container is to join the processes of one that
+// does not run. r.mu is held.
+func (r *Runtime) targetLocked(n *runtimeapi.NamespaceOption) error {
+	if n.GetPid() != runtimeapi.NamespaceMode_TARGET {
+		return nil
+	}
+	c := r.containers[n.TargetId]
+	switch {
+	case c == nil:
+		return status.Errorf(codes.Unknown, "invalid target container: container %q not found", n.TargetId)
+	case c.state != runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return status.Errorf(codes.Unknown, "invalid target container: container %q is not running - in state %s", n.TargetId, c.state)
+	}
+	return nil
+}
+
+// StartContainer implements the CRI call.
 func (r *Runtime) StartContainer(ctx context.Context, in *runtimeapi.StartContainerRequest, _ ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
 	d := r.latency("StartContainer")
 	r.noteStarting(in.ContainerId, d)
@@ -126,8 +148,8 @@ func (r *Runtime) StartContainer(ctx context.Context, in *runtimeapi.StartContai
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
-// noteStarting keeps a container from being removed while it is started: also,
-// as in containerd, when the caller no longer waits for that.
+// noteStarting prevents the removal of a container for d, while it is starting.
+// As in containerd, it applies even if the caller no longer waits for the start.
 func (r *Runtime) noteStarting(id string, d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +170,7 @@ func (c *container) start() Start {
 	return s
 }
 
-// exitLocked ends a container that has not ended.
+// exitLocked ends a container unless it has already exited. r.mu is held.
 func (r *Runtime) exitLocked(c *container, code int32) {
 	if c.state == runtimeapi.ContainerState_CONTAINER_EXITED {
 		return
@@ -167,7 +189,7 @@ func (r *Runtime) exitLocked(c *container, code int32) {
 	r.emitLocked(c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.sandbox)
 }
 
-// StopContainer is CRI's: SIGTERM, the grace period, SIGKILL.
+// StopContainer implements the CRI call: SIGTERM, the grace period, SIGKILL.
 func (r *Runtime) StopContainer(ctx context.Context, in *runtimeapi.StopContainerRequest, _ ...grpc.CallOption) (*runtimeapi.StopContainerResponse, error) {
 	if err := r.begin(ctx, "StopContainer", r.nameOf(in.ContainerId)); err != nil {
 		return nil, err
@@ -199,7 +221,7 @@ func (r *Runtime) StopContainer(ctx context.Context, in *runtimeapi.StopContaine
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// RemoveContainer is CRI's; unknown is fine.
+// RemoveContainer implements the CRI call. An unknown id is not an error.
 func (r *Runtime) RemoveContainer(ctx context.Context, in *runtimeapi.RemoveContainerRequest, _ ...grpc.CallOption) (*runtimeapi.RemoveContainerResponse, error) {
 	if err := r.begin(ctx, "RemoveContainer", r.nameOf(in.ContainerId)); err != nil {
 		return nil, err
@@ -217,7 +239,52 @@ func (r *Runtime) RemoveContainer(ctx context.Context, in *runtimeapi.RemoveCont
 	return &runtimeapi.RemoveContainerResponse{}, nil
 }
 
-// ListContainers is CRI's.
+// UpdateContainerResources implements the CRI call. As in the kernel, the limits of a
+// container must not exceed those of its pod (Config.Limit), and a memory limit must
+// not be below what is in use.
+func (r *Runtime) UpdateContainerResources(ctx context.Context, in *runtimeapi.UpdateContainerResourcesRequest, _ ...grpc.CallOption) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	if err := r.begin(ctx, "UpdateContainerResources", r.nameOf(in.ContainerId)); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.containers[in.ContainerId]
+	switch {
+	case c == nil:
+		return nil, status.Errorf(codes.NotFound, "failed to find container: %q: not found", in.ContainerId)
+	case c.state != runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return nil, status.Errorf(codes.Unknown, "failed to update resources: container %q is in state %s", c.id, c.state)
+	case in.Linux.MemoryLimitInBytes > 0 && uint64(in.Linux.MemoryLimitInBytes) < c.memory:
+		return nil, status.Error(codes.Unknown, "failed to write memory.limit_in_bytes: device or resource busy")
+	}
+	if r.cfg.Limit != nil {
+		if err := r.cfg.Limit(c.view(), in.Linux); err != nil {
+			return nil, status.Error(codes.Unknown, err.Error())
+		}
+	}
+	c.linux = in.Linux
+	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+}
+
+// ContainerStats implements the CRI call. It reports only the memory.
+func (r *Runtime) ContainerStats(ctx context.Context, in *runtimeapi.ContainerStatsRequest, _ ...grpc.CallOption) (*runtimeapi.ContainerStatsResponse, error) {
+	if err := r.begin(ctx, "ContainerStats", ""); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.containers[in.ContainerId]
+	if c == nil {
+		return nil, status.Errorf(codes.NotFound, "failed to find container: %q: not found", in.ContainerId)
+	}
+	used := &runtimeapi.UInt64Value{Value: c.memory}
+	return &runtimeapi.ContainerStatsResponse{Stats: &runtimeapi.ContainerStats{
+		Attributes: &runtimeapi.ContainerAttributes{Id: c.id, Metadata: c.config.Metadata},
+		Memory:     &runtimeapi.MemoryUsage{Timestamp: time.Now().UnixNano(), WorkingSetBytes: used, UsageBytes: used},
+	}}, nil
+}
+
+// ListContainers implements the CRI call.
 func (r *Runtime) ListContainers(ctx context.Context, in *runtimeapi.ListContainersRequest, _ ...grpc.CallOption) (*runtimeapi.ListContainersResponse, error) {
 	if err := r.begin(ctx, "ListContainers", ""); err != nil {
 		return nil, err
@@ -240,7 +307,7 @@ func (r *Runtime) ListContainers(ctx context.Context, in *runtimeapi.ListContain
 	return out, nil
 }
 
-// ContainerStatus is CRI's.
+// ContainerStatus implements the CRI call.
 func (r *Runtime) ContainerStatus(ctx context.Context, in *runtimeapi.ContainerStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
 	if err := r.begin(ctx, "ContainerStatus", ""); err != nil {
 		return nil, err
@@ -254,7 +321,8 @@ func (r *Runtime) ContainerStatus(ctx context.Context, in *runtimeapi.ContainerS
 	return &runtimeapi.ContainerStatusResponse{Status: c.status()}, nil
 }
 
-// ListContainerStats is CRI's. The fake knows the sizes of writable layers only.
+// ListContainerStats implements the CRI call. It reports only the sizes of
+// writable layers.
 func (r *Runtime) ListContainerStats(ctx context.Context, in *runtimeapi.ListContainerStatsRequest, _ ...grpc.CallOption) (*runtimeapi.ListContainerStatsResponse, error) {
 	if err := r.begin(ctx, "ListContainerStats", ""); err != nil {
 		return nil, err
@@ -275,12 +343,12 @@ func (r *Runtime) ListContainerStats(ctx context.Context, in *runtimeapi.ListCon
 	return out, nil
 }
 
-// ReopenContainerLog is CRI's.
+// ReopenContainerLog implements the CRI call. It does nothing.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, in *runtimeapi.ReopenContainerLogRequest, _ ...grpc.CallOption) (*runtimeapi.ReopenContainerLogResponse, error) {
 	return &runtimeapi.ReopenContainerLogResponse{}, r.begin(ctx, "ReopenContainerLog", r.nameOf(in.ContainerId))
 }
 
-// ExecSync is CRI's.
+// ExecSync implements the CRI call; Config.Exec answers it.
 func (r *Runtime) ExecSync(ctx context.Context, in *runtimeapi.ExecSyncRequest, _ ...grpc.CallOption) (*runtimeapi.ExecSyncResponse, error) {
 	if err := r.begin(ctx, "ExecSync", r.nameOf(in.ContainerId)); err != nil {
 		return nil, err

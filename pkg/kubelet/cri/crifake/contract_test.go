@@ -14,9 +14,9 @@ import (
 	"podium/pkg/kubelet/cri/crifake"
 )
 
-// What the kubelet relies on, of the fake and of a real runtime alike. The
-// latter is tried where PODIUM_TEST_CRI names its socket and PODIUM_TEST_IMAGE
-// an image in it that has sh.
+// TestContract checks what the kubelet relies on, with the fake and with a real
+// runtime if PODIUM_TEST_CRI names its socket and PODIUM_TEST_IMAGE an image in it
+// that has sh.
 func TestContract(t *testing.T) {
 	t.Run("fake", func(t *testing.T) {
 		r := crifake.New(crifake.Config{Images: []string{"app:1"}, Behave: func(s crifake.Start) crifake.Behaviour {
@@ -38,7 +38,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// commands are what the containers run, by name; the fake goes by the name.
+// commands are the containers' commands by name; the fake uses only the name.
 var commands = map[string][]string{
 	"runs":  {"sh", "-c", "trap 'exit 0' TERM; while true; do sleep 0.1; done"},
 	"exits": {"sh", "-c", "exit 3"},
@@ -68,7 +68,7 @@ func contract(t *testing.T, r cri.Runtime, images cri.Images, image string) {
 	made, err := r.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: box})
 	must(err)
 	defer func() {
-		for range 2 { // twice is fine
+		for range 2 { // the second call must not fail
 			_, err := r.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: made.PodSandboxId})
 			must(err)
 		}

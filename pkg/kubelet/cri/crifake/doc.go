@@ -1,5 +1,5 @@
-// Package crifake is a working container runtime in memory: sandboxes and
-// containers that live, exit and are stopped by a script, images that are there
-// or must be pulled, faults and delays. It knows no process and no file; time is
-// package time's, so that under testing/synctest a year passes in a moment.
+// Package crifake is a container runtime in memory: sandboxes, containers that
+// run, exit and stop as a script determines, images that are present or must be
+// pulled, faults and latencies. It uses no processes and no files. Its clock is
+// package time, so that tests can run it under testing/synctest.
 package crifake

@@ -11,19 +11,19 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// eventStream is one listener. It never blocks the runtime: what it has not
-// read waits in memory.
+// eventStream is one subscription to events. It never blocks the runtime: unread
+// events wait in an unbounded queue.
 type eventStream struct {
-	grpc.ClientStream // nothing calls it
+	grpc.ClientStream // not called
 	ctx               context.Context
 
 	mu     sync.Mutex
 	queue  []*runtimeapi.ContainerEventResponse
 	err    error
-	signal chan struct{} // holds one token while there is something to read
+	signal chan struct{} // holds one token if there is something to read
 }
 
-// GetContainerEvents is CRI's, for runtimes newer than containerd 1.6.
+// GetContainerEvents implements the CRI call, which containerd 1.6 does not have.
 func (r *Runtime) GetContainerEvents(ctx context.Context, _ *runtimeapi.GetEventsRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse], error) {
 	if r.cfg.NoEvents {
 		return nil, status.Error(codes.Unimplemented, "unknown method GetContainerEvents")
@@ -72,7 +72,7 @@ func (s *eventStream) wake() {
 	}
 }
 
-// Recv waits for the next event.
+// Recv blocks until there is an event, the runtime goes down or the context ends.
 func (s *eventStream) Recv() (*runtimeapi.ContainerEventResponse, error) {
 	for {
 		s.mu.Lock()

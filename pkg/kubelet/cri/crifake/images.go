@@ -13,9 +13,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ImageService is the fake's image side.
+// ImageService is the image client of the fake.
 type ImageService struct {
-	runtimeapi.ImageServiceClient // calls the kubelet never makes panic
+	runtimeapi.ImageServiceClient // nil: calls that the kubelet never makes panic
 	r                             *Runtime
 }
 
@@ -30,7 +30,7 @@ func (r *Runtime) addImage(name string) *runtimeapi.Image {
 	return image
 }
 
-// imageLocked finds an image by name or id.
+// imageLocked returns the image with the name or id, or nil. r.mu is held.
 func (r *Runtime) imageLocked(name string) *runtimeapi.Image {
 	if image := r.images[name]; image != nil {
 		return image
@@ -43,7 +43,7 @@ func (r *Runtime) imageLocked(name string) *runtimeapi.Image {
 	return nil
 }
 
-// ImageStatus is CRI's: an absent image is an empty answer.
+// ImageStatus implements the CRI call. For an absent image the answer is empty.
 func (s ImageService) ImageStatus(ctx context.Context, in *runtimeapi.ImageStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ImageStatusResponse, error) {
 	if err := s.r.begin(ctx, "ImageStatus", ""); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (s ImageService) ImageStatus(ctx context.Context, in *runtimeapi.ImageStatu
 	return &runtimeapi.ImageStatusResponse{Image: s.r.imageLocked(in.Image.GetImage())}, nil
 }
 
-// PullImage is CRI's.
+// PullImage implements the CRI call.
 func (s ImageService) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, _ ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
 	name := in.Image.GetImage()
 	if err := s.r.begin(ctx, "PullImage", name); err != nil {
@@ -76,7 +76,7 @@ func (s ImageService) PullImage(ctx context.Context, in *runtimeapi.PullImageReq
 	return &runtimeapi.PullImageResponse{ImageRef: image.Id}, nil
 }
 
-// ListImages is CRI's.
+// ListImages implements the CRI call.
 func (s ImageService) ListImages(ctx context.Context, _ *runtimeapi.ListImagesRequest, _ ...grpc.CallOption) (*runtimeapi.ListImagesResponse, error) {
 	if err := s.r.begin(ctx, "ListImages", ""); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (s ImageService) ListImages(ctx context.Context, _ *runtimeapi.ListImagesRe
 	return out, nil
 }
 
-// RemoveImage is CRI's; an absent image is fine.
+// RemoveImage implements the CRI call. An absent image is not an error.
 func (s ImageService) RemoveImage(ctx context.Context, in *runtimeapi.RemoveImageRequest, _ ...grpc.CallOption) (*runtimeapi.RemoveImageResponse, error) {
 	name := in.Image.GetImage()
 	if err := s.r.begin(ctx, "RemoveImage", name); err != nil {
@@ -102,7 +102,7 @@ func (s ImageService) RemoveImage(ctx context.Context, in *runtimeapi.RemoveImag
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo is CRI's: nothing is known.
+// ImageFsInfo implements the CRI call. The answer is empty.
 func (s ImageService) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequest, _ ...grpc.CallOption) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{}, s.r.begin(ctx, "ImageFsInfo", "")
 }

@@ -14,35 +14,38 @@ import (
 	"podium/pkg/kubelet/cri"
 )
 
-// Config says how the runtime behaves. The zero value is a runtime in which
-// everything works at once and containers run for ever.
+// Config configures the runtime's behaviour. In the zero value all calls succeed
+// at once and containers run until they are stopped.
 type Config struct {
-	// Behave says what a container does once started; nil: it runs until stopped.
+	// Behave returns the script of a started container; nil: it runs until stopped.
 	Behave func(Start) Behaviour
-	// Exec answers ExecSync; nil: exit code 0, no output.
+	// Exec answers ExecSync; nil: exit code 0 and no output.
 	Exec func(ctx context.Context, c Container, command []string) ExecResult
-	// Fault is asked before every call; its error, if any, is the answer.
+	// Limit returns an error if a container of a pod cannot have the resources;
+	// nil: it can.
+	Limit func(Container, *runtimeapi.LinuxContainerResources) error
+	// Fault is called on every call; the call fails with its error, if any.
 	Fault func(operation string) error
-	// Latency is how long a call takes; nil: no time.
+	// Latency returns how long a call takes; nil: 0.
 	Latency func(operation string) time.Duration
-	// IP gives each sandbox its address; nil: counted up from 10.88.0.2.
+	// IP returns the address of a new sandbox; nil: addresses in 10.88.0.0/16.
 	IP func() string
-	// Images are those present from the start.
+	// Images are the images that are present from the start.
 	Images []string
-	// Pull says whether an image can be pulled; nil: yes. An error that is no
-	// gRPC status is answered as NotFound.
+	// Pull returns an error if an image cannot be pulled; nil: every image can.
+	// An error that is not a gRPC status becomes NotFound.
 	Pull func(image string, auth *runtimeapi.AuthConfig) error
-	// NoEvents makes GetContainerEvents unimplemented, as containerd 1.6 has it.
+	// NoEvents makes GetContainerEvents unimplemented, as in containerd 1.6.
 	NoEvents bool
-	// NetworkDown is the runtime's NetworkReady condition, turned round.
+	// NetworkDown makes the runtime's NetworkReady condition false.
 	NetworkDown bool
-	// UserNamespaces has Status report that the default handler supports them.
+	// UserNamespaces makes Status report that the default handler supports them.
 	UserNamespaces bool
-	// CgroupDriver is what RuntimeConfig answers; nil: unimplemented.
+	// CgroupDriver is the answer of RuntimeConfig; nil: unimplemented.
 	CgroupDriver *runtimeapi.CgroupDriver
 }
 
-// Start tells Behave what is starting.
+// Start describes a container that starts, for Config.Behave.
 type Start struct {
 	Namespace, Pod, UID string
 	Container, Image    string
@@ -51,15 +54,15 @@ type Start struct {
 	Env                 map[string]string
 }
 
-// Behaviour is a container's script.
+// Behaviour is the script of a container.
 type Behaviour struct {
-	ExitAfter time.Duration // after its start; 0: never, unless Exits
-	Exits     bool          // exits by itself, after ExitAfter
+	ExitAfter time.Duration // after the start; 0: never, unless Exits is set
+	Exits     bool          // the container exits by itself, after ExitAfter
 	ExitCode  int32
-	StartErr  error         // StartContainer fails
-	TermDelay time.Duration // from SIGTERM to its end
+	StartErr  error         // the error of StartContainer
+	TermDelay time.Duration // from SIGTERM to the exit
 	TermCode  int32         // the exit code on SIGTERM
-	Deaf      bool          // ignores SIGTERM: killed when the grace period ends
+	Deaf      bool          // ignores SIGTERM and is killed when the grace period ends
 }
 
 // ExecResult is the outcome of a command run in a container.
@@ -69,7 +72,7 @@ type ExecResult struct {
 	Err            error
 }
 
-// Container is a container as tests see it.
+// Container is a snapshot of a container, for tests.
 type Container struct {
 	ID, SandboxID            string
 	Namespace, Pod, UID      string
@@ -79,11 +82,13 @@ type Container struct {
 	Created, Started, Exited time.Time
 	ExitCode                 int32
 	Config                   *runtimeapi.ContainerConfig
+	Linux                    *runtimeapi.LinuxContainerResources // as last updated
 }
 
-// Runtime is the fake; it is both CRI clients at once.
+// Runtime is the fake's runtime client; ImageService returns its image client.
+// It is safe for concurrent use.
 type Runtime struct {
-	// Calls the kubelet never makes are the nil interface's: they panic.
+	// The nil interface: calls that the kubelet never makes panic.
 	runtimeapi.RuntimeServiceClient
 	cfg Config
 
@@ -102,7 +107,7 @@ var (
 	_ cri.Images  = ImageService{}
 )
 
-// New makes an empty runtime.
+// New returns a runtime without sandboxes and containers.
 func New(cfg Config) *Runtime {
 	r := &Runtime{
 		cfg:        cfg,
@@ -117,11 +122,11 @@ func New(cfg Config) *Runtime {
 	return r
 }
 
-// ImageService is the fake's other client.
+// ImageService returns the image client of the runtime.
 func (r *Runtime) ImageService() ImageService { return ImageService{r: r} }
 
-// SetDown makes every call fail, as when the runtime is stopped. Containers go
-// on and end meanwhile.
+// SetDown makes every call fail with Unavailable, as if the runtime was stopped.
+// Containers continue to run and to exit meanwhile.
 func (r *Runtime) SetDown(down bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,14 +139,14 @@ func (r *Runtime) SetDown(down bool) {
 	}
 }
 
-// Calls are the changing calls made so far, as "StartContainer pod/container".
+// Calls returns the state-changing calls so far, as "StartContainer pod/container".
 func (r *Runtime) Calls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.calls...)
 }
 
-// Containers lists what exists, oldest first.
+// Containers returns all containers, oldest first.
 func (r *Runtime) Containers() []Container {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +157,7 @@ func (r *Runtime) Containers() []Container {
 	return out
 }
 
-// Sandbox is what a sandbox was made with; nil if there is none by this id.
+// Sandbox returns the configuration of a sandbox; nil if there is none with id.
 func (r *Runtime) Sandbox(id string) *runtimeapi.PodSandboxConfig {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,14 +167,14 @@ func (r *Runtime) Sandbox(id string) *runtimeapi.PodSandboxConfig {
 	return nil
 }
 
-// Sandboxes counts what exists.
+// Sandboxes returns the number of sandboxes.
 func (r *Runtime) Sandboxes() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.sandboxes)
 }
 
-// ReadySandboxes counts those that are not stopped.
+// ReadySandboxes returns the number of sandboxes that are not stopped.
 func (r *Runtime) ReadySandboxes() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,8 +187,8 @@ func (r *Runtime) ReadySandboxes() int {
 	return n
 }
 
-// Kill ends a running container from outside, as the kernel's OOM killer or an
-// operator would.
+// Kill ends a running container with exitCode, as the kernel's OOM killer or an
+// operator would. It ignores an unknown id.
 func (r *Runtime) Kill(id string, exitCode int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,7 +197,7 @@ func (r *Runtime) Kill(id string, exitCode int32) {
 	}
 }
 
-// Write sets the size of a container's writable layer.
+// Write sets the size of a container's writable layer. It ignores an unknown id.
 func (r *Runtime) Write(id string, bytes uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +206,17 @@ func (r *Runtime) Write(id string, bytes uint64) {
 	}
 }
 
-// KillSandbox ends a sandbox and all in it, as a reboot would.
+// Use sets the memory that a container uses. It ignores an unknown id.
+func (r *Runtime) Use(id string, bytes uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.containers[id]; c != nil {
+		c.memory = bytes
+	}
+}
+
+// KillSandbox stops the sandboxes of the pod uid and their containers, as a
+// reboot would.
 func (r *Runtime) KillSandbox(uid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,8 +227,8 @@ func (r *Runtime) KillSandbox(uid string) {
 	}
 }
 
-// begin is what every call does first: it notes the call, takes its time, and
-// fails if it must. What is nil for calls that change nothing.
+// begin starts every call: it waits for the latency, records the call, and
+// returns the fault, if any. what is empty for calls that change nothing.
 func (r *Runtime) begin(ctx context.Context, op, what string) error {
 	return r.beginAfter(ctx, r.latency(op), op, what)
 }
@@ -254,7 +269,7 @@ func (r *Runtime) id(kind string) string {
 	return fmt.Sprintf("%s%060d", kind, r.next)
 }
 
-// Version is CRI's.
+// Version implements the CRI call.
 func (r *Runtime) Version(ctx context.Context, _ *runtimeapi.VersionRequest, _ ...grpc.CallOption) (*runtimeapi.VersionResponse, error) {
 	if err := r.begin(ctx, "Version", ""); err != nil {
 		return nil, err
@@ -262,7 +277,7 @@ func (r *Runtime) Version(ctx context.Context, _ *runtimeapi.VersionRequest, _ .
 	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status is CRI's.
+// Status implements the CRI call.
 func (r *Runtime) Status(ctx context.Context, _ *runtimeapi.StatusRequest, _ ...grpc.CallOption) (*runtimeapi.StatusResponse, error) {
 	if err := r.begin(ctx, "Status", ""); err != nil {
 		return nil, err
@@ -282,14 +297,14 @@ func (r *Runtime) Status(ctx context.Context, _ *runtimeapi.StatusRequest, _ ...
 	return res, nil
 }
 
-// SetNetworkReady turns the network condition.
+// SetNetworkReady sets the NetworkReady condition.
 func (r *Runtime) SetNetworkReady(ready bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cfg.NetworkDown = !ready
 }
 
-// RuntimeConfig is CRI's.
+// RuntimeConfig implements the CRI call.
 func (r *Runtime) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest, _ ...grpc.CallOption) (*runtimeapi.RuntimeConfigResponse, error) {
 	if err := r.begin(ctx, "RuntimeConfig", ""); err != nil {
 		return nil, err
@@ -300,7 +315,7 @@ func (r *Runtime) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfig
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: *r.cfg.CgroupDriver}}, nil
 }
 
-// UpdateRuntimeConfig is CRI's.
+// UpdateRuntimeConfig implements the CRI call. It does nothing.
 func (r *Runtime) UpdateRuntimeConfig(ctx context.Context, _ *runtimeapi.UpdateRuntimeConfigRequest, _ ...grpc.CallOption) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, r.begin(ctx, "UpdateRuntimeConfig", "")
 }

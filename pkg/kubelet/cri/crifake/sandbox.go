@@ -21,6 +21,7 @@ type sandbox struct {
 	ready   bool
 	ip      string
 	config  *runtimeapi.PodSandboxConfig
+	handler string
 }
 
 func (s *sandbox) state() runtimeapi.PodSandboxState {
@@ -35,7 +36,7 @@ func (s *sandbox) order() int { return s.seq }
 func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
 	st := &runtimeapi.PodSandboxStatus{
 		Id: s.id, Metadata: s.config.Metadata, State: s.state(), CreatedAt: s.created.UnixNano(),
-		Labels: s.config.Labels, Annotations: s.config.Annotations,
+		Labels: s.config.Labels, Annotations: s.config.Annotations, RuntimeHandler: s.handler,
 		Network: &runtimeapi.PodSandboxNetworkStatus{},
 	}
 	if s.ready {
@@ -44,7 +45,7 @@ func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
 	return st
 }
 
-// RunPodSandbox is CRI's.
+// RunPodSandbox implements the CRI call.
 func (r *Runtime) RunPodSandbox(ctx context.Context, in *runtimeapi.RunPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.RunPodSandboxResponse, error) {
 	meta := in.GetConfig().GetMetadata()
 	if meta == nil || meta.Uid == "" {
@@ -61,7 +62,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, in *runtimeapi.RunPodSandbo
 			return nil, status.Errorf(codes.Unknown, "failed to reserve sandbox name %q: name is reserved for %q", meta.Name, s.id)
 		}
 	}
-	s := &sandbox{id: r.id("a"), created: time.Now(), ready: true, config: in.Config}
+	s := &sandbox{id: r.id("a"), created: time.Now(), ready: true, config: in.Config, handler: in.RuntimeHandler}
 	s.seq = r.next
 	if r.cfg.IP != nil {
 		s.ip = r.cfg.IP()
@@ -75,7 +76,8 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, in *runtimeapi.RunPodSandbo
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: s.id}, nil
 }
 
-// StopPodSandbox is CRI's; twice is fine, unknown is fine.
+// StopPodSandbox implements the CRI call. A stopped sandbox or an unknown id is
+// not an error.
 func (r *Runtime) StopPodSandbox(ctx context.Context, in *runtimeapi.StopPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.StopPodSandboxResponse, error) {
 	if err := r.begin(ctx, "StopPodSandbox", r.podOf(in.PodSandboxId)); err != nil {
 		return nil, err
@@ -97,7 +99,8 @@ func (r *Runtime) stopSandboxLocked(s *sandbox) {
 	}
 }
 
-// RemovePodSandbox is CRI's: with all its containers.
+// RemovePodSandbox implements the CRI call. It also removes the sandbox's
+// containers.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, in *runtimeapi.RemovePodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.RemovePodSandboxResponse, error) {
 	if err := r.begin(ctx, "RemovePodSandbox", r.podOf(in.PodSandboxId)); err != nil {
 		return nil, err
@@ -112,7 +115,7 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, in *runtimeapi.RemovePod
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
 }
 
-// PodSandboxStatus is CRI's.
+// PodSandboxStatus implements the CRI call.
 func (r *Runtime) PodSandboxStatus(ctx context.Context, in *runtimeapi.PodSandboxStatusRequest, _ ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error) {
 	if err := r.begin(ctx, "PodSandboxStatus", ""); err != nil {
 		return nil, err
@@ -126,7 +129,7 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, in *runtimeapi.PodSandbo
 	return &runtimeapi.PodSandboxStatusResponse{Status: s.status()}, nil
 }
 
-// ListPodSandbox is CRI's.
+// ListPodSandbox implements the CRI call.
 func (r *Runtime) ListPodSandbox(ctx context.Context, in *runtimeapi.ListPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.ListPodSandboxResponse, error) {
 	if err := r.begin(ctx, "ListPodSandbox", ""); err != nil {
 		return nil, err
@@ -141,7 +144,7 @@ func (r *Runtime) ListPodSandbox(ctx context.Context, in *runtimeapi.ListPodSand
 		}
 		out.Items = append(out.Items, &runtimeapi.PodSandbox{
 			Id: s.id, Metadata: s.config.Metadata, State: s.state(), CreatedAt: s.created.UnixNano(),
-			Labels: s.config.Labels, Annotations: s.config.Annotations,
+			Labels: s.config.Labels, Annotations: s.config.Annotations, RuntimeHandler: s.handler,
 		})
 	}
 	return out, nil
@@ -165,7 +168,7 @@ func subset(want, have map[string]string) bool {
 	return true
 }
 
-// sorted gives a map's values, oldest first.
+// sorted returns the values of a map, oldest first.
 func sorted[T interface{ order() int }](m map[string]T) []T {
 	return slices.SortedFunc(maps.Values(m), func(a, b T) int { return cmp.Compare(a.order(), b.order()) })
 }

@@ -1,4 +1,4 @@
-// Package hostports keeps two pods from wanting one port of a host.
+// Package hostports places pods that use the same host port on different nodes.
 package hostports
 
 import (
@@ -8,26 +8,34 @@ import (
 
 const reason = "node(s) didn't have free ports for the requested pod ports"
 
-// Plugin refuses nodes on which another pod has a port this one wants.
+// Plugin rejects nodes on which a pod uses a host port that this pod requests.
 type Plugin struct{}
 
 // Name is upstream's name of the plugin.
 func (Plugin) Name() string { return "NodePorts" }
 
-// Wakes says what could change an answer.
-func (Plugin) Wakes() framework.Event { return framework.PodGone }
-
-// Filter asks whether the ports are free.
-func (Plugin) Filter(pod *snapshot.Pod) func(snapshot.Node) []string {
+// Reads returns the pod's host ports.
+func (Plugin) Reads(pod *snapshot.Pod) []any {
 	if len(pod.Ports) == 0 {
 		return nil
 	}
-	no := []string{reason}
-	return func(n snapshot.Node) []string {
+	return []any{&pod.Ports}
+}
+
+// EventsToRegister returns the events after which a rejected pod may fit.
+func (Plugin) EventsToRegister() framework.Event { return framework.PodGone }
+
+// PreFilter skips pods without host ports.
+func (Plugin) PreFilter(pod *snapshot.Pod) framework.NodeFilter {
+	if len(pod.Ports) == 0 {
+		return nil
+	}
+	conflict := framework.NewStatus(framework.Unschedulable, reason)
+	return func(n snapshot.Node) *framework.Status {
 		for _, taken := range n.Ports() {
 			for _, want := range pod.Ports {
 				if want.Overlaps(taken) {
-					return no
+					return conflict
 				}
 			}
 		}

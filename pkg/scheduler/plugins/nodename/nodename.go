@@ -1,4 +1,4 @@
-// Package nodename holds a pod that names its node to that node.
+// Package nodename places a pod with spec.nodeName on that node.
 package nodename
 
 import (
@@ -8,25 +8,33 @@ import (
 
 const reason = "node(s) didn't match the requested node name"
 
-// Plugin refuses every node but the one the pod names.
+// Plugin rejects all nodes except the one that the pod names.
 type Plugin struct{}
 
 // Name is upstream's name of the plugin.
 func (Plugin) Name() string { return "NodeName" }
 
-// Wakes says what could change an answer: only a new node.
-func (Plugin) Wakes() framework.Event { return framework.NodeAdded }
+// Reads returns spec.nodeName.
+func (Plugin) Reads(pod *snapshot.Pod) []any {
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	return []any{&pod.Spec.NodeName}
+}
 
-// Filter asks for the node's name.
-func (Plugin) Filter(pod *snapshot.Pod) func(snapshot.Node) []string {
+// EventsToRegister returns the events after which a rejected pod may fit.
+func (Plugin) EventsToRegister() framework.Event { return framework.NodeAdded }
+
+// PreFilter skips pods that do not name a node.
+func (Plugin) PreFilter(pod *snapshot.Pod) framework.NodeFilter {
 	want := pod.Spec.NodeName
 	if want == "" {
 		return nil
 	}
-	no := []string{reason}
-	return func(n snapshot.Node) []string {
+	mismatch := framework.NewStatus(framework.UnschedulableAndUnresolvable, reason)
+	return func(n snapshot.Node) *framework.Status {
 		if n.Name() != want {
-			return no
+			return mismatch
 		}
 		return nil
 	}

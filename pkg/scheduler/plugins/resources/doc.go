@@ -1,3 +1,3 @@
-// Package resources keeps nodes from being given more than they have, and
-// prefers those with the most and the most evenly left.
+// Package resources rejects nodes with insufficient resources for a pod, and prefers the least
+// allocated and most evenly allocated nodes.
 package resources

@@ -3,6 +3,7 @@ package resources
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,75 +16,119 @@ const (
 	insufficient = "Insufficient "
 )
 
-// Fit refuses nodes that have too little left of anything the pod asks for.
+// Fit rejects nodes that lack a resource that the pod requests, and ranks the others by a
+// Strategy.
 type Fit struct {
-	reasons [16][]string // by which of the four below run short, a bit each
+	args     FitArgs
+	strategy Strategy
+	statuses [1 << len(shortages) * 2]*framework.Status // by shortage, one bit each, and code; filled lazily
 }
 
-// What every node has: bits in the index into reasons.
+// Indexes of shortages: the resources that all nodes have.
 const (
-	shortPods = 1 << iota
+	shortPods = iota
 	shortCPU
 	shortMemory
 	shortEphemeral
 )
 
-// NewFit makes the plugin.
-func NewFit() *Fit {
-	f := &Fit{}
-	for short := range f.reasons {
-		for _, r := range []struct {
-			bit  int
-			text string
-		}{
-			{shortPods, reasonPods},
-			{shortCPU, insufficient + string(corev1.ResourceCPU)},
-			{shortMemory, insufficient + string(corev1.ResourceMemory)},
-			{shortEphemeral, insufficient + string(corev1.ResourceEphemeralStorage)},
-		} {
-			if short&r.bit != 0 {
-				f.reasons[short] = append(f.reasons[short], r.text)
-			}
-		}
+// shortages are the rejection reasons for these resources.
+var shortages = [...]string{
+	shortPods:      reasonPods,
+	shortCPU:       insufficient + string(corev1.ResourceCPU),
+	shortMemory:    insufficient + string(corev1.ResourceMemory),
+	shortEphemeral: insufficient + string(corev1.ResourceEphemeralStorage),
+}
+
+// FitArgs are upstream's NodeResourcesFitArgs.
+type FitArgs struct {
+	IgnoredResources      []string  `json:"ignoredResources,omitempty"`      // extended resources that Filter ignores
+	IgnoredResourceGroups []string  `json:"ignoredResourceGroups,omitempty"` // and their names' parts before the slash
+	ScoringStrategy       *Strategy `json:"scoringStrategy,omitempty"`       // default: LeastAllocated, of CPU and memory
+}
+
+// NewFit returns the plugin. It is not safe for concurrent use.
+func NewFit(args FitArgs) (*Fit, error) {
+	f := &Fit{args: args}
+	if args.ScoringStrategy != nil {
+		f.strategy = *args.ScoringStrategy
 	}
-	return f
+	return f, f.strategy.complete()
+}
+
+// ignores reports whether Filter ignores an extended resource.
+func (f *Fit) ignores(name corev1.ResourceName) bool {
+	group, _, _ := strings.Cut(string(name), "/")
+	return slices.Contains(f.args.IgnoredResources, string(name)) || slices.Contains(f.args.IgnoredResourceGroups, group)
 }
 
 // Name is upstream's name of the plugin.
 func (*Fit) Name() string { return "NodeResourcesFit" }
 
-// Wakes says what could change an answer.
-func (*Fit) Wakes() framework.Event { return framework.PodGone | framework.NodeAllocatable }
+// Reads returns the pod's requests.
+func (*Fit) Reads(pod *snapshot.Pod) []any { return []any{&pod.Requests, &pod.NonZero} }
 
-// Filter asks what the node has too little of.
-func (f *Fit) Filter(pod *snapshot.Pod) func(snapshot.Node) []string {
+// EventsToRegister returns the events after which a rejected pod may fit.
+func (*Fit) EventsToRegister() framework.Event { return framework.PodGone | framework.NodeAllocatable }
+
+// PreFilter skips no pod: all nodes limit the number of pods.
+func (f *Fit) PreFilter(pod *snapshot.Pod) framework.NodeFilter {
 	want := pod.Requests
-	extended := slices.Sorted(maps.Keys(want.Extended))
-	return func(n snapshot.Node) []string {
+	extended := slices.DeleteFunc(slices.Sorted(maps.Keys(want.Extended)), f.ignores)
+	return func(n snapshot.Node) *framework.Status {
 		alloc, used := n.Amounts()
-		short := 0
-		if used.Pods+1 > alloc.Pods {
-			short |= shortPods
+		short, code := 0, framework.Unschedulable
+		if lacks(1, used.Pods, alloc.Pods, &code) {
+			short |= 1 << shortPods
 		}
-		if lacks(want.CPU, alloc.CPU-used.CPU) {
-			short |= shortCPU
+		if lacks(want.CPU, used.CPU, alloc.CPU, &code) {
+			short |= 1 << shortCPU
 		}
-		if lacks(want.Memory, alloc.Memory-used.Memory) {
-			short |= shortMemory
+		if lacks(want.Memory, used.Memory, alloc.Memory, &code) {
+			short |= 1 << shortMemory
 		}
-		if lacks(want.Ephemeral, alloc.Ephemeral-used.Ephemeral) {
-			short |= shortEphemeral
+		if lacks(want.Ephemeral, used.Ephemeral, alloc.Ephemeral, &code) {
+			short |= 1 << shortEphemeral
 		}
-		reasons := f.reasons[short]
+		var more []string
 		for _, name := range extended {
-			if lacks(want.Extended[name], alloc.Extended[name]-used.Extended[name]) {
-				reasons = append(reasons[:len(reasons):len(reasons)], insufficient+string(name))
+			if lacks(want.Extended[name], used.Extended[name], alloc.Extended[name], &code) {
+				more = append(more, insufficient+string(name))
 			}
 		}
-		return reasons
+		return f.status(short, code, more)
 	}
 }
 
-// lacks compares a want with what is left. Who wants nothing lacks nothing,
-// even on a node that was given too much.
-func lacks(want, left int64) bool { return want > 0 && want > left }
+// lacks reports whether a node has less left than a pod requests. It sets code if the node
+// would have too little even without any pods. A pod that requests nothing fits on an
+// overcommitted node, too.
+func lacks(want, used, alloc int64, code *framework.Code) bool {
+	if want == 0 || want <= alloc-used {
+		return false
+	}
+	if want > alloc {
+		*code = framework.UnschedulableAndUnresolvable
+	}
+	return true
+}
+
+// status returns the rejection for the shortages; nil if there are none.
+func (f *Fit) status(short int, code framework.Code, more []string) *framework.Status {
+	if short == 0 && len(more) == 0 {
+		return nil
+	}
+	s := &f.statuses[short*2+int(code)]
+	if *s == nil {
+		*s = framework.NewStatus(code)
+		for i, reason := range shortages {
+			if short&(1<<i) != 0 {
+				(*s).Reasons = append((*s).Reasons, reason)
+			}
+		}
+	}
+	if len(more) == 0 {
+		return *s
+	}
+	return framework.NewStatus(code, slices.Concat((*s).Reasons, more)...)
+}

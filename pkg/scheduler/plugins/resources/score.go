@@ -7,63 +7,80 @@ import (
 	"podium/pkg/scheduler/snapshot"
 )
 
-// LeastAllocated prefers nodes with much left.
-type LeastAllocated struct{}
-
-// Name is upstream's name of the plugin of which this is the score.
-func (LeastAllocated) Name() string { return "NodeResourcesFit" }
-
-// Normalize says that the scores are final.
-func (LeastAllocated) Normalize() framework.Normalize { return framework.AsIs }
-
-// Score is the share of CPU and memory that would be left, on average.
-func (LeastAllocated) Score(pod *snapshot.Pod) func(snapshot.Node) int64 {
-	wantCPU, wantMemory := pod.NonZero.CPU, pod.NonZero.Memory
-	return func(n snapshot.Node) int64 {
-		alloc, used := n.Amounts()
-		var sum, kinds int64
-		for _, r := range [...]struct{ alloc, used int64 }{
-			{alloc.CPU, used.NonZeroCPU + wantCPU},
-			{alloc.Memory, used.NonZeroMemory + wantMemory},
-		} {
-			if r.alloc == 0 {
-				continue
-			}
-			kinds++
-			if r.used <= r.alloc {
-				sum += (r.alloc - r.used) * framework.MaxScore / r.alloc
-			}
-		}
-		if kinds == 0 {
-			return 0
-		}
-		return sum / kinds
-	}
+// PreScore skips no pod.
+func (f *Fit) PreScore(pod *snapshot.Pod) framework.NodeScore {
+	wants := pod.Requests
+	wants.CPU, wants.Memory = pod.NonZero.CPU, pod.NonZero.Memory
+	counted := shares(f.strategy.Resources, &wants)
+	return func(n snapshot.Node) int64 { return f.strategy.score(counted, n) }
 }
 
-// Balanced prefers nodes whose CPU and memory would be used alike.
-type Balanced struct{}
+// Normalize leaves the scores unchanged.
+func (*Fit) Normalize() framework.Normalize { return framework.AsIs }
+
+// Balanced prefers nodes whose resources would be used to equal fractions.
+type Balanced struct{ resources []Resource }
+
+// NewBalanced returns the plugin, for CPU and memory if the list is empty.
+func NewBalanced(list []Resource) (Balanced, error) {
+	list, err := completeResources(list)
+	return Balanced{list}, err
+}
 
 // Name is upstream's name of the plugin.
 func (Balanced) Name() string { return "NodeResourcesBalancedAllocation" }
 
-// Normalize says that the scores are final.
+// Reads returns what the pod requests of the resources.
+func (b Balanced) Reads(pod *snapshot.Pod) []any {
+	out := make([]any, len(b.resources))
+	for i, r := range b.resources {
+		out[i] = amount(r.Name, &pod.Requests)
+	}
+	return out
+}
+
+// Normalize leaves the scores unchanged.
 func (Balanced) Normalize() framework.Normalize { return framework.AsIs }
 
-// Score is lower the further the used shares of CPU and memory lie apart. Pods
-// that ask for nothing are not judged.
-func (Balanced) Score(pod *snapshot.Pod) func(snapshot.Node) int64 {
-	if pod.Requests.CPU == 0 && pod.Requests.Memory == 0 {
+// PreScore skips pods that request none of the resources. The score decreases with the standard
+// deviation of the used fractions.
+func (b Balanced) PreScore(pod *snapshot.Pod) framework.NodeScore {
+	counted := shares(b.resources, &pod.Requests)
+	requested := false
+	for _, r := range counted {
+		requested = requested || r.want > 0
+	}
+	if !requested {
 		return nil
 	}
-	wantCPU, wantMemory := pod.Requests.CPU, pod.Requests.Memory
 	return func(n snapshot.Node) int64 {
 		alloc, used := n.Amounts()
-		if alloc.CPU == 0 || alloc.Memory == 0 {
-			return framework.MaxScore
+		var buffer [4]float64
+		fractions := buffer[:0]
+		for _, r := range counted {
+			if capacity := amount(r.name, &alloc.Resources); capacity != 0 {
+				fractions = append(fractions, min(1, float64(amount(r.name, &used.Resources)+r.want)/float64(capacity)))
+			}
 		}
-		cpu := min(1, float64(used.CPU+wantCPU)/float64(alloc.CPU))
-		memory := min(1, float64(used.Memory+wantMemory)/float64(alloc.Memory))
-		return int64((1 - math.Abs(cpu-memory)/2) * float64(framework.MaxScore))
+		return int64((1 - deviation(fractions)) * float64(framework.MaxNodeScore))
 	}
+}
+
+// deviation returns the standard deviation.
+func deviation(values []float64) float64 {
+	switch len(values) {
+	case 0, 1:
+		return 0
+	case 2:
+		return math.Abs(values[0]-values[1]) / 2
+	}
+	var sum, squares float64
+	for _, v := range values {
+		sum += v
+	}
+	mean := sum / float64(len(values))
+	for _, v := range values {
+		squares += (v - mean) * (v - mean)
+	}
+	return math.Sqrt(squares / float64(len(values)))
 }

@@ -1,5 +1,4 @@
-// Package taints keeps pods off nodes with taints they do not tolerate, or
-// leads them elsewhere when the taint only asks for it.
+// Package taints keeps pods off nodes with taints that they do not tolerate.
 package taints
 
 import (
@@ -14,49 +13,48 @@ import (
 
 const reasonFormat = "node(s) had untolerated taint {%s: %s}"
 
-// Plugin filters by the taints NoSchedule and NoExecute and scores by
+// Plugin filters by taints with effect NoSchedule and NoExecute and scores by those with
 // PreferNoSchedule.
 type Plugin struct {
-	reasons map[corev1.Taint][]string // written once a taint, not once a node
+	statuses map[corev1.Taint]*framework.Status // one per taint instead of one per node
 }
 
-// New makes a plugin, for one goroutine at a time.
-func New() *Plugin { return &Plugin{reasons: map[corev1.Taint][]string{}} }
+// New returns a plugin. It is not safe for concurrent use.
+func New() *Plugin { return &Plugin{statuses: map[corev1.Taint]*framework.Status{}} }
 
 // Name is upstream's name of the plugin.
 func (*Plugin) Name() string { return "TaintToleration" }
 
-// Wakes says what could change an answer.
-func (*Plugin) Wakes() framework.Event { return framework.NodeTaints }
+// Reads returns the pod's tolerations.
+func (*Plugin) Reads(pod *snapshot.Pod) []any { return []any{&pod.Spec.Tolerations} }
 
-// Filter asks for the first taint that the pod does not tolerate.
-func (p *Plugin) Filter(pod *snapshot.Pod) func(snapshot.Node) []string {
+// EventsToRegister returns the events after which a rejected pod may fit.
+func (*Plugin) EventsToRegister() framework.Event { return framework.NodeTaints }
+
+// PreFilter skips no pod.
+func (p *Plugin) PreFilter(pod *snapshot.Pod) framework.NodeFilter {
 	tolerations := pod.Spec.Tolerations
-	return func(n snapshot.Node) []string {
-		for _, t := range n.Taints() {
-			if t.Effect != corev1.TaintEffectNoSchedule && t.Effect != corev1.TaintEffectNoExecute {
-				continue
-			}
-			if !Tolerated(tolerations, t) {
-				return p.reason(t)
-			}
+	return func(n snapshot.Node) *framework.Status {
+		if t := Untolerated(n.Taints(), tolerations); t != nil {
+			return p.status(*t)
 		}
 		return nil
 	}
 }
 
-func (p *Plugin) reason(t corev1.Taint) []string {
+func (p *Plugin) status(t corev1.Taint) *framework.Status {
 	key := corev1.Taint{Key: t.Key, Value: t.Value}
-	r := p.reasons[key]
-	if r == nil {
-		r = []string{fmt.Sprintf(reasonFormat, t.Key, t.Value)}
-		p.reasons[key] = r
+	s := p.statuses[key]
+	if s == nil {
+		s = framework.NewStatus(framework.UnschedulableAndUnresolvable, fmt.Sprintf(reasonFormat, t.Key, t.Value))
+		p.statuses[key] = s
 	}
-	return r
+	return s
 }
 
-// Score counts the taints that would rather have the pod elsewhere.
-func (*Plugin) Score(pod *snapshot.Pod) func(snapshot.Node) int64 {
+// PreScore skips no pod. The score of a node is the number of its
+// PreferNoSchedule taints that the pod does not tolerate.
+func (*Plugin) PreScore(pod *snapshot.Pod) framework.NodeScore {
 	tolerations := slices.DeleteFunc(slices.Clone(pod.Spec.Tolerations), func(t corev1.Toleration) bool {
 		return t.Effect != "" && t.Effect != corev1.TaintEffectPreferNoSchedule
 	})
@@ -71,10 +69,22 @@ func (*Plugin) Score(pod *snapshot.Pod) func(snapshot.Node) int64 {
 	}
 }
 
-// Normalize makes few taints a high score.
-func (*Plugin) Normalize() framework.Normalize { return framework.Fewest }
+// Normalize gives nodes with few such taints a high score.
+func (*Plugin) Normalize() framework.Normalize { return framework.Lowest }
 
-// Tolerated says whether one of the tolerations covers the taint.
+// Untolerated returns the first NoSchedule or NoExecute taint that none of the tolerations
+// tolerates; nil if there is none.
+func Untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) *corev1.Taint {
+	for i := range taints {
+		t := &taints[i]
+		if (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute) && !Tolerated(tolerations, *t) {
+			return t
+		}
+	}
+	return nil
+}
+
+// Tolerated reports whether one of the tolerations matches the taint.
 func Tolerated(tolerations []corev1.Toleration, taint corev1.Taint) bool {
 	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {

@@ -1,4 +1,4 @@
-// Package unschedulable keeps pods off nodes that are cordoned.
+// Package unschedulable keeps pods off cordoned nodes.
 package unschedulable
 
 import (
@@ -11,27 +11,33 @@ import (
 
 const reason = "node(s) were unschedulable"
 
-// Plugin refuses nodes whose spec says unschedulable, unless the pod tolerates
-// the taint that stands for it.
+// Plugin rejects nodes with spec.unschedulable, unless the pod tolerates the corresponding
+// taint.
 type Plugin struct{}
 
 // Name is upstream's name of the plugin.
 func (Plugin) Name() string { return "NodeUnschedulable" }
 
-// Wakes says what could change an answer.
-func (Plugin) Wakes() framework.Event { return framework.NodeSchedulable }
+// Reads returns whether the pod tolerates cordoned nodes.
+func (Plugin) Reads(pod *snapshot.Pod) []any { return []any{tolerates(pod)} }
 
-// Filter asks whether the node is cordoned.
-func (Plugin) Filter(pod *snapshot.Pod) func(snapshot.Node) []string {
-	cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
-	if taints.Tolerated(pod.Spec.Tolerations, cordon) {
+// EventsToRegister returns the events after which a rejected pod may fit.
+func (Plugin) EventsToRegister() framework.Event { return framework.NodeSchedulable }
+
+// PreFilter skips pods that tolerate cordoned nodes.
+func (Plugin) PreFilter(pod *snapshot.Pod) framework.NodeFilter {
+	if tolerates(pod) {
 		return nil
 	}
-	no := []string{reason}
-	return func(n snapshot.Node) []string {
+	cordoned := framework.NewStatus(framework.UnschedulableAndUnresolvable, reason)
+	return func(n snapshot.Node) *framework.Status {
 		if n.Object().Spec.Unschedulable {
-			return no
+			return cordoned
 		}
 		return nil
 	}
+}
+
+func tolerates(pod *snapshot.Pod) bool {
+	return taints.Tolerated(pod.Spec.Tolerations, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
 }

@@ -1,4 +1,4 @@
-// Package kmstest is a KMS v2 plugin for tests, with its keys in memory.
+// Package kmstest provides a KMS v2 plugin for tests that holds its keys in memory.
 package kmstest
 
 import (
@@ -17,31 +17,31 @@ import (
 	kms "k8s.io/kms/apis/v2"
 )
 
-// annotation is what the plugin stores beside each ciphertext, and wants back.
+// annotation is stored beside each ciphertext; Decrypt fails without it.
 const annotation = "version.kmstest.podium.dev"
 
-// Plugin is a plugin with one key to write with and any number to read with.
-// It may be used concurrently.
+// Plugin encrypts with one key and decrypts with any number of keys. Its methods
+// are safe for concurrent use, except that Serve must precede Endpoint.
 type Plugin struct {
 	kms.UnimplementedKeyManagementServiceServer
 
 	mu       sync.Mutex
 	keys     map[string]cipher.AEAD
 	present  string
-	sick     string // what Status says instead of ok
-	broken   error  // what every call answers
+	sick     string // returned by Status instead of ok
+	broken   error  // returned by every call
 	calls    map[string]int
 	endpoint string
 }
 
-// New makes a plugin with a key.
+// New creates a plugin with one key of this name.
 func New(key string) *Plugin {
 	p := &Plugin{keys: map[string]cipher.AEAD{}, calls: map[string]int{}}
 	p.Rotate(key)
 	return p
 }
 
-// Serve answers on a socket in a folder of the test, until that ends.
+// Serve starts to serve on a Unix socket, until the test ends. It does not block.
 func (p *Plugin) Serve(t testing.TB) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "kms.sock")
@@ -56,10 +56,10 @@ func (p *Plugin) Serve(t testing.TB) {
 	t.Cleanup(server.Stop)
 }
 
-// Endpoint is where Serve answers, as in an EncryptionConfiguration.
+// Endpoint returns the URL of the socket, as in an EncryptionConfiguration.
 func (p *Plugin) Endpoint() string { return p.endpoint }
 
-// Rotate makes a new key the present one; the old ones still decrypt.
+// Rotate creates a key that encrypts from now on; the old keys still decrypt.
 func (p *Plugin) Rotate(key string) {
 	secret := make([]byte, 32)
 	rand.Read(secret)
@@ -76,10 +76,10 @@ func (p *Plugin) Rotate(key string) {
 	p.keys[key], p.present = aead, key
 }
 
-// Sicken makes the plugin report that it is not well; empty: it is again.
+// Sicken makes Status report why instead of ok; "" restores ok.
 func (p *Plugin) Sicken(why string) { p.set(func() { p.sick = why }) }
 
-// Break makes every call fail; nil: they succeed again.
+// Break makes every call fail with err; nil makes them succeed again.
 func (p *Plugin) Break(err error) { p.set(func() { p.broken = err }) }
 
 func (p *Plugin) set(f func()) {
@@ -88,7 +88,7 @@ func (p *Plugin) set(f func()) {
 	f()
 }
 
-// Calls is how often a method was called: Status, Encrypt, Decrypt.
+// Calls returns the number of calls of a method: Status, Encrypt or Decrypt.
 func (p *Plugin) Calls(method string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +100,7 @@ func (p *Plugin) called(method string) error {
 	return p.broken
 }
 
-// Status names the present key.
+// Status reports the health and the present key.
 func (p *Plugin) Status(context.Context, *kms.StatusRequest) (*kms.StatusResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +130,7 @@ func (p *Plugin) Encrypt(_ context.Context, r *kms.EncryptRequest) (*kms.Encrypt
 	}, nil
 }
 
-// Decrypt decrypts with the key that was used.
+// Decrypt decrypts with the key that the request names.
 func (p *Plugin) Decrypt(_ context.Context, r *kms.DecryptRequest) (*kms.DecryptResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

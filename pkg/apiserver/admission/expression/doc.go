@@ -1,0 +1,4 @@
+// Package expression compiles and evaluates the CEL expressions of admission:
+// the match conditions of webhooks and all that admission policies consist of.
+// https://kubernetes.io/docs/reference/using-api/cel/
+package expression

@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"podium/pkg/cli/rest"
+)
+
+// deriveOptions are the flags of commands that create an object for each selected one.
+type deriveOptions struct {
+	change
+	verb string
+	make func(t target) (runtime.Object, schema.GroupVersionKind, error)
+}
+
+type runDeriveFunc = func(context.Context, *deriveOptions) error
+
+func runDerive(ctx context.Context, o *deriveOptions) error {
+	return o.each(ctx, true, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		typed, gvk, err := o.make(t)
+		if err != nil {
+			return nil, "", err
+		}
+		obj, err := toObject(typed, gvk)
+		if err != nil || o.DryRun == "client" {
+			return obj, o.verb, err
+		}
+		k, err := c.ByGVK(ctx, gvk)
+		if err != nil {
+			return nil, "", err
+		}
+		made, err := c.Create(ctx, k, t.Namespace, obj, o.query())
+		return made, o.verb, err
+	})
+}
+
+// exposeFlags are the flags of expose.
+type exposeFlags struct {
+	name, kind, target, protocol, clusterIP, selector string
+	port                                              int32
+}
+
+func newExpose(f *Factory, run runDeriveFunc) *cobra.Command {
+	o := &deriveOptions{change: change{Factory: f}, verb: "exposed"}
+	var e exposeFlags
+	cmd := &cobra.Command{
+		Use:               "expose TYPE/NAME --port=PORT",
+		Short:             "Take a replication controller, service, deployment or pod and expose it as a new Kubernetes service",
+		Example:           "  podium expose deployment/web --port=80 --target-port=8080",
+		ValidArgsFunction: f.completeResources,
+		RunE:              on(&o.selection, o, run),
+	}
+	o.make = func(t target) (runtime.Object, schema.GroupVersionKind, error) {
+		svc, err := e.service(t)
+		return svc, core("Service"), err
+	}
+	cmd.Flags().StringVar(&e.name, "name", "", "name of the Service (default: that of the object)")
+	cmd.Flags().Int32Var(&e.port, "port", 0, "port of the Service (default: the ports of the containers)")
+	cmd.Flags().StringVar(&e.target, "target-port", "", "name or number of the containers' port (default: that of the Service)")
+	cmd.Flags().StringVar(&e.protocol, "protocol", "TCP", "protocol of the port: TCP, UDP or SCTP")
+	cmd.Flags().StringVar(&e.kind, "type", "", "type of the Service: ClusterIP, NodePort or LoadBalancer (default ClusterIP)")
+	cmd.Flags().StringVar(&e.clusterIP, "cluster-ip", "", "ClusterIP to assign, or None for a headless service")
+	cmd.Flags().StringVar(&e.selector, "selector", "", "labels of the Service's pods, as KEY=VALUE pairs (default: those that the object selects)")
+	o.writeFlags(cmd, "the objects")
+	return cmd
+}
+
+func (e *exposeFlags) service(t target) (*corev1.Service, error) {
+	selector, err := e.labels(t)
+	if err != nil {
+		return nil, err
+	}
+	ports := e.ports(t)
+	if len(ports) == 0 && e.clusterIP != corev1.ClusterIPNone {
+		return nil, errors.New("couldn't find port via --port flag or introspection")
+	}
+	name := e.name
+	if name == "" {
+		name = t.Name
+	}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: t.Namespace, Name: name, Labels: t.Object.GetLabels()},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceType(e.kind), ClusterIP: e.clusterIP, Selector: selector, Ports: ports},
+	}, nil
+}
+
+// labels returns the selector of the Service: that of the object, or a pod's labels.
+func (e *exposeFlags) labels(t target) (map[string]string, error) {
+	if e.selector != "" {
+		return pairs("--selector", strings.Split(e.selector, ","))
+	}
+	obj := t.Object.Object
+	if m, ok, _ := unstructured.NestedStringMap(obj, "spec", "selector", "matchLabels"); ok {
+		if more, _, _ := unstructured.NestedSlice(obj, "spec", "selector", "matchExpressions"); len(more) > 0 {
+			return nil, fmt.Errorf("%s selects its pods by expressions, which a Service cannot: give --selector", t)
+		}
+		return m, nil
+	}
+	if m, ok, _ := unstructured.NestedStringMap(obj, "spec", "selector"); ok {
+		return m, nil
+	}
+	if t.Kind.Kind == "Pod" && len(t.Object.GetLabels()) > 0 {
+		return t.Object.GetLabels(), nil
+	}
+	return nil, fmt.Errorf("cannot expose %s: it selects no pods by labels; give --selector", t)
+}
+
+// ports returns the port of the flags, or those of the object's containers.
+func (e *exposeFlags) ports(t target) (out []corev1.ServicePort) {
+	numbers := []int32{e.port}
+	if e.port == 0 {
+		numbers = containerPorts(t)
+	}
+	for i, n := range numbers {
+		p := corev1.ServicePort{Port: n, Protocol: corev1.Protocol(e.protocol), TargetPort: intstr.FromInt32(n)}
+		if e.target != "" {
+			p.TargetPort = intstr.Parse(e.target)
+		}
+		if len(numbers) > 1 {
+			p.Name = fmt.Sprintf("port-%d", i+1)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func containerPorts(t target) (out []int32) {
+	path, err := podSpecPath(t)
+	if err != nil {
+		return nil
+	}
+	containers, _, _ := unstructured.NestedSlice(t.Object.Object, append(path, "containers")...)
+	for _, c := range containers {
+		m, _ := c.(map[string]any)
+		ports, _, _ := unstructured.NestedSlice(m, "ports")
+		for _, p := range ports {
+			if port, ok := p.(map[string]any); ok {
+				if n, ok, _ := unstructured.NestedInt64(port, "containerPort"); ok {
+					out = append(out, int32(n))
+				}
+			}
+		}
+	}
+	return out
+}
+
+func newAutoscale(f *Factory, run runDeriveFunc) *cobra.Command {
+	o := &deriveOptions{change: change{Factory: f}, verb: "autoscaled"}
+	var name, cpu, memory string
+	var least, most int32
+	cmd := &cobra.Command{
+		Use:               "autoscale TYPE/NAME --max=N [--min=N] [--cpu=TARGET] [--memory=TARGET]",
+		Short:             "Auto-scale a deployment, replica set, stateful set, or replication controller",
+		Example:           "  podium autoscale deployment/web --min=2 --max=10 --cpu=80%",
+		ValidArgsFunction: f.completeResources,
+		RunE:              on(&o.selection, o, run),
+	}
+	o.make = func(t target) (runtime.Object, schema.GroupVersionKind, error) {
+		kind := autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")
+		hpa := &autoscalingv2.HorizontalPodAutoscaler{
+			ObjectMeta: metav1.ObjectMeta{Namespace: t.Namespace, Name: name},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: most, ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{
+				APIVersion: t.Kind.GroupVersion().String(), Kind: t.Kind.Kind, Name: t.Name,
+			}},
+		}
+		if hpa.Name == "" {
+			hpa.Name = t.Name
+		}
+		if least > 0 {
+			hpa.Spec.MinReplicas = &least
+		}
+		for resource, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {
+			if text == "" {
+				continue
+			}
+			metric, err := resourceMetric(resource, text)
+			if err != nil {
+				return nil, kind, err
+			}
+			hpa.Spec.Metrics = append(hpa.Spec.Metrics, metric)
+		}
+		return hpa, kind, nil
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name of the autoscaler (default: that of the object)")
+	cmd.Flags().Int32Var(&least, "min", 0, "lower limit for the number of pods (default 1)")
+	cmd.Flags().Int32Var(&most, "max", 0, "upper limit for the number of pods")
+	cmd.Flags().StringVar(&cpu, "cpu", "", "target for the CPU of the pods: a percentage of their requests (80%), or an amount (500m)")
+	cmd.Flags().StringVar(&memory, "memory", "", "target for the memory of the pods: a percentage of their requests (80%), or an amount (200Mi)")
+	_ = cmd.MarkFlagRequired("max")
+	o.writeFlags(cmd, "the objects")
+	return cmd
+}
+
+func resourceMetric(name corev1.ResourceName, text string) (autoscalingv2.MetricSpec, error) {
+	source := &autoscalingv2.ResourceMetricSource{Name: name}
+	if percent, ok := strings.CutSuffix(text, "%"); ok {
+		n := intstr.Parse(percent)
+		if n.Type != intstr.Int || n.IntVal <= 0 {
+			return autoscalingv2.MetricSpec{}, fmt.Errorf("--%s=%s: want a percentage such as 80%%, or an amount", name, text)
+		}
+		source.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &n.IntVal}
+	} else {
+		list, err := amounts("--"+string(name), []string{string(name) + "=" + text})
+		if err != nil {
+			return autoscalingv2.MetricSpec{}, err
+		}
+		q := list[name]
+		source.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: &q}
+	}
+	return autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: source}, nil
+}

@@ -1,0 +1,102 @@
+// Package podcontrol creates and deletes the pods of a workload, for the controllers of
+// ReplicaSets, StatefulSets, DaemonSets and Jobs.
+package podcontrol
+
+import (
+	"context"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"podium/pkg/controller"
+	"podium/pkg/controller/informers"
+	"podium/pkg/controller/loop"
+	"podium/pkg/controller/ownership"
+	"podium/pkg/scheme"
+)
+
+// Control creates, deletes, adopts and releases the pods of owners of type O, and records
+// events about the owners. An owner's key is not reconciled again until the pod informer
+// shows the changes, so that no pod is created twice.
+type Control[O scheme.Object] struct {
+	ownership.Adopter[O, *corev1.Pod]
+	controller.Context
+	kind   schema.GroupVersionKind
+	writer controller.Writer[*corev1.Pod]
+}
+
+// New returns the pod control of the controller that l belongs to.
+func New[O scheme.Object](c controller.Context, l *loop.Loop) Control[O] {
+	w := controller.NewWriter(c, l, informers.For[*corev1.Pod](c.Informers))
+	return Control[O]{
+		Adopter: ownership.NewAdopter[O](c, w), Context: c,
+		kind: scheme.KindOf[O](c.Client.Scheme()).GroupVersionKind, writer: w,
+	}
+}
+
+// Create creates n copies of pod, as CreateEach does.
+func (c Control[O]) Create(ctx context.Context, owner O, pod *corev1.Pod, n int) error {
+	_, err := c.CreateEach(ctx, owner, n, func(int) *corev1.Pod { return pod.DeepCopy() })
+	return err
+}
+
+// CreateEach creates n pods: one, then two, then four at a time, so that a template that
+// the API refuses costs few requests. It returns the number of pods created, and no error
+// if the namespace is terminating: the owner will be deleted, too. If a pod of a fixed name
+// exists already, the cache is stale; this is an error without an event.
+func (c Control[O]) CreateEach(ctx context.Context, owner O, n int, pod func(i int) *corev1.Pod) (created int, err error) {
+	var count atomic.Int32
+	err = loop.SlowStart(ctx, n, func(ctx context.Context, i int) error {
+		want := pod(i)
+		got, err := c.writer.Create(ctx, loop.KeyOf(owner), want)
+		switch {
+		case err == nil:
+			count.Add(1)
+			c.Events.Event(owner, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: "+got.Name)
+		case want.Name != "" && apierrors.IsAlreadyExists(err):
+		case !controller.NamespaceTerminating(err):
+			c.Events.Event(owner, corev1.EventTypeWarning, "FailedCreate", "Error creating: "+err.Error())
+		}
+		return err
+	})
+	if controller.NamespaceTerminating(err) {
+		err = nil
+	}
+	return int(count.Load()), err
+}
+
+// Delete deletes the pods, some at a time. It ignores pods that no longer exist or have
+// been replaced by another pod of the same name.
+func (c Control[O]) Delete(ctx context.Context, owner O, pods []*corev1.Pod) error {
+	return loop.Parallel(ctx, len(pods), func(ctx context.Context, i int) error {
+		deleted, err := c.writer.Delete(ctx, loop.KeyOf(owner), pods[i], metav1.DeleteOptions{})
+		if err != nil {
+			c.Events.Event(owner, corev1.EventTypeWarning, "FailedDelete", "Error deleting: "+err.Error())
+		}
+		if deleted {
+			c.Events.Event(owner, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: "+pods[i].Name)
+		}
+		return err
+	})
+}
+
+// FromTemplate returns a new pod of owner, with generateName set.
+func (c Control[O]) FromTemplate(owner O, template *corev1.PodTemplateSpec) *corev1.Pod {
+	t := template.DeepCopy()
+	prefix := owner.GetName() + "-"
+	if len(validation.NameIsDNSSubdomain(prefix, true)) > 0 {
+		prefix = owner.GetName()
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName: prefix, Namespace: owner.GetNamespace(),
+			Labels: t.Labels, Annotations: t.Annotations, Finalizers: t.Finalizers,
+			OwnerReferences: []metav1.OwnerReference{ownership.Reference(owner, c.kind)},
+		},
+		Spec: t.Spec,
+	}
+}

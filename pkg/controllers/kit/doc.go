@@ -1,2 +1,0 @@
-// Package kit is what every controller is given.
-package kit

@@ -1,0 +1,21 @@
+package controllers
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"podium/pkg/controllers/cronjob"
+	"podium/pkg/controllers/job"
+	"podium/pkg/controllers/ttlafterfinished"
+)
+
+// metrics are the metrics of single controllers. They are created once for the process: its
+// controllers are built anew whenever it becomes the leader.
+type metrics struct {
+	job              *job.Metrics
+	cronJob          *cronjob.Metrics
+	ttlAfterFinished *ttlafterfinished.Metrics
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	return metrics{job.NewMetrics(r), cronjob.NewMetrics(r), ttlafterfinished.NewMetrics(r)}
+}

@@ -1,2 +1,0 @@
-// Package pods answers what controllers ask about a pod's state.
-package pods

@@ -1,0 +1,3 @@
+// Package replicationcontroller maintains the desired number of pods of each
+// ReplicationController. It reconciles them as package replicaset does ReplicaSets.
+package replicationcontroller

@@ -1,0 +1,124 @@
+package pods
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/kubelet/volumes"
+)
+
+// Volumes sets up, refreshes and tears down the volumes of pods.
+type Volumes interface {
+	SetUp(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (volumes.Mount, error)
+	Refreshes(v *corev1.Volume) bool
+	TearDown(ctx context.Context, uid types.UID) error
+	Orphans() ([]types.UID, error)
+	SubPath(ctx context.Context, mount volumes.Mount, subPath string) (hostPath string, err error)
+	Usage(ctx context.Context, pod *corev1.Pod) (map[string]int64, error)
+}
+
+// The back-off of a volume that could not be set up.
+const (
+	minMountDelay = 500 * time.Millisecond
+	maxMountDelay = 10 * time.Second
+)
+
+// mounts sets up and refreshes the volumes of a pod.
+type mounts struct {
+	*base
+	volumes map[string]*mount // by name
+}
+
+// mount is the state of one volume. A driver may take minutes to set up a volume,
+// so each attempt and each refresh is a job of the worker: meanwhile the pod can be
+// changed, killed and deleted.
+type mount struct {
+	ready       *volumes.Mount // nil: not set up by this process
+	attempted   time.Time      // when the last set-up or refresh started
+	renderedPod *corev1.Pod    // the pod whose fields the contents show
+}
+
+// setUpAll starts a job for each volume of the pod that is not ready. It returns
+// true when all are ready.
+func (ms *mounts) setUpAll() bool {
+	now, ready := time.Now(), true
+	for _, v := range volumes.Mounted(ms.pod) {
+		if ms.mount(v.Name).ready == nil {
+			ms.setUp(v, false, now)
+			ready = false
+		}
+	}
+	return ready
+}
+
+// refresh starts jobs that update the contents of volumes: every RefreshPeriod, and
+// when the pod's labels or annotations change, since volumes may show them. For a
+// volume that an earlier kubelet set up, the first refresh also makes it ready.
+func (ms *mounts) refresh(now time.Time) {
+	for _, v := range volumes.Mounted(ms.pod) {
+		if !ms.m.cfg.Volumes.Refreshes(v) {
+			continue
+		}
+		m := ms.mount(v.Name)
+		due := m.attempted.Add(ms.m.cfg.RefreshPeriod)
+		if !now.Before(due) || relabelled(m.renderedPod, ms.pod) {
+			ms.setUp(v, true, now)
+			due = now.Add(ms.m.cfg.RefreshPeriod)
+		}
+		ms.again(due)
+	}
+}
+
+// mount returns the state of a volume and creates it on the first call.
+func (ms *mounts) mount(volume string) *mount {
+	m := ms.volumes[volume]
+	if m == nil {
+		m = &mount{}
+		ms.volumes[volume] = m
+	}
+	return m
+}
+
+// setUp starts the job that sets up or refreshes a volume. It does nothing while
+// that job runs or backs off after a failure.
+func (ms *mounts) setUp(v *corev1.Volume, refresh bool, now time.Time) {
+	key := "volume " + v.Name
+	if ms.busy(key) || !ms.retries.due(key, now) {
+		return // the job's end or the retry wakes the worker
+	}
+	m, pod := ms.mount(v.Name), ms.pod
+	m.attempted, m.renderedPod = now, pod
+	ms.job(ms.startCtx, key, func(ctx context.Context) func() {
+		made, err := ms.m.cfg.Volumes.SetUp(ctx, pod, v)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return func() { ms.mounted(v, m, refresh, made, err) }
+	})
+}
+
+// mounted handles the result of setUp.
+func (ms *mounts) mounted(v *corev1.Volume, m *mount, refresh bool, made volumes.Mount, err error) {
+	key := "volume " + v.Name
+	switch {
+	case err == nil:
+		m.ready = &made
+		ms.retries.ok(key)
+	case refresh:
+		ms.log.Warn("refresh volume failed", "volume", v.Name, "error", err)
+	default:
+		ms.log.Warn("set up volume failed", "volume", v.Name, "error", err)
+		ms.event(corev1.EventTypeWarning, "FailedMount", err.Error())
+		ms.retries.fail(key, time.Now(), minMountDelay, maxMountDelay)
+	}
+}
+
+// relabelled reports whether the pod's labels or annotations changed; false if
+// before is nil.
+func relabelled(before, now *corev1.Pod) bool {
+	return before != nil && (!maps.Equal(before.Labels, now.Labels) || !maps.Equal(before.Annotations, now.Annotations))
+}

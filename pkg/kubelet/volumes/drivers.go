@@ -1,0 +1,15 @@
+package volumes
+
+// drivers returns the drivers. The first one that supports a volume handles it.
+func drivers(host *Config) []Driver {
+	dir := directory{host}
+	return append(host.Drivers[:len(host.Drivers):len(host.Drivers)],
+		emptyDir{dir},
+		hostPath{dir},
+		claim{dir},
+		configMapDriver(dir),
+		secretDriver(dir),
+		projectedDriver(dir),
+		downwardAPIDriver(dir),
+	)
+}

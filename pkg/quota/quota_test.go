@@ -1,0 +1,148 @@
+package quota_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"podium/pkg/quota"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func list(pairs ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+func pod(change func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
+			Requests: list("cpu", "1", "memory", "1Gi", "example.com/gpu", "2", "hugepages-2Mi", "4Mi"), Limits: list("cpu", "2"),
+		}}}},
+		Status: corev1.PodStatus{QOSClass: corev1.PodQOSBurstable},
+	}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+func TestUsage(t *testing.T) {
+	service := func(kind corev1.ServiceType, allocate *bool, nodePorts ...int32) *corev1.Service {
+		s := &corev1.Service{Spec: corev1.ServiceSpec{Type: kind, AllocateLoadBalancerNodePorts: allocate}}
+		for _, p := range nodePorts {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{NodePort: p})
+		}
+		return s
+	}
+	claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
+		StorageClassName: new("gold"), Resources: corev1.VolumeResourceRequirements{Requests: list("storage", "1Gi")},
+	}}
+	shrinking := claim.DeepCopy()
+	shrinking.Status.AllocatedResources = list("storage", "3Gi")
+	deleted := metav1.NewTime(now.Add(-time.Minute))
+	for name, row := range map[string]struct {
+		resource schema.GroupResource
+		obj      metav1.Object
+		want     string
+	}{
+		"Pod": {corev1.Resource("pods"), pod(nil),
+			"count/pods=1,cpu=1,hugepages-2Mi=4Mi,limits.cpu=2,memory=1Gi,pods=1,requests.cpu=1,requests.example.com/gpu=2,requests.hugepages-2Mi=4Mi,requests.memory=1Gi"},
+		"EndedPod": {corev1.Resource("pods"), pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), "count/pods=1"},
+		"LostPod": {corev1.Resource("pods"), pod(func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &deleted, new(int64(30))
+		}), "count/pods=1"},
+		"Service":       {corev1.Resource("services"), service(corev1.ServiceTypeClusterIP, nil, 0), "count/services=1,services=1,services.loadbalancers=0,services.nodeports=0"},
+		"NodePort":      {corev1.Resource("services"), service(corev1.ServiceTypeNodePort, nil, 0, 0), "count/services=1,services=1,services.loadbalancers=0,services.nodeports=2"},
+		"LoadBalancer":  {corev1.Resource("services"), service(corev1.ServiceTypeLoadBalancer, nil, 0), "count/services=1,services=1,services.loadbalancers=1,services.nodeports=1"},
+		"NoNodePorts":   {corev1.Resource("services"), service(corev1.ServiceTypeLoadBalancer, new(false), 0, 30000), "count/services=1,services=1,services.loadbalancers=1,services.nodeports=1"},
+		"Claim":         {corev1.Resource("persistentvolumeclaims"), claim, "count/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/requests.storage=1Gi,persistentvolumeclaims=1,requests.storage=1Gi"},
+		"ShrunkenClaim": {corev1.Resource("persistentvolumeclaims"), shrinking, "count/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/requests.storage=3Gi,persistentvolumeclaims=1,requests.storage=3Gi"},
+		"Secret":        {corev1.Resource("secrets"), nil, "count/secrets=1,secrets=1"},
+		"ReplicaSet":    {schema.GroupResource{Group: "apps", Resource: "replicasets"}, nil, "count/replicasets.apps=1"},
+		"PodsOfOthers":  {schema.GroupResource{Group: "example.com", Resource: "pods"}, nil, "count/pods.example.com=1"},
+	} {
+		if got := quota.Text(quota.For(row.resource).Usage(row.obj, now)); got != row.want {
+			t.Errorf("%s: %s\nwant %s", name, got, row.want)
+		}
+	}
+}
+
+func TestScopes(t *testing.T) {
+	crossing := &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+		{PodAffinityTerm: corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}}},
+	}}}
+	special := pod(func(p *corev1.Pod) {
+		p.Spec.ActiveDeadlineSeconds, p.Status.QOSClass, p.Spec.PriorityClassName, p.Spec.Affinity = new(int64(1)), corev1.PodQOSBestEffort, "high", crossing
+	})
+	type requirement = corev1.ScopedResourceSelectorRequirement
+	class := func(op corev1.ScopeSelectorOperator, values ...string) requirement {
+		return requirement{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: op, Values: values}
+	}
+	exists := func(s corev1.ResourceQuotaScope) requirement {
+		return requirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists}
+	}
+	for _, row := range []struct {
+		scope          requirement
+		plain, special bool
+	}{
+		{exists(corev1.ResourceQuotaScopeTerminating), false, true},
+		{exists(corev1.ResourceQuotaScopeNotTerminating), true, false},
+		{exists(corev1.ResourceQuotaScopeBestEffort), false, true},
+		{exists(corev1.ResourceQuotaScopeNotBestEffort), true, false},
+		{exists(corev1.ResourceQuotaScopeCrossNamespacePodAffinity), false, true},
+		{class(corev1.ScopeSelectorOpExists), false, true},
+		{class(corev1.ScopeSelectorOpDoesNotExist), true, false},
+		{class(corev1.ScopeSelectorOpIn, "high"), false, true},
+		{class(corev1.ScopeSelectorOpIn, "low"), false, false},
+		{class(corev1.ScopeSelectorOpNotIn, "high"), true, false},
+	} {
+		q := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []requirement{row.scope}}}}
+		q.Status.Hard = list("pods", "1")
+		e := quota.For(corev1.Resource("pods"))
+		if p, s := e.Matches(q, pod(nil)), e.Matches(q, special); p != row.plain || s != row.special {
+			t.Errorf("%+v: %v, %v, want %v, %v", row.scope, p, s, row.plain, row.special)
+		}
+		q.Status.Hard = list("secrets", "1")
+		if quota.For(corev1.Resource("secrets")).Matches(q, &corev1.Secret{}) {
+			t.Errorf("%+v: a Secret is in a scope", row.scope)
+		}
+	}
+}
+
+func TestSources(t *testing.T) {
+	got := quota.Sources(list("pods", "1", "limits.cpu", "1", "services.nodeports", "1", "gold.storageclass.storage.k8s.io/requests.storage", "1",
+		"secrets", "1", "count/jobs.batch", "1", "requests.example.com/gpu", "1", "example.com/unknown", "1"))
+	want := []schema.GroupResource{{Group: "batch", Resource: "jobs"}, {Resource: "persistentvolumeclaims"}, {Resource: "pods"}, {Resource: "secrets"}, {Resource: "services"}}
+	slices.SortFunc(want, func(a, b schema.GroupResource) int { return slices.Compare([]byte(a.String()), []byte(b.String())) })
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestArithmetic(t *testing.T) {
+	used := list("cpu", "1", "exact", "0.0000000001")
+	before := used["exact"]
+	quota.Add(used, list("cpu", "500m", "exact", "1", "new", "2"))
+	if got := quota.Text(quota.Select(used, []corev1.ResourceName{"cpu", "new", "absent"})); got != "cpu=1500m,new=2" {
+		t.Error(got)
+	}
+	if before.Cmp(resource.MustParse("0.0000000001")) != 0 {
+		t.Errorf("a sum changed its operand to %s", before.String())
+	}
+	if got := quota.Text(quota.Growth(list("a", "3", "b", "1", "c", "1"), list("a", "1", "b", "2", "d", "1"))); got != "a=2,c=1" {
+		t.Error(got)
+	}
+	if got := quota.Exceeded(list("a", "1", "b", "1"), list("a", "1", "b", "1", "c", "1"), list("a", "1", "b", "2")); !slices.Equal(got, []corev1.ResourceName{"a"}) {
+		t.Error(got)
+	}
+}

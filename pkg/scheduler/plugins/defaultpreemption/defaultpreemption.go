@@ -1,0 +1,145 @@
+// Package defaultpreemption frees a node for a pod by evicting pods of lower priority.
+package defaultpreemption
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/scheduler/framework"
+	"podium/pkg/scheduler/snapshot"
+)
+
+const (
+	reasonNever       = "not eligible due to preemptionPolicy=Never."
+	reasonTerminating = "not eligible due to a terminating pod on the nominated node."
+	reasonNoVictims   = "No preemption victims found for incoming pod"
+	reasonNotHelpful  = "Preemption is not helpful for scheduling"
+)
+
+// Plugin nominates the node on which preemption does the least harm. It remembers the victims on
+// each node for pods of one shape and priority, as long as the filters depend on single nodes.
+type Plugin struct {
+	of    *snapshot.Snapshot
+	cache map[string]*memory
+}
+
+// New returns a plugin. It is not safe for concurrent use.
+func New() *Plugin { return &Plugin{} }
+
+// Name is upstream's name of the plugin.
+func (*Plugin) Name() string { return "DefaultPreemption" }
+
+// PostFilter looks at all nodes. It nominates none if pods that leave the pod's nominated node
+// are about to make room there.
+func (p *Plugin) PostFilter(c *framework.Cycle) framework.Nomination {
+	if policy := c.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
+		return framework.Nomination{Message: "preemption: " + reasonNever}
+	}
+	if waits(c) {
+		return framework.Nomination{Message: "preemption: " + reasonTerminating}
+	}
+	node, victims := p.choose(c)
+	if node == "" {
+		return framework.Nomination{Void: true, Message: "preemption: " + summary(c)}
+	}
+	return framework.Nomination{Node: node, Victims: victims}
+}
+
+// waits reports whether pods of lower priority terminate on the pod's nominated node, on which
+// it may fit then.
+func waits(c *framework.Cycle) bool {
+	n, ok := c.Snapshot.Nominated(c.Pod.UID)
+	if !ok || !c.Resolvable(n.Row()) {
+		return false
+	}
+	for other := range n.Pods() {
+		if other.DeletionTimestamp != nil && other.Priority() < c.Pod.Priority() {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Plugin) choose(c *framework.Cycle) (node string, victims []*snapshot.Pod) {
+	var best candidate
+	found := -1
+	own, nominated := c.Snapshot.Nominated(c.Pod.UID)
+	for row, candidate := range p.candidates(c) {
+		if nominated && row == own.Row() {
+			candidate = newCandidate(c, row) // its own nomination is not in its way
+		}
+		if candidate.found && (found < 0 || candidate.better(&best)) {
+			best, found = candidate, row
+		}
+	}
+	if found < 0 {
+		return "", nil
+	}
+	return c.Snapshot.At(found).Name(), best.victims
+}
+
+// summary says why no node can be freed.
+func summary(c *framework.Cycle) string {
+	return framework.Summary(len(c.Error.Nodes), func(yield func(string, int) bool) {
+		for _, n := range c.Error.Nodes {
+			reason := reasonNoVictims
+			if !c.Resolvable(n.Row) {
+				reason = reasonNotHelpful
+			}
+			if !yield(reason, 1) {
+				return
+			}
+		}
+	})
+}
+
+// memory holds the candidates for pods of one shape and priority, by row.
+type memory struct {
+	position int64 // in the snapshot's journal, up to which rows are current
+	budgets  int64 // version of the PodDisruptionBudgets
+	rows     []candidate
+}
+
+// maxMemories limits the cache.
+const maxMemories = 64
+
+// candidates returns what preemption would do on each row.
+func (p *Plugin) candidates(c *framework.Cycle) []candidate {
+	if !c.Local() {
+		m := &memory{}
+		m.update(c)
+		return m.rows
+	}
+	if p.of != c.Snapshot || len(p.cache) > maxMemories {
+		p.of, p.cache = c.Snapshot, map[string]*memory{}
+	}
+	key := fmt.Sprint(c.Pod.Priority(), " ", c.Shape())
+	m := p.cache[key]
+	if m == nil {
+		m = &memory{position: -1}
+		p.cache[key] = m
+	}
+	m.update(c)
+	return m.rows
+}
+
+func (m *memory) update(c *framework.Cycle) {
+	changed, known := c.Snapshot.ChangedSince(m.position)
+	for len(m.rows) < c.Snapshot.Rows() {
+		m.rows = append(m.rows, candidate{})
+	}
+	if version := c.Snapshot.BudgetVersion(); version != m.budgets {
+		m.budgets, known = version, false
+	}
+	if known && c.Local() {
+		for _, row := range changed {
+			m.rows[row] = newCandidate(c, int(row))
+		}
+	} else {
+		for row := range m.rows {
+			m.rows[row] = newCandidate(c, row)
+		}
+	}
+	m.position = c.Snapshot.Position()
+}
