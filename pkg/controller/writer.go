@@ -119,6 +119,15 @@ func (w Writer[T]) Wrote(key loop.Key, obj T) {
 	w.loop.Wrote(key, w.informer, obj.GetResourceVersion())
 }
 
+// Exists delays the next reconcile of the key until the informer shows an object of that
+// name: the API says that it exists.
+func (w Writer[T]) Exists(key loop.Key, namespace, name string) {
+	w.loop.Wait(key, func() bool {
+		_, ok := w.informer.Get(namespace, name)
+		return ok
+	})
+}
+
 func (w Writer[T]) done(key loop.Key, verb, name string, subresource []string, got T, err error) (T, error) {
 	var none T
 	switch {

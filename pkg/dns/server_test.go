@@ -33,16 +33,9 @@ func startServer(t *testing.T, endpoints int) (s *Server, address string) {
 	}
 	create[*discoveryv1.EndpointSlice](t, c, all)
 
-	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tcp, err := net.Listen("tcp", udp.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	udp, tcp := listen(t)
 	e := &elsewhere{answer: func(_ string, q *dns.Msg) (*dns.Msg, error) { return reply(q), nil }}
-	s, err = New(Config{
+	s, err := New(Config{
 		Client: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), PacketConn: udp, Listener: tcp,
 		Domain: "cluster.local", TTL: 5 * time.Second, Upstream: []string{"a:53"}, Exchange: e.exchange,
 		CacheBytes: 1 << 20, CacheTTL: time.Hour, MaxForwards: 10, MaxConns: 10,
@@ -63,6 +56,26 @@ func startServer(t *testing.T, endpoints int) (s *Server, address string) {
 		t.Fatal("the views were not filled")
 	}
 	return s, udp.LocalAddr().String()
+}
+
+// listen opens a port for UDP and TCP. A port that is free for UDP may be taken for TCP.
+func listen(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	var failed error
+	for range 20 {
+		udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tcp, err := net.Listen("tcp", udp.LocalAddr().String())
+		if err == nil {
+			return udp, tcp
+		}
+		failed = err
+		udp.Close()
+	}
+	t.Fatal(failed)
+	return nil, nil
 }
 
 func create[T interface {

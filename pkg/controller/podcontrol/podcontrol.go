@@ -5,6 +5,7 @@ package podcontrol
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,12 +13,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"podium/pkg/backoff"
 	"podium/pkg/controller"
 	"podium/pkg/controller/informers"
 	"podium/pkg/controller/loop"
 	"podium/pkg/controller/ownership"
 	"podium/pkg/scheme"
 )
+
+// resends is how often the creation of a pod is sent again after its response was lost.
+const resends = 4
 
 // Control creates, deletes, adopts and releases the pods of owners of type O, and records
 // events about the owners. An owner's key is not reconciled again until the pod informer
@@ -52,7 +57,7 @@ func (c Control[O]) CreateEach(ctx context.Context, owner O, n int, pod func(i i
 	var count atomic.Int32
 	err = loop.SlowStart(ctx, n, func(ctx context.Context, i int) error {
 		want := pod(i)
-		got, err := c.writer.Create(ctx, loop.KeyOf(owner), want)
+		got, err := c.create(ctx, owner, want)
 		switch {
 		case err == nil:
 			count.Add(1)
@@ -67,6 +72,30 @@ func (c Control[O]) CreateEach(ctx context.Context, owner O, n int, pod func(i i
 		err = nil
 	}
 	return int(count.Load()), err
+}
+
+// create creates a pod. If the response is lost and the pod has a fixed name, it sends the
+// request again, a few times, until the API says whether the pod exists. The informer cannot
+// say so: it may first show that an older pod is gone and its name free.
+func (c Control[O]) create(ctx context.Context, owner O, want *corev1.Pod) (*corev1.Pod, error) {
+	key := loop.KeyOf(owner)
+	got, err := c.writer.Create(ctx, key, want)
+	retry := backoff.Backoff{Initial: 50 * time.Millisecond}
+	for i := 0; i < resends && want.Name != "" && unknown(err); i++ {
+		if err := retry.Wait(ctx); err != nil {
+			return nil, err
+		}
+		got, err = c.writer.Create(ctx, key, want)
+	}
+	if want.Name != "" && apierrors.IsAlreadyExists(err) {
+		c.writer.Exists(key, want.Namespace, want.Name)
+	}
+	return got, err
+}
+
+// unknown reports whether err leaves open what the API has done.
+func unknown(err error) bool {
+	return err != nil && (apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsTimeout(err))
 }
 
 // Delete deletes the pods, some at a time. It ignores pods that no longer exist or have
