@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"podium/pkg/apiserver"
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/cluster/pki"
+	"podium/test/freeport"
 )
 
 // realEtcd starts etcd on a loopback port and returns its address.
@@ -38,16 +38,6 @@ func realEtcd(t *testing.T) string {
 	t.Cleanup(e.Close)
 	<-e.Server.ReadyNotify()
 	return "http://" + e.Clients[0].Addr().String()
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // runCommand runs kube-apiserver with args until the test ends, and waits
@@ -99,7 +89,7 @@ func TestTheCommandLineOfEnvtest(t *testing.T) {
 			if prepared {
 				writeServing(t, dir)
 			}
-			port := freePort(t)
+			port := freeport.TCP(t)
 			base := fmt.Sprintf("https://127.0.0.1:%d", port)
 			c := adminOf(t, dir, clients)
 			runCommand(t, c, base, []string{

@@ -30,7 +30,7 @@ func TestExpressions(t *testing.T) {
 		// Examples of the documentation.
 		`kind is {.kind}`:           "kind is List",
 		`{['kind']}`:                "List",
-		`{..name}`:                  "127.0.0.1 127.0.0.2 myself e2e",
+		`{.users..name}`:            "myself e2e", // {..name} has no order: the library ranges over maps
 		`{.items[*].metadata.name}`: "127.0.0.1 127.0.0.2",
 		`{.users[0].name}`:          "myself",
 		`{.items[*]['metadata.name', 'status.capacity']}`:                    `127.0.0.1 127.0.0.2 {"cpu":"4"} {"cpu":"8"}`,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"podium/pkg/storage"
 	"podium/pkg/storage/etcd"
+	"podium/test/freeport"
 )
 
 // bin is the path of our etcd command, which the first test that uses it builds.
@@ -56,7 +56,7 @@ type server struct {
 func newServer(t *testing.T, binary string, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, binary: binary}
-	client, peer := freePort(t), freePort(t)
+	client, peer := freeport.Address(t), freeport.Address(t)
 	s.url = "http://" + client
 	s.args = append([]string{
 		"--name=test", "--data-dir=" + t.TempDir(),
@@ -102,16 +102,6 @@ func (s *server) stop() {
 	s.cmd.Process.Kill()
 	s.cmd.Wait()
 	s.cmd = nil
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // ours starts the etcd command of this repository.

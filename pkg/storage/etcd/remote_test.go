@@ -19,10 +19,11 @@ import (
 	"time"
 
 	"podium/pkg/storage/etcd"
+	"podium/test/freeport"
 )
 
 func TestOpenErrors(t *testing.T) {
-	nobody := "http://" + freePort(t)
+	nobody := "http://" + freeport.Address(t)
 	missing := filepath.Join(t.TempDir(), "missing.pem")
 	for name, row := range map[string]struct {
 		cfg  etcd.Config

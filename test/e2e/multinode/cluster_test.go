@@ -15,6 +15,7 @@ import (
 
 	"podium/pkg/client"
 	"podium/test/e2e/docked"
+	"podium/test/freeport"
 )
 
 // An image of the engine, and one in an archive, run on every node without a registry.
@@ -121,8 +122,8 @@ func TestAConfiguredClusterBesideTheFirst(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(shared, "greeting"), []byte("hello from the host\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
-	api := freePort(t)
+	port := freeport.TCP(t)
+	api := freeport.TCP(t)
 	config := fmt.Sprintf(`
 apiVersion: config.podium.dev/v1alpha1
 kind: Cluster
@@ -276,14 +277,4 @@ func TestWhatCannotBeMadeIsNotHalfMade(t *testing.T) {
 			}
 		})
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
