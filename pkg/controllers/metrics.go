@@ -9,7 +9,7 @@ import (
 )
 
 // metrics are the metrics of single controllers. They are created once for the process: its
-// controllers are built anew whenever it becomes the leader.
+// controllers are built again whenever it becomes the leader.
 type metrics struct {
 	job              *job.Metrics
 	cronJob          *cronjob.Metrics

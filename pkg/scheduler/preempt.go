@@ -95,7 +95,7 @@ func (s *scheduler) evict(ctx context.Context, pod, victim *corev1.Pod, node str
 		return
 	}
 	if ctx.Err() != nil {
-		return // the next leader decides anew
+		return // the next leader decides again
 	}
 	s.cfg.Log.Warn("preempt pod failed", "victim", victim.Namespace+"/"+victim.Name, "error", err)
 	s.mu.Lock()

@@ -1,9 +1,6 @@
 package machine
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"os"
 	"testing"
 	"time"
@@ -13,18 +10,8 @@ import (
 
 	"podium/pkg/client/bootstraptoken"
 	"podium/pkg/client/kubeconfig"
-	"podium/pkg/cluster/machine/join"
 	"podium/pkg/cluster/pki"
 )
-
-// sign returns the signature that the bootstrap signer would write to
-// cluster-info.
-func sign(content string, t bootstraptoken.Token) string {
-	header := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","kid":"` + t.ID + `"}`))
-	mac := hmac.New(sha256.New, []byte(t.Secret))
-	mac.Write([]byte(header + "." + base64.RawURLEncoding.EncodeToString([]byte(content))))
-	return header + ".." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
-}
 
 // clusterInfo returns the cluster-info of a cluster whose CA is in dir, signed
 // with the tokens.
@@ -43,9 +30,9 @@ func clusterInfo(t *testing.T, dir, server string, tokens ...bootstraptoken.Toke
 	if err != nil {
 		t.Fatal(err)
 	}
-	info := &corev1.ConfigMap{Data: map[string]string{join.InfoKey: string(content)}}
+	info := &corev1.ConfigMap{Data: map[string]string{bootstraptoken.InfoKey: string(content)}}
 	for _, token := range tokens {
-		info.Data["jws-kubeconfig-"+token.ID] = sign(string(content), token)
+		info.Data[bootstraptoken.SignaturePrefix+token.ID] = token.Sign(content)
 	}
 	return info
 }

@@ -55,7 +55,7 @@ func newCluster(t *testing.T, now func() time.Time) *fakeCluster {
 	c.StartTLS()
 	t.Cleanup(c.Close)
 	info := clusterInfo(t, dir, c.URL, c.token)
-	cluster, err := join.ParseInfo(info.Data[join.InfoKey])
+	cluster, err := join.ParseInfo(info.Data[bootstraptoken.InfoKey])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,11 +123,11 @@ func piped(command string, secrets ...string) string {
 // joinCommand returns the command to run on the next machine, with the token on
 // its standard input.
 func (m *machine) joinCommand(ctx context.Context, cl *client.Client) (string, error) {
-	info, err := client.For[*corev1.ConfigMap](cl).In(join.InfoNamespace).Get(ctx, join.InfoName)
+	info, err := client.For[*corev1.ConfigMap](cl).In(metav1.NamespacePublic).Get(ctx, bootstraptoken.InfoName)
 	if err != nil {
 		return "", fmt.Errorf("read the cluster's address: %w", err)
 	}
-	cluster, err := join.ParseInfo(info.Data[join.InfoKey])
+	cluster, err := join.ParseInfo(info.Data[bootstraptoken.InfoKey])
 	if err != nil {
 		return "", err
 	}

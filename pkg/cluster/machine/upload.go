@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"podium/pkg/client"
+	"podium/pkg/client/bootstraptoken"
 	"podium/pkg/client/kubeconfig"
-	"podium/pkg/cluster/machine/join"
 	"podium/pkg/scheme"
 )
 
@@ -73,7 +73,7 @@ func (m *machine) upload(ctx context.Context) error {
 	// The bootstrap signer writes its signatures to the same ConfigMap: patch
 	// only our key.
 	for _, o := range []struct{ namespace, name, key, value string }{
-		{join.InfoNamespace, join.InfoName, join.InfoKey, string(info)},
+		{metav1.NamespacePublic, bootstraptoken.InfoName, bootstraptoken.InfoKey, string(info)},
 		{systemNamespace, setupName, setupKey, string(how)},
 	} {
 		if err := setConfigMap(ctx, cl, o.namespace, o.name, o.key, o.value); err != nil {
@@ -139,7 +139,7 @@ func (m *machine) grant(ctx context.Context, cl *client.Client) error {
 		namespace, name, resource, object string
 		who                               []rbacv1.Subject
 	}{
-		{join.InfoNamespace, "kubeadm:bootstrap-signer-clusterinfo", "configmaps", join.InfoName,
+		{metav1.NamespacePublic, "kubeadm:bootstrap-signer-clusterinfo", "configmaps", bootstraptoken.InfoName,
 			[]rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "system:anonymous"}}},
 		{systemNamespace, "podium:nodes-config", "configmaps", setupName, []rbacv1.Subject{tokens, nodes}},
 		{systemNamespace, "podium:kube-proxy-token", "secrets", proxySecret, []rbacv1.Subject{tokens, nodes}},

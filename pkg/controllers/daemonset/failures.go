@@ -42,7 +42,7 @@ func (f *failures) held(ds *appsv1.DaemonSet, node string, now time.Time) time.D
 }
 
 // deleted records that a failed pod of the node is deleted. After a time without failures the
-// delay begins anew.
+// delay starts again.
 func (f *failures) deleted(ds *appsv1.DaemonSet, node string, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client/bootstraptoken"
 	"podium/pkg/client/kubeconfig"
@@ -26,14 +27,6 @@ import (
 // machines. Certificates are backdated by five minutes; tokens expire on the
 // minute.
 const mostSkew = 2 * time.Minute
-
-// The ConfigMap that anonymous clients may read to find the cluster.
-const (
-	InfoNamespace = "kube-public"
-	InfoName      = "cluster-info"
-	InfoKey       = "kubeconfig"
-	signaturePart = "jws-kubeconfig-"
-)
 
 // Cluster is a cluster that Discover has verified.
 type Cluster struct {
@@ -69,7 +62,7 @@ func Discover(ctx context.Context, server string, now time.Time, t bootstraptoke
 	if err != nil {
 		return Cluster{}, fmt.Errorf("the certificate of %s is not by the cluster's authority, or not for this address: %w", endpoint, err)
 	}
-	if again.Data[InfoKey] != body.Data[InfoKey] {
+	if again.Data[bootstraptoken.InfoKey] != body.Data[bootstraptoken.InfoKey] {
 		return Cluster{}, fmt.Errorf("%s gave two different answers about the cluster: a machine in between may have changed them", endpoint)
 	}
 	return Cluster{Server: cluster.Server, CA: cluster.CertificateAuthorityData}, nil
@@ -83,7 +76,7 @@ func fetchInfo(ctx context.Context, server string, roots *x509.CertPool) (*corev
 	defer cancel()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, InsecureSkipVerify: roots == nil}}
 	defer transport.CloseIdleConnections()
-	url := server + "/api/v1/namespaces/" + InfoNamespace + "/configmaps/" + InfoName
+	url := server + "/api/v1/namespaces/" + metav1.NamespacePublic + "/configmaps/" + bootstraptoken.InfoName
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, time.Time{}, err
@@ -129,8 +122,8 @@ var ErrUnsigned = errors.New("the cluster has no token")
 // verifyInfo checks the signature and the CA's hash of cluster-info. Without
 // hashes it checks the signature only.
 func verifyInfo(info *corev1.ConfigMap, t bootstraptoken.Token, hashes []string) (kubeconfig.Cluster, error) {
-	content := info.Data[InfoKey]
-	signature, signed := info.Data[signaturePart+t.ID]
+	content := info.Data[bootstraptoken.InfoKey]
+	signature, signed := info.Data[bootstraptoken.SignaturePrefix+t.ID]
 	if !signed {
 		return kubeconfig.Cluster{}, fmt.Errorf("%w with the ID %s: it has ended, or is another cluster's; make one on a control plane's machine: podium token create --print-join-command", ErrUnsigned, t.ID)
 	}
@@ -159,10 +152,10 @@ func verifyInfo(info *corev1.ConfigMap, t bootstraptoken.Token, hashes []string)
 func ParseInfo(content string) (kubeconfig.Cluster, error) {
 	config, err := kubeconfig.Parse([]byte(content), "")
 	if err != nil {
-		return kubeconfig.Cluster{}, fmt.Errorf("ConfigMap %s: %w", InfoName, err)
+		return kubeconfig.Cluster{}, fmt.Errorf("ConfigMap %s: %w", bootstraptoken.InfoName, err)
 	}
 	if len(config.Clusters) != 1 || !strings.HasPrefix(config.Clusters[0].Value.Server, "https://") {
-		return kubeconfig.Cluster{}, fmt.Errorf("ConfigMap %s has no cluster address", InfoName)
+		return kubeconfig.Cluster{}, fmt.Errorf("ConfigMap %s has no cluster address", bootstraptoken.InfoName)
 	}
 	return config.Clusters[0].Value, nil
 }

@@ -43,9 +43,9 @@ func clusterInfo(t *testing.T, dir, server string, tokens ...bootstraptoken.Toke
 	if err != nil {
 		t.Fatal(err)
 	}
-	info := &corev1.ConfigMap{Data: map[string]string{InfoKey: string(content)}}
+	info := &corev1.ConfigMap{Data: map[string]string{bootstraptoken.InfoKey: string(content)}}
 	for _, token := range tokens {
-		info.Data[signaturePart+token.ID] = sign(string(content), token)
+		info.Data[bootstraptoken.SignaturePrefix+token.ID] = sign(string(content), token)
 	}
 	return info
 }
@@ -93,7 +93,7 @@ func TestOnlyTheRightClusterIsJoined(t *testing.T) {
 			reason: "what is signed is the whole content",
 			token:  ours, hashes: []string{hash},
 			spoil: func(info *corev1.ConfigMap) {
-				info.Data[InfoKey] = strings.Replace(info.Data[InfoKey], "192.0.2.10", "198.51.100.1", 1)
+				info.Data[bootstraptoken.InfoKey] = strings.Replace(info.Data[bootstraptoken.InfoKey], "192.0.2.10", "198.51.100.1", 1)
 			},
 			want: "the secret of token abcdef is wrong",
 		},
@@ -101,7 +101,7 @@ func TestOnlyTheRightClusterIsJoined(t *testing.T) {
 			reason: "a header that says there is no signature is no signature",
 			token:  ours, hashes: []string{hash},
 			spoil: func(info *corev1.ConfigMap) {
-				info.Data[signaturePart+"abcdef"] = base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","kid":"abcdef"}`)) + ".."
+				info.Data[bootstraptoken.SignaturePrefix+"abcdef"] = base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","kid":"abcdef"}`)) + ".."
 			},
 			want: "is wrong",
 		},
