@@ -1,6 +1,6 @@
 # Everything a person or CI does with this repository. `make help` lists it.
 
-BINARIES := kube-apiserver kube-scheduler kube-controller-manager cloud-controller-manager kubelet kube-proxy cluster-dns etcd etcdutl podium
+BINARIES := kube-apiserver kube-scheduler kube-controller-manager cloud-controller-manager kubelet kube-proxy cluster-dns metrics-server etcd etcdutl podium
 # Which build this is: versions show it, and upgrades compare it.
 BUILD = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo .$$(git rev-list --count HEAD).$$(git rev-parse --short HEAD))
 COMMIT = $(shell git rev-parse -q --verify HEAD 2>/dev/null)
@@ -63,7 +63,7 @@ e2e: deps ## only the end-to-end tests, on a real containerd
 	@hack/test e2e
 
 .PHONY: soak
-soak: deps ## fuzzing, simulation, fail-over, kills and abuse for long (SOAK, 10m a stage)
+soak: deps ## fuzzing, simulation, crashes, fail-over, kills and abuse for long (SOAK, 10m a stage)
 	@hack/soak
 
 .PHONY: conformance

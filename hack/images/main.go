@@ -35,7 +35,7 @@ func run(out, busybox string) error {
 	}
 	defer os.RemoveAll(work)
 
-	for _, source := range []string{"./deploy/images/pause", "./deploy/images/web", "./deploy/images/conformance", "./cmd/cluster-dns"} {
+	for _, source := range []string{"./deploy/images/pause", "./deploy/images/web", "./deploy/images/conformance", "./cmd/cluster-dns", "./cmd/metrics-server"} {
 		name := filepath.Base(source)
 		binary := filepath.Join(work, name)
 		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, source)

@@ -1,5 +1,5 @@
-// Command openapi writes the published documents in api/openapi: the schema and
-// the paths of every served kind. Run it with `go run ./hack/openapi` after a
+// Command openapi writes the published documents in api/openapi, the schema and
+// the paths of every served kind, and those of metrics-server. Run it with `go run ./hack/openapi` after a
 // change of the kinds or of the version of k8s.io/api. Its output is
 // reproducible.
 package main
@@ -61,6 +61,9 @@ func run() error {
 		if err := write(filepath.Join(v3, path+".json"), toV3(doc, types, used)); err != nil {
 			return err
 		}
+	}
+	if err := writeMetrics(types); err != nil {
+		return err
 	}
 	return write(filepath.Join(target, "v2.json"), all)
 }

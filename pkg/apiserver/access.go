@@ -12,6 +12,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -191,6 +192,8 @@ func (a *Access) followers() map[schema.GroupResource]watchcache.Follower {
 		of("clusterrolebindings"):               a.roles.ClusterRoleBindings(),
 		{Resource: string(corev1.ResourcePods)}: a.pods,
 		{Resource: "persistentvolumes"}:         node.Volumes{Graph: a.pods},
+
+		{Group: storagev1.GroupName, Resource: "volumeattachments"}: node.Attachments{Graph: a.pods},
 	}
 }
 

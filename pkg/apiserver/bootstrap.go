@@ -114,7 +114,7 @@ func (s *Server) ensureAll(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, step := range []func(context.Context) error{s.ensureRoles, s.ensureFairness, s.ensurePublished, s.ensureServiceCIDR} {
+	for _, step := range []func(context.Context) error{s.ensureRoles, s.ensureFairness, s.ensurePublished, s.ensureServiceCIDR, s.ensureTokenTracking} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/budget"
+	"podium/pkg/apiserver/cbor"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/daemon"
@@ -199,7 +200,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, req *request.Reque
 	}
 	switch segment := firstSegment(r.URL.Path); {
 	case req.IsResource:
-		s.api.ServeHTTP(w, r)
+		cbor.Serve(w, r, s.api)
 	case s.disco.Serves(r.URL.Path):
 		s.disco.ServeHTTP(w, r)
 	case segment == "healthz" || segment == "livez" || segment == "readyz":

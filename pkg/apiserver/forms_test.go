@@ -97,7 +97,7 @@ func TestDiscovery(t *testing.T) {
 	}
 	must[metav1.APIVersions](w, 200, "GET", "/api", "", "")
 	must[metav1.APIGroup](w, 200, "GET", "/apis/apps", "", "")
-	if version := *must[map[string]string](w, 200, "GET", "/version", "", ""); version["gitVersion"] != "v1.36.6+podium" {
+	if version := *must[map[string]string](w, 200, "GET", "/version", "", ""); version["gitVersion"] != "v1.37.2+podium" {
 		t.Errorf("%v", version)
 	}
 }

@@ -42,6 +42,20 @@ func TestSelfSubjectReview(t *testing.T) {
 	}
 }
 
+// newTokens returns the service account tokens of the issuer https://us, and their new key.
+func newTokens(t *testing.T) (*authn.Tokens, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := authn.NewKeySet(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authn.NewTokens(authn.TokenConfig{Issuers: []string{"https://us"}, Keys: func() *authn.KeySet { return keys }}), key
+}
+
 // withTokens configures service account tokens.
 func withTokens(t *testing.T, tokens *authn.Tokens) func(*apiserver.Config) {
 	t.Helper()
@@ -55,15 +69,7 @@ func withTokens(t *testing.T, tokens *authn.Tokens) func(*apiserver.Config) {
 }
 
 func TestTokenReview(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := authn.NewKeySet(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens := authn.NewTokens(authn.TokenConfig{Issuers: []string{"https://us"}, Keys: func() *authn.KeySet { return keys }})
+	tokens, _ := newTokens(t)
 	w := start(t, withTokens(t, tokens))
 	account := must[metav1.PartialObjectMetadata](w, 201, "POST", "/api/v1/namespaces/default/serviceaccounts", jsonType,
 		`{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"robot"}}`)
@@ -137,15 +143,7 @@ func TestReviewsAreOnlyCreated(t *testing.T) {
 // Relying parties find the keys of service account tokens through two discovery
 // pages.
 func TestWhereOthersFindOurKeys(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := authn.NewKeySet(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens := authn.NewTokens(authn.TokenConfig{Issuers: []string{"https://us"}, Keys: func() *authn.KeySet { return keys }})
+	tokens, key := newTokens(t)
 	w := start(t, withTokens(t, tokens))
 	got := must[authn.IssuerDocument](w, 200, "GET", authn.IssuerPath, "", "")
 	want := &authn.IssuerDocument{

@@ -321,6 +321,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { s.crds.Run(life); return nil })
 	g.Go(func() error { s.flow.Run(life); return nil })
 	g.Go(func() error { s.keepDangling(life); return nil })
+	g.Go(func() error { s.recordTokenUse(life); return nil })
 	if s.cfg.CompactEvery >= 0 {
 		c := &storage.Compactor{Store: s.cfg.Store, Key: compactKey, Interval: s.cfg.CompactEvery, Log: s.cfg.Log}
 		g.Go(func() error { return unlessEnded(life, c.Run(life)) })

@@ -77,7 +77,7 @@ func TestAutoscalersInBothVersions(t *testing.T) {
 		"metrics":[{"type":"Pods","pods":{"metric":{"name":"m"},"target":{"type":"AverageValue","averageValue":"1500m"}}},
 			{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":60}}}]}}`
 	rec := w.do("POST", scalersV2, jsonType, body)
-	if got := rec.Header().Get("Warning"); rec.Code != 201 || !strings.Contains(got, "horizontalpodautoscalers.autoscaling: this cluster has no controller for this resource") {
+	if got := rec.Header().Get("Warning"); rec.Code != 201 || got != "" {
 		t.Errorf("%d, warning %q: %s", rec.Code, got, rec.Body)
 	}
 	v1 := must[autoscalingv1.HorizontalPodAutoscaler](w, 200, "GET", scalersV1+"/a", "", "")

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,6 +28,7 @@ type apiResourcesOptions struct {
 	Namespaced *bool
 	Verbs      []string
 	Categories []string
+	SortBy     string
 }
 
 func newAPIResources(f *Factory, run func(context.Context, *apiResourcesOptions) error) *cobra.Command {
@@ -51,6 +53,8 @@ func newAPIResources(f *Factory, run func(context.Context, *apiResourcesOptions)
 	fs.BoolVar(&namespaced, "namespaced", true, "return only namespaced resources, or with =false only the others")
 	fs.StringSliceVar(&o.Verbs, "verbs", nil, "limit to resources that support the specified verbs")
 	fs.StringSliceVar(&o.Categories, "categories", nil, "limit to resources that belong to the specified categories")
+	fs.StringVar(&o.SortBy, "sort-by", "", "sort the list of resources: name or kind")
+	f.completeFlag(cmd, "sort-by", "name", "kind")
 	return cmd
 }
 
@@ -62,6 +66,15 @@ func runAPIResources(ctx context.Context, o *apiResourcesOptions) error {
 	kinds, err := c.Kinds(ctx)
 	if err != nil {
 		return err
+	}
+	switch o.SortBy {
+	case "":
+	case "name":
+		kinds = slices.SortedStableFunc(slices.Values(kinds), func(a, b *rest.Kind) int { return strings.Compare(a.Resource, b.Resource) })
+	case "kind":
+		kinds = slices.SortedStableFunc(slices.Values(kinds), func(a, b *rest.Kind) int { return strings.Compare(a.Kind, b.Kind) })
+	default:
+		return errors.New("--sort-by accepts only name or kind")
 	}
 	var rows [][]string
 	switch o.Format {

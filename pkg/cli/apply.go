@@ -22,10 +22,9 @@ import (
 // applyOptions are the flags of apply.
 type applyOptions struct {
 	change
-	Manager string
-	Force   bool
-	Prune   bool
-	Server  bool
+	Force  bool
+	Prune  bool
+	Server bool
 }
 
 func newApply(f *Factory, run func(context.Context, *applyOptions) error) *cobra.Command {
@@ -52,7 +51,6 @@ have are removed. A field that another field manager owns is a conflict.`,
 	o.writeFlags(cmd, "the objects to apply")
 	o.labelFlag(cmd)
 	o.validateFlag(cmd)
-	fs.StringVar(&o.Manager, "field-manager", manager, "name of the manager used to track field ownership")
 	fs.BoolVar(&o.Force, "force-conflicts", false, "take over fields that other managers own")
 	fs.BoolVar(&o.Server, "server-side", true, "apply runs on the server; client-side apply is not available")
 	fs.BoolVar(&o.Prune, "prune", false, "not available")
@@ -62,8 +60,8 @@ have are removed. A field that another field manager owns is a conflict.`,
 }
 
 func runApply(ctx context.Context, o *applyOptions) error {
-	if len(o.Files) == 0 {
-		return errors.New("must specify one of -f: which files, folders or URLs to apply")
+	if !o.given() {
+		return errors.New("must specify one of -f and -k: which files, folders or URLs to apply")
 	}
 	return o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
 		obj, verb, err := o.apply(ctx, c, t)

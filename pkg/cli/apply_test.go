@@ -31,7 +31,7 @@ func TestChangedNothing(t *testing.T) {
 		"NotGiven": {"a field that we no longer give was taken away", object("2", 2, "new", `{}`), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := &applyOptions{Manager: "podium"}
+			o := &applyOptions{change: change{Manager: "podium"}}
 			if got := o.changedNothing(applied, before, row.after); got != row.want {
 				t.Errorf("%t, want %t: %s", got, row.want, row.reason)
 			}

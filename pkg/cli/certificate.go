@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
 )
 
@@ -49,7 +50,7 @@ func newDecide(f *Factory, run func(context.Context, *certificateOptions) error,
 		Example:           "  podium get csr\n  podium certificate " + v.Verb + " csr-sqgzp",
 		ValidArgsFunction: f.completeNames("certificatesigningrequests", "certificatesigningrequest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && len(o.Files) == 0 {
+			if len(args) == 0 && !o.given() {
 				return errors.New("one or more CSRs must be specified as <name> or -f <filename>")
 			}
 			o.Args = args
@@ -75,7 +76,7 @@ func runCertificate(ctx context.Context, o *certificateOptions) error {
 	if err != nil {
 		return err
 	}
-	report, err := newReport(o.Factory, "", "")
+	report, err := newReport(o.Factory, output.Options{}, "")
 	if err != nil {
 		return err
 	}

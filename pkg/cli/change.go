@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,13 +19,18 @@ import (
 type change struct {
 	*Factory
 	selection
+	printing        // without a format: a line for each object
 	DryRun   string // none, client or server
-	Format   string // of -o; empty: a line for each object
 	Validate string // of --validate; empty: the command does not have it
+	Manager  string // of --field-manager; empty: the command does not have it
 }
 
 func (w *change) formatFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&w.Format, "output", "o", "", "print the objects: "+output.Formats)
+	w.printingFlags(cmd, "print the objects: ", "")
+}
+
+func (w *change) managerFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&w.Manager, "field-manager", manager, "name of the manager used to track field ownership")
 }
 
 func (w *change) validateFlag(cmd *cobra.Command) {
@@ -46,7 +52,7 @@ func (w *change) check() error {
 
 // query returns the query parameters of a write. Call check first.
 func (w *change) query() url.Values {
-	q := rest.WriteQuery(w.DryRun == "server", manager)
+	q := rest.WriteQuery(w.DryRun == "server", cmp.Or(w.Manager, manager))
 	if w.Validate != "" {
 		q.Set("fieldValidation", w.Validate)
 	}
@@ -69,7 +75,7 @@ func (w *change) eachOf(ctx context.Context, find func(context.Context) ([]targe
 	if err := w.check(); err != nil {
 		return err
 	}
-	report, err := newReport(w.Factory, w.Format, w.DryRun)
+	report, err := newReport(w.Factory, w.options(), w.DryRun)
 	if err != nil {
 		return err
 	}
@@ -148,13 +154,14 @@ type report struct {
 	note    string
 }
 
-func newReport(f *Factory, format, dryRun string) (*report, error) {
+// newReport returns a report that prints objects if o has a format.
+func newReport(f *Factory, o output.Options, dryRun string) (*report, error) {
 	r := &report{f: f, note: dryRunNote(dryRun)}
-	if format == "" {
+	if o.Format == "" {
 		return r, nil
 	}
 	var err error
-	r.printer, err = output.New(output.Options{Format: format})
+	r.printer, err = output.New(o)
 	return r, err
 }
 

@@ -27,8 +27,8 @@ func on[O any](s *selection, o O, run func(context.Context, O) error) func(*cobr
 // arguments.
 func onFiles[O any](s *selection, o O, run func(context.Context, O) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		if len(s.Files) == 0 {
-			return errors.New("must specify one of -f")
+		if !s.given() {
+			return errors.New("must specify one of -f and -k")
 		}
 		return run(cmd.Context(), o)
 	}
@@ -59,4 +59,5 @@ func (w *change) writeFlags(cmd *cobra.Command, what string) {
 	w.fileFlags(cmd, what)
 	dryRunFlag(cmd, &w.DryRun)
 	w.formatFlag(cmd)
+	w.managerFlag(cmd)
 }

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"podium/pkg/cli/rest"
+	"podium/pkg/client/kubeconfig"
 )
 
 // completionTimeout is short because the user waits at the prompt.
@@ -122,15 +124,21 @@ func (f *Factory) completeGlobals(root *cobra.Command) {
 		}
 		return f.names(ctx, c, "namespaces"), cobra.ShellCompDirectiveNoFileComp
 	})
-	_ = root.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		cfg, err := f.Config()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var out []string
-		for _, c := range cfg.Contexts {
-			out = append(out, c.Name)
-		}
-		return out, cobra.ShellCompDirectiveNoFileComp
+	_ = root.RegisterFlagCompletionFunc("context", func(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		return f.completeEntries(kubeconfig.Contexts, nil, prefix)
 	})
+}
+
+// completeContexts completes one name of a context.
+func (f *Factory) completeContexts(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return f.completeEntries(kubeconfig.Contexts, args, prefix)
+}
+
+// completeEntries completes one name in a list of the kubeconfig.
+func (f *Factory) completeEntries(list kubeconfig.List, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	cfg, err := f.configFiles().Load()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return slices.DeleteFunc(cfg.Names(list), func(name string) bool { return !strings.HasPrefix(name, prefix) }), cobra.ShellCompDirectiveNoFileComp
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ type createOptions struct {
 	// Make returns the object of a subcommand; nil: create the objects of
 	// files.
 	Make func(namespace string) (*rest.Object, error)
+	Raw  string // URI to which the file is posted
 }
 
 func newCreate(f *Factory, run func(context.Context, *createOptions) error) *cobra.Command {
@@ -24,12 +26,17 @@ func newCreate(f *Factory, run func(context.Context, *createOptions) error) *cob
 		Short: "Create a resource from a file or from standard input",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(o.Files) == 0 {
-				return errors.New("must specify one of -f, or what to create: podium create --help")
+			if !o.given() {
+				return errors.New("must specify one of -f and -k, or what to create: podium create --help")
+			}
+			if o.Raw != "" {
+				return o.postRaw(cmd.Context())
 			}
 			return run(cmd.Context(), o)
 		},
 	}
+	cmd.Flags().StringVar(&o.Raw, "raw", "", "raw URI to POST to the server; uses the transport of the kubeconfig file")
+	o.labelFlag(cmd)
 	o.fileFlags(cmd, "the objects to create")
 	o.commonFlags(cmd)
 	cmd.AddCommand(
@@ -44,6 +51,7 @@ func newCreate(f *Factory, run func(context.Context, *createOptions) error) *cob
 func (o *createOptions) commonFlags(cmd *cobra.Command) {
 	dryRunFlag(cmd, &o.DryRun)
 	o.formatFlag(cmd)
+	o.managerFlag(cmd)
 	o.validateFlag(cmd)
 }
 
@@ -60,12 +68,24 @@ func runCreate(ctx context.Context, o *createOptions) error {
 	})
 }
 
+// postRaw posts the one file of -f to a path, and prints the answer.
+func (o *createOptions) postRaw(ctx context.Context) error {
+	if len(o.Files) != 1 || o.Kustomize != "" || o.Format != "" || o.Labels != "" || o.DryRun != "none" {
+		return errors.New("--raw can only use a single local file or stdin, without other flags")
+	}
+	body, err := o.openFile(o.Files[0])
+	if err != nil {
+		return err
+	}
+	return o.sendRaw(ctx, http.MethodPost, o.Raw, body)
+}
+
 // show prints what a subcommand would create, without a cluster.
 func (o *createOptions) show() error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	report, err := newReport(o.Factory, o.Format, o.DryRun)
+	report, err := newReport(o.Factory, o.options(), o.DryRun)
 	if err != nil {
 		return err
 	}

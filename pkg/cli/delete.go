@@ -1,9 +1,13 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +29,8 @@ type deleteOptions struct {
 	IgnoreNotFound bool
 	DryRun         string
 	Format         string
+	Interactive    bool
+	Raw            string
 }
 
 func newDelete(f *Factory, run func(context.Context, *deleteOptions) error) *cobra.Command {
@@ -52,6 +58,8 @@ func newDelete(f *Factory, run func(context.Context, *deleteOptions) error) *cob
 	fs.DurationVar(&o.Timeout, "timeout", 0, "length of time to wait before giving up; 0: no limit")
 	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "treat \"resource not found\" as success")
 	fs.StringVarP(&o.Format, "output", "o", "", "print names only: name")
+	fs.BoolVarP(&o.Interactive, "interactive", "i", false, "delete resources only when the user confirms")
+	fs.StringVar(&o.Raw, "raw", "", "raw URI to DELETE from the server")
 	return cmd
 }
 
@@ -108,12 +116,19 @@ func runDelete(ctx context.Context, o *deleteOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.Raw != "" {
+		return o.sendRaw(ctx, http.MethodDelete, o.Raw, nil)
+	}
 	targets, err := o.resolve(ctx, o.Factory, false)
 	if err != nil {
 		return err
 	}
 	if len(targets) == 0 {
 		fmt.Fprintln(o.Err, "No resources found")
+		return nil
+	}
+	if o.Interactive && o.DryRun == "none" && !o.confirm(targets) {
+		fmt.Fprintln(o.Out, "deletion is cancelled")
 		return nil
 	}
 	if o.Force && opts.GracePeriodSeconds != nil && *opts.GracePeriodSeconds == 0 {
@@ -139,6 +154,17 @@ func runDelete(ctx context.Context, o *deleteOptions) error {
 		errs = append(errs, o.await(ctx, c, pending))
 	}
 	return errors.Join(errs...)
+}
+
+// confirm asks the user whether to delete the objects.
+func (o *deleteOptions) confirm(targets []target) bool {
+	fmt.Fprintln(o.Out, "You are about to delete the following", len(targets), "resource(s):")
+	for _, t := range targets {
+		fmt.Fprintln(o.Out, t)
+	}
+	fmt.Fprint(o.Out, "Do you want to continue? (y/N): ")
+	answer, _ := bufio.NewReader(o.In).ReadString('\n')
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
 
 // ending is an object whose deletion was requested. uid distinguishes it from a

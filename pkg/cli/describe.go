@@ -78,7 +78,7 @@ func runDescribe(ctx context.Context, o *describeOptions) error {
 // prefix of names that do, as with kubectl.
 func (o *describeOptions) describable(ctx context.Context, c *rest.Cluster) ([]target, error) {
 	targets, err := o.resolve(ctx, o.Factory, true)
-	if err == nil && len(o.Files) > 0 {
+	if err == nil && o.given() {
 		for i, t := range targets {
 			if targets[i].Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
 				return nil, err
@@ -115,35 +115,50 @@ func (o *describeOptions) subject(ctx context.Context, c *rest.Cluster, t target
 			return s, err
 		}
 	}
-	pods, slices, sets := describe.Wants(t.Kind.Group, t.Kind.Kind)
-	if pods {
-		if s.Pods, err = related[corev1.Pod](ctx, c, "pods", t, podQuery(t)); err != nil {
-			return s, err
-		}
-	}
-	if slices {
-		q := url.Values{"labelSelector": {discoveryv1.LabelServiceName + "=" + t.Name}}
-		if s.Slices, err = related[discoveryv1.EndpointSlice](ctx, c, "endpointslices.discovery.k8s.io", t, q); err != nil {
-			return s, err
-		}
-	}
-	if sets {
-		var d appsv1.Deployment
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(t.Object.Object, &d); err != nil {
-			return s, err
-		}
-		if s.ReplicaSets, err = replicaSets(ctx, c, &d); err != nil {
-			return s, err
-		}
-	}
-	return s, nil
+	s.Related, err = relatedTo(ctx, c, t)
+	return s, err
 }
 
-// podQuery selects the pods of a node, or those that an object's selector
-// selects.
+// relatedTo fetches the related objects that a description needs.
+func relatedTo(ctx context.Context, c *rest.Cluster, t target) (r describe.Related, err error) {
+	needs := describe.Wants(t.Kind.Group, t.Kind.Kind)
+	if needs.Pods {
+		if r.Pods, err = related[corev1.Pod](ctx, c, "pods", t, podQuery(t)); err != nil {
+			return r, err
+		}
+	}
+	if needs.Slices {
+		q := url.Values{"labelSelector": {discoveryv1.LabelServiceName + "=" + t.Name}}
+		if needs.Services {
+			q = nil // the backends are several
+		}
+		if r.Slices, err = related[discoveryv1.EndpointSlice](ctx, c, "endpointslices.discovery.k8s.io", t, q); err != nil {
+			return r, err
+		}
+	}
+	if needs.Services {
+		if r.Services, err = related[corev1.Service](ctx, c, "services", t, nil); err != nil {
+			return r, err
+		}
+	}
+	if needs.ReplicaSets {
+		var d appsv1.Deployment
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(t.Object.Object, &d); err != nil {
+			return r, err
+		}
+		r.ReplicaSets, err = replicaSets(ctx, c, &d)
+	}
+	return r, err
+}
+
+// podQuery selects the pods of a node or of a claim's namespace, or those that an
+// object's selector selects.
 func podQuery(t target) url.Values {
-	if t.Kind.Kind == "Node" {
+	switch t.Kind.Kind {
+	case "Node":
 		return url.Values{"fieldSelector": {"spec.nodeName=" + t.Name}}
+	case "PersistentVolumeClaim":
+		return nil
 	}
 	selector, err := selectorOf(t.Object)
 	if err != nil {

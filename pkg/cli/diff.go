@@ -31,8 +31,8 @@ func newDiff(f *Factory, run func(context.Context, *diffOptions) error) *cobra.C
 there are no differences, 1 if there are, and greater than 1 on an error.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(o.Files) == 0 {
-				return &exitError{2, "error: must specify one of -f"}
+			if !o.given() {
+				return &exitError{2, "error: must specify one of -f and -k"}
 			}
 			err := run(cmd.Context(), o)
 			var exit *exitError

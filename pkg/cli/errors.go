@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -112,9 +113,7 @@ func unreachable(err error) string {
 // Main runs podium with these arguments, prints its error and returns the exit
 // code: 130 if ctx was cancelled.
 func Main(ctx context.Context, streams IO, args []string) int {
-	cmd := NewCommand(streams)
-	cmd.SetArgs(args)
-	err := cmd.ExecuteContext(ctx)
+	err := newFactory(streams).execute(ctx, args)
 	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return 130 // the user pressed Ctrl-C
 	}
@@ -122,6 +121,27 @@ func Main(ctx context.Context, streams IO, args []string) int {
 		fmt.Fprintln(streams.Err, m)
 	}
 	return ExitCode(err)
+}
+
+// execute runs a command of podium or, if it has none for these arguments, a plugin.
+// The user's kuberc may change the arguments, and default values of flags.
+func (f *Factory) execute(ctx context.Context, args []string) error {
+	cmd := newCommand(f)
+	args, err := f.prefer(cmd, args)
+	if err != nil {
+		return err
+	}
+	if p := findPlugin(cmd, args, exec.LookPath); p != nil {
+		return p.exec()
+	}
+	cmd.SetArgs(args)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		return err
+	}
+	if n := f.warnings.Load(); n > 0 && f.conn.strict {
+		return fmt.Errorf("%d warning(s) received", n)
+	}
+	return nil
 }
 
 func readAll(r io.Reader) ([]byte, error) {

@@ -1,15 +1,19 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
 
 	"podium/pkg/cli/rest"
 	"podium/pkg/client"
@@ -26,6 +30,8 @@ type Factory struct {
 	// Connect connects to the cluster; tests replace it.
 	Connect func() (*rest.Cluster, error)
 
+	warnings atomic.Int32 // that the server has sent
+
 	once    sync.Once
 	cluster *rest.Cluster
 	err     error
@@ -41,6 +47,7 @@ type connection struct {
 	as, asUID                          string
 	asGroups                           []string
 	timeout                            time.Duration
+	strict                             bool // --warnings-as-errors
 }
 
 // manager is the field manager of the CLI.
@@ -55,6 +62,7 @@ func newFactory(streams IO) *Factory {
 func (f *Factory) flags(fs *pflag.FlagSet) {
 	c := &f.conn
 	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG, else ~/.kube/config)")
+	fs.String("kuberc", "", "file with default values of flags, and aliases (default: $KUBERC, else ~/.kube/kuberc; KUBERC=off: none)")
 	fs.StringVar(&c.context, "context", "", "context of the kubeconfig to use")
 	fs.StringVar(&c.cluster, "cluster", "", "cluster of the kubeconfig to use")
 	fs.StringVar(&c.user, "user", "", "user of the kubeconfig to use")
@@ -69,6 +77,7 @@ func (f *Factory) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.as, "as", "", "username to impersonate for the operation")
 	fs.StringVar(&c.asUID, "as-uid", "", "UID to impersonate for the operation")
 	fs.StringArrayVar(&c.asGroups, "as-group", nil, "group to impersonate for the operation; may be repeated")
+	fs.BoolVar(&c.strict, "warnings-as-errors", false, "treat warnings received from the server as errors and exit with a non-zero exit code")
 	fs.DurationVar(&c.timeout, "request-timeout", 0, "length of time to wait before giving up on a single server request; 0: no limit")
 }
 
@@ -121,7 +130,10 @@ func (f *Factory) connect() (*rest.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster := rest.New(c, func(text string) { fmt.Fprintln(f.Err, "Warning:", text) })
+	cluster := rest.New(c, func(text string) {
+		f.warnings.Add(1)
+		fmt.Fprintln(f.Err, "Warning:", text)
+	})
 	cluster.Timeout = f.conn.timeout
 	return cluster, nil
 }
@@ -218,6 +230,31 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("unexpected argument %q (see: %s --help)", args[0], cmd.CommandPath())
 	}
 	return nil
+}
+
+// sendRaw sends a request to a path and query, and prints the answer.
+func (f *Factory) sendRaw(ctx context.Context, method, uri string, body []byte) error {
+	u, err := url.ParseRequestURI(uri)
+	if err != nil {
+		return fmt.Errorf("--raw: %w", err)
+	}
+	c, err := f.Cluster()
+	if err != nil {
+		return err
+	}
+	r := client.Request{Method: method, Path: u.EscapedPath(), Query: u.Query(), Body: body}
+	if body != nil {
+		r.Header = http.Header{"Content-Type": {"application/json"}}
+		if data, err := yaml.YAMLToJSON(body); err == nil {
+			r.Body = data
+		}
+	}
+	answer, _, err := c.Do(ctx, r)
+	if err != nil {
+		return err
+	}
+	_, err = f.Out.Write(answer)
+	return err
 }
 
 // openFile reads a file, or standard input for "-".

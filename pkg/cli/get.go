@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,7 +21,7 @@ import (
 type getOptions struct {
 	*Factory
 	selection
-	Format         string
+	printing
 	Watch          bool
 	WatchOnly      bool
 	WatchEvents    bool
@@ -28,9 +31,9 @@ type getOptions struct {
 	ShowKind       bool
 	SortBy         string
 	IgnoreNotFound bool
-	ManagedFields  bool
-	LenientMissing bool
 	Raw            string
+	Subresource    string
+	ChunkSize      int64
 }
 
 func newGet(f *Factory, run func(context.Context, *getOptions) error) *cobra.Command {
@@ -46,7 +49,7 @@ func newGet(f *Factory, run func(context.Context, *getOptions) error) *cobra.Com
 		RunE:              on(&o.selection, o, run),
 	}
 	fs := cmd.Flags()
-	fs.StringVarP(&o.Format, "output", "o", "", "wide, "+output.Formats)
+	o.printingFlags(cmd, "wide, ", "")
 	fs.BoolVarP(&o.Watch, "watch", "w", false, "after listing the requested objects, watch for changes")
 	fs.BoolVar(&o.WatchOnly, "watch-only", false, "watch for changes to the requested objects, without listing first")
 	fs.BoolVar(&o.WatchEvents, "output-watch-events", false, "output watch event objects when --watch or --watch-only is used")
@@ -58,8 +61,8 @@ func newGet(f *Factory, run func(context.Context, *getOptions) error) *cobra.Com
 	fs.BoolVar(&o.ShowKind, "show-kind", false, "list the resource type with each object")
 	fs.StringVar(&o.SortBy, "sort-by", "", "sort by this field, a JSONPath expression (.metadata.creationTimestamp)")
 	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "treat \"resource not found\" as success")
-	fs.BoolVar(&o.ManagedFields, "show-managed-fields", false, "keep managedFields when printing objects in JSON or YAML")
-	fs.BoolVar(&o.LenientMissing, "allow-missing-template-keys", true, "ignore errors in templates when a field or map key is missing")
+	fs.StringVar(&o.Subresource, "subresource", "", "get this subresource of the named objects: status, scale, resize")
+	fs.Int64Var(&o.ChunkSize, "chunk-size", 500, "return large lists in chunks rather than all at once; 0: all at once")
 	fs.StringVar(&o.Raw, "raw", "", "raw URI to request from the server")
 	o.labelFlag(cmd)
 	o.fileFlags(cmd, "the objects to show")
@@ -86,16 +89,34 @@ func runGet(ctx context.Context, o *getOptions) error {
 	if (o.Watch || o.WatchOnly) && len(groups) != 1 {
 		return errors.New("you may only specify a single resource type to watch")
 	}
-	if o.Format == "" || o.Format == "wide" {
+	if o.Subresource != "" && slices.ContainsFunc(groups, func(g named) bool { return len(g.Names) == 0 }) {
+		return errors.New("subresources cannot be used when bulk resources are specified")
+	}
+	if format := o.format(); format == "" || format == "wide" {
 		return o.tables(ctx, c, groups, namespace)
 	}
-	p, err := output.New(output.Options{
-		Format: o.Format, NoHeaders: o.NoHeaders, ManagedFields: o.ManagedFields, StrictMissing: !o.LenientMissing,
-	})
+	opts := o.options()
+	opts.NoHeaders = o.NoHeaders
+	p, err := output.New(opts)
 	if err != nil {
 		return err
 	}
 	return o.objects(ctx, c, groups, namespace, p)
+}
+
+// parts returns the subresource as the end of a path.
+func (o *getOptions) parts() []string {
+	if o.Subresource == "" {
+		return nil
+	}
+	return []string{o.Subresource}
+}
+
+// listQuery returns the query of a list, in pages of --chunk-size.
+func (o *getOptions) listQuery() url.Values {
+	q := o.query()
+	q.Set("limit", strconv.FormatInt(o.ChunkSize, 10))
+	return q
 }
 
 // groups returns the selected types and names, from arguments or files, and the
@@ -105,7 +126,7 @@ func (o *getOptions) groups(ctx context.Context, c *rest.Cluster) ([]named, stri
 	if err != nil {
 		return nil, "", err
 	}
-	if len(o.Files) > 0 {
+	if o.given() {
 		targets, err := o.fromFiles(ctx, o.Factory, c, namespace, explicit)
 		if err != nil {
 			return nil, "", err
@@ -143,7 +164,7 @@ func (o *getOptions) objects(ctx context.Context, c *rest.Cluster, groups []name
 	for _, g := range groups {
 		where := scope(g.Kind, namespace)
 		if len(g.Names) == 0 {
-			list, err := c.List(ctx, g.Kind, where, o.query())
+			list, err := c.List(ctx, g.Kind, where, o.listQuery())
 			if err != nil {
 				return err
 			}
@@ -154,7 +175,7 @@ func (o *getOptions) objects(ctx context.Context, c *rest.Cluster, groups []name
 			continue
 		}
 		for _, name := range g.Names {
-			obj, err := c.Get(ctx, g.Kind, where, name)
+			obj, err := c.Get(ctx, g.Kind, where, name, o.parts()...)
 			if err != nil {
 				if !(o.IgnoreNotFound && notFound(err)) {
 					errs = append(errs, err)

@@ -92,7 +92,7 @@ func (o *getOptions) table(ctx context.Context, c *rest.Cluster, g named, namesp
 	out := &metav1.Table{}
 	var missing []error
 	for _, name := range g.Names {
-		t, err := readTable(ctx, c, g.Kind, g.Kind.Path(where, name), o.tableQuery(url.Values{}))
+		t, err := readTable(ctx, c, g.Kind, g.Kind.Path(where, name, o.parts()...), o.tableQuery(url.Values{}))
 		switch {
 		case notFound(err) && o.IgnoreNotFound:
 		case notFound(err):
@@ -111,7 +111,7 @@ func (o *getOptions) table(ctx context.Context, c *rest.Cluster, g named, namesp
 func (o *getOptions) listTable(ctx context.Context, c *rest.Cluster, k *rest.Kind, namespace string) (*metav1.Table, error) {
 	q := o.tableQuery(o.query())
 	if !o.Watch && !o.WatchOnly { // a watch starts at the revision of an unpaged list
-		q.Set("limit", "500")
+		q.Set("limit", strconv.FormatInt(o.ChunkSize, 10))
 	}
 	var out *metav1.Table
 	for {

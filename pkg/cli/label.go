@@ -24,6 +24,7 @@ type labelOptions struct {
 	Remove    []string
 	Overwrite bool
 	List      bool
+	Version   string // --resource-version
 }
 
 func newLabel(f *Factory, run func(context.Context, *labelOptions) error) *cobra.Command {
@@ -55,6 +56,7 @@ func labeler(f *Factory, run func(context.Context, *labelOptions) error, field, 
 	o.listFlags(cmd)
 	o.writeFlags(cmd, "the objects")
 	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "allow existing values to be overwritten")
+	cmd.Flags().StringVar(&o.Version, "resource-version", "", "update the object only if this is its resource version")
 	cmd.Flags().BoolVar(&o.List, "list", false, "display the current values")
 	return cmd
 }
@@ -76,7 +78,7 @@ func (o *labelOptions) split(args []string) error {
 				return fmt.Errorf("%q is given twice", key)
 			}
 			o.Set[key] = value
-		case strings.HasSuffix(arg, "-") && len(o.Args) > 0 || strings.HasSuffix(arg, "-") && len(o.Files) > 0:
+		case strings.HasSuffix(arg, "-") && len(o.Args) > 0 || strings.HasSuffix(arg, "-") && o.given():
 			o.Remove = append(o.Remove, strings.TrimSuffix(arg, "-"))
 		case len(o.Set)+len(o.Remove) > 0:
 			return fmt.Errorf("all resources must be specified before changes: %s", arg)
@@ -97,7 +99,7 @@ func (o *labelOptions) split(args []string) error {
 
 func runLabel(ctx context.Context, o *labelOptions) error {
 	return o.each(ctx, true, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
-		if len(o.Files) > 0 { // compare with the live object, not with the file
+		if o.given() { // compare with the live object, not with the file
 			var err error
 			if t.Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
 				return nil, "", err
@@ -151,9 +153,14 @@ func (o *labelOptions) write(ctx context.Context, c *rest.Cluster, t target) (*r
 		return t.Object, "not " + o.Done, nil
 	}
 	if o.DryRun == "client" {
+		o.set(t.Object, patch)
 		return t.Object, o.Done, nil
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{o.Field: patch}})
+	meta := map[string]any{o.Field: patch}
+	if o.Version != "" {
+		meta["resourceVersion"] = o.Version
+	}
+	body, err := json.Marshal(map[string]any{"metadata": meta})
 	if err != nil {
 		return nil, "", err
 	}
@@ -163,4 +170,25 @@ func (o *labelOptions) write(ctx context.Context, c *rest.Cluster, t target) (*r
 		done = "unlabeled"
 	}
 	return obj, done, err
+}
+
+// set changes the labels or annotations of an object that is only shown: nil removes
+// one.
+func (o *labelOptions) set(obj *rest.Object, patch map[string]any) {
+	have := maps.Clone(o.of(obj))
+	if have == nil {
+		have = map[string]string{}
+	}
+	for key, value := range patch {
+		if text, ok := value.(string); ok {
+			have[key] = text
+		} else {
+			delete(have, key)
+		}
+	}
+	if o.Field == "labels" {
+		obj.SetLabels(have)
+	} else {
+		obj.SetAnnotations(have)
+	}
 }

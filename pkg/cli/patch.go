@@ -60,7 +60,7 @@ func (o *patchOptions) patch(ctx context.Context, c *rest.Cluster, t target, bod
 	if err != nil {
 		return nil, "", err
 	}
-	if len(o.Files) == 0 && after.GetResourceVersion() == t.Object.GetResourceVersion() {
+	if !o.given() && after.GetResourceVersion() == t.Object.GetResourceVersion() {
 		return after, "patched (no change)", nil
 	}
 	return after, "patched", nil

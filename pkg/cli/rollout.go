@@ -97,7 +97,7 @@ func (o *rolloutOptions) each(ctx context.Context, do func(*rest.Cluster, target
 	}
 	var errs []error
 	for _, t := range targets {
-		if len(o.Files) > 0 {
+		if o.given() {
 			if t.Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
 				return err
 			}

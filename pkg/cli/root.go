@@ -41,20 +41,21 @@ func newCommand(f *Factory) *cobra.Command {
 		}
 	}
 	group("objects", "Objects:",
-		newGet(f, runGet), newDescribe(f, runDescribe), newApply(f, runApply), newDiff(f, runDiff),
+		newGet(f, runGet), newDescribe(f, runDescribe), newWhy(f, runWhy), newPlan(f, runPlan, runPlanDrain), newApply(f, runApply), newDiff(f, runDiff), newKustomize(f, runKustomize),
 		newCreate(f, runCreate), newReplace(f, runReplace), newEdit(f, runEdit), newPatch(f, runPatch),
 		newDelete(f, runDelete), newLabel(f, runLabel), newAnnotate(f, runLabel), newWait(f, runWait), newEvents(f, runEvents))
 	group("apps", "Applications:",
 		newRun(f, runCreate), newExpose(f, runDerive), newSet(f, runSet), newScale(f, runScale), newAutoscale(f, runDerive), newRollout(f), newLogs(f, runLogs), newExec(f, runExec), newAttach(f, runAttach), newDebug(f, runDebug),
-		newPortForward(f, runPortForward), newCopy(f, runCopy))
+		newPortForward(f, runPortForward), newProxy(f, runProxy), newCopy(f, runCopy))
 	group("cluster", "Clusters:",
-		newCluster(f), newCordon(f, runCordon), newUncordon(f, runCordon), newDrain(f, runDrain), newTaint(f, runTaint), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
+		newCluster(f), newClusterInfo(f), newCordon(f, runCordon), newUncordon(f, runCordon), newDrain(f, runDrain), newTaint(f, runTaint), newTop(f, runTopNode, runTopPod), newAPIResources(f, runAPIResources), newAPIVersions(f), newExplain(f, runExplain),
 		newVersion(f, runVersion), newAuth(f), newCertificate(f, runCertificate), newConfig(f))
 	group("machine", "This machine (systemd):",
 		newInit(f.IO, machine.Init), newJoin(f.IO, machine.Join), newToken(f.IO), newReset(f.IO, machine.Reset),
 		newCerts(f.IO, machine.CheckCertificates, machine.RenewCertificates, machine.UploadCertificates), newEtcd(f.IO, machine.ListMembers, machine.RemoveMember),
 		newUpgrade(f.IO, machine.PlanUpgrade, machine.ApplyUpgrade),
 		newBackup(f.IO, machine.Backup), newRestore(f.IO, machine.Restore))
+	root.AddCommand(newAlpha(f), newOptions(f), newPlugin(f))
 	refuseUnknown(root)
 	return root
 }

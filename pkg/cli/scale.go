@@ -17,6 +17,7 @@ type scaleOptions struct {
 	change
 	Replicas int32
 	Current  int32
+	Version  string // --resource-version
 }
 
 func newScale(f *Factory, run func(context.Context, *scaleOptions) error) *cobra.Command {
@@ -36,6 +37,7 @@ func newScale(f *Factory, run func(context.Context, *scaleOptions) error) *cobra
 	}
 	cmd.Flags().Int32Var(&o.Replicas, "replicas", -1, "new desired number of replicas")
 	cmd.Flags().Int32Var(&o.Current, "current-replicas", -1, "precondition for the current number of replicas")
+	cmd.Flags().StringVar(&o.Version, "resource-version", "", "precondition for the resource version")
 	cmd.Flags().BoolVar(&o.All, "all", false, "select all resources in the namespace of the specified resource types")
 	o.labelFlag(cmd)
 	o.fileFlags(cmd, "what to scale")
@@ -56,14 +58,17 @@ func (o *scaleOptions) scale(ctx context.Context, c *rest.Cluster, t target) err
 		return nil
 	}
 	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, o.Replicas)
-	if o.Current >= 0 {
+	if o.Current >= 0 || o.Version != "" {
 		now, err := c.Get(ctx, t.Kind, t.Namespace, t.Name)
 		if err != nil {
 			return err
 		}
 		have, _, _ := unstructured.NestedInt64(now.Object, "spec", "replicas")
-		if have != int64(o.Current) {
+		if o.Current >= 0 && have != int64(o.Current) {
 			return fmt.Errorf("expected replicas to be %d, was %d", o.Current, have)
+		}
+		if o.Version != "" && now.GetResourceVersion() != o.Version {
+			return fmt.Errorf("expected resource version to be %s, was %s", o.Version, now.GetResourceVersion())
 		}
 		patch = fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"replicas":%d}}`, now.GetResourceVersion(), o.Replicas)
 	}

@@ -36,7 +36,8 @@ func updated(what string) string {
 type runSetFunc = func(context.Context, *setOptions) error
 
 func newSet(f *Factory, run runSetFunc) *cobra.Command {
-	return group("set", "Set specific features on objects", newSetImage(f, run), newSetEnv(f, run), newSetResources(f, run), newSetServiceAccount(f, run))
+	return group("set", "Set specific features on objects", newSetImage(f, run), newSetEnv(f, run), newSetResources(f, run),
+		newSetSelector(f, runSetField), newSetServiceAccount(f, run), newSetSubject(f, runSetField))
 }
 
 // setter completes a subcommand. Arguments for which isValue returns true are values, the
@@ -155,6 +156,7 @@ func newSetServiceAccount(f *Factory, run runSetFunc) *cobra.Command {
 			return run(cmd.Context(), o)
 		},
 	}
+	cmd.Flags().BoolVar(&o.All, "all", false, "select all resources in the namespace of the specified resource types")
 	o.writeFlags(cmd, "the objects")
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"podium/pkg/cli/kustomize"
 	"podium/pkg/cli/manifest"
 	"podium/pkg/cli/rest"
 )
@@ -28,11 +29,12 @@ type target struct {
 func (t target) String() string { return t.Kind.String() + "/" + t.Name }
 
 // selection holds the arguments and flags that select objects: TYPE, TYPE
-// NAME..., TYPE/NAME..., or files.
+// NAME..., TYPE/NAME..., files, or a kustomization.
 type selection struct {
 	Args          []string
 	Files         []string
 	Recursive     bool
+	Kustomize     string // -k: directory of a kustomization
 	Labels        string
 	Fields        string
 	All           bool // --all: all objects of the type
@@ -42,6 +44,31 @@ type selection struct {
 func (s *selection) fileFlags(cmd *cobra.Command, what string) {
 	cmd.Flags().StringSliceVarP(&s.Files, "filename", "f", nil, "file, directory or URL with "+what+"; -: standard input")
 	cmd.Flags().BoolVarP(&s.Recursive, "recursive", "R", false, "process the directories of -f recursively")
+	cmd.Flags().StringVarP(&s.Kustomize, "kustomize", "k", "", "directory of a kustomization with "+what)
+}
+
+// given reports whether the objects come from files.
+func (s *selection) given() bool { return len(s.Files) > 0 || s.Kustomize != "" }
+
+// read returns the objects in the files.
+func (s *selection) read(ctx context.Context, f *Factory) ([]manifest.Document, error) {
+	switch {
+	case s.Kustomize == "":
+		return manifest.Sources{Files: s.Files, Recursive: s.Recursive, Stdin: f.In}.Read(ctx)
+	case len(s.Files) > 0:
+		return nil, errors.New("only one of -f or -k can be specified")
+	case s.Recursive:
+		return nil, errors.New("the -k flag can't be used with -f or -R")
+	}
+	data, err := kustomize.Build(s.Kustomize, kustomize.Options{})
+	if err != nil {
+		return nil, err
+	}
+	docs, err := manifest.Parse(data, s.Kustomize)
+	if err == nil && len(docs) == 0 {
+		err = fmt.Errorf("no objects in %s", s.Kustomize)
+	}
+	return docs, err
 }
 
 func (s *selection) labelFlag(cmd *cobra.Command) {
@@ -117,7 +144,7 @@ func (s *selection) resolve(ctx context.Context, f *Factory, read bool) ([]targe
 	if err != nil {
 		return nil, err
 	}
-	if len(s.Files) > 0 {
+	if s.given() {
 		if len(s.Args) > 0 {
 			return nil, errors.New("give files or resources, not both")
 		}
@@ -195,7 +222,7 @@ func scope(k *rest.Kind, namespace string) string {
 // fromFiles returns the objects in files, with the namespace that each will be
 // in.
 func (s *selection) fromFiles(ctx context.Context, f *Factory, c *rest.Cluster, namespace string, explicit bool) ([]target, error) {
-	docs, err := manifest.Sources{Files: s.Files, Recursive: s.Recursive, Stdin: f.In}.Read(ctx)
+	docs, err := s.read(ctx, f)
 	if err != nil {
 		return nil, err
 	}

@@ -10,23 +10,7 @@ import (
 // onlyKubectl maps kubectl's commands that podium does not have, by their path,
 // to the podium command to use instead; "" if there is none.
 var onlyKubectl = map[string]string{
-	"podium alpha":                  "",
-	"podium cluster-info":           `"podium config view" shows the server's address`,
-	"podium kustomize":              "kubectl kustomize DIR | podium apply -f -",
-	"podium options":                "podium --help lists the flags of all commands",
-	"podium plugin":                 `plugins run as "kubectl NAME"`,
-	"podium proxy":                  `"podium port-forward" reaches the ports of a pod or a Service`,
-	"podium top":                    "",
-	"podium config delete-cluster":  "",
-	"podium config delete-context":  "",
-	"podium config delete-user":     "",
-	"podium config get-clusters":    `"podium config view" shows the clusters`,
-	"podium config get-users":       `"podium config view" shows the users`,
-	"podium config rename-context":  "",
-	"podium config set":             "",
-	"podium config set-cluster":     "",
-	"podium config set-credentials": "",
-	"podium config unset":           "",
+	"podium kuberc": "edit the file ~/.kube/kuberc",
 }
 
 // refuseUnknown makes every command that has subcommands report unknown ones
@@ -78,9 +62,6 @@ func flagError(cmd *cobra.Command, err error) error {
 		if err := unknownCommand(cmd, cmd.Flags().Args()); err != nil {
 			return err
 		}
-	}
-	if text := err.Error(); text == "unknown flag: --kustomize" || strings.HasPrefix(text, "unknown shorthand flag: 'k'") {
-		return fmt.Errorf("%w\npodium does not build kustomizations: kubectl kustomize DIR | %s -f -", err, cmd.CommandPath())
 	}
 	return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
 }

@@ -168,7 +168,7 @@ func runWait(ctx context.Context, o *waitOptions) error {
 // checks once and returns a timeout.
 func (o *waitOptions) await(ctx context.Context, c *rest.Cluster, t target, cond condition, once bool) error {
 	uid := ""
-	if t.Object != nil && len(o.Files) == 0 {
+	if t.Object != nil && !o.given() {
 		uid = string(t.Object.GetUID())
 	}
 	began := false

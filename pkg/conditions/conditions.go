@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -17,6 +18,7 @@ import (
 type Condition interface {
 	corev1.PodCondition | corev1.NodeCondition | corev1.NamespaceCondition |
 		appsv1.DeploymentCondition | appsv1.ReplicaSetCondition |
+		autoscalingv2.HorizontalPodAutoscalerCondition |
 		batchv1.JobCondition | apiextensionsv1.CustomResourceDefinitionCondition |
 		flowcontrolv1.FlowSchemaCondition
 }
@@ -33,6 +35,8 @@ func fields[C Condition](c *C) (conditionType string, status corev1.ConditionSta
 	case *appsv1.DeploymentCondition:
 		return string(c.Type), c.Status, &c.LastTransitionTime
 	case *appsv1.ReplicaSetCondition:
+		return string(c.Type), c.Status, &c.LastTransitionTime
+	case *autoscalingv2.HorizontalPodAutoscalerCondition:
 		return string(c.Type), c.Status, &c.LastTransitionTime
 	case *batchv1.JobCondition:
 		return string(c.Type), c.Status, &c.LastTransitionTime

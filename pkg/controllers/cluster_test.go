@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"podium/pkg/apiserver"
+	"podium/pkg/apiserver/aggregation"
 	"podium/pkg/apiserver/authn"
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/request"
@@ -51,8 +52,10 @@ type cluster struct {
 	tokenKey *ecdsa.PrivateKey
 	writes   atomic.Int64 // write requests of the controllers
 	requests atomic.Int64
-	faults   atomic.Pointer[faults] // what goes wrong for the controllers
-	stale    atomic.Bool            // discovery of widgetKind's group fails for them
+	faults   atomic.Pointer[faults]    // what goes wrong for the controllers
+	stale    atomic.Bool               // discovery of widgetKind's group fails for them
+	config   func(*controllers.Config) // changes the configuration of the controllers; nil: the default
+	remote   *network                  // of the API server behind the Services that APIServices name
 
 	stop context.CancelFunc // stops the running controllers
 	done chan error
@@ -85,7 +88,7 @@ func inCluster(t *testing.T, nodes int, f func(t *testing.T, c *cluster)) {
 }
 
 func newCluster(t *testing.T) *cluster {
-	c := &cluster{t: t, scheme: scheme.New(), network: newNetwork(), down: map[string]bool{}}
+	c := &cluster{t: t, scheme: scheme.New(), network: newNetwork(), remote: newNetwork(), down: map[string]bool{}}
 	store := memory.New()
 	cidr := netip.MustParsePrefix("10.96.0.0/16")
 	log := slog.New(slog.DiscardHandler)
@@ -106,6 +109,7 @@ func newCluster(t *testing.T) *cluster {
 			return &request.User{Name: "test", Groups: []string{request.Masters, request.Authenticated}}, nil
 		}),
 		ServiceCIDR: cidr,
+		Aggregation: aggregation.Config{Dial: c.remote.transport().DialContext},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -159,6 +163,9 @@ func (c *cluster) startControllers() {
 	cfg.RootCA = []byte("a certificate")
 	cfg.TokenKey = func() crypto.Signer { return c.tokenKey }
 	cfg.Log = testLog()
+	if c.config != nil {
+		c.config(&cfg)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	spied := func(next http.RoundTripper) http.RoundTripper { return &spy{c, ctx, next} }
 	cfg.Client = c.client("system:kube-controller-manager", spied)
@@ -178,10 +185,13 @@ func (c *cluster) startControllers() {
 }
 
 // restartControllers kills the controllers and starts new ones.
-func (c *cluster) restartControllers() {
+func (c *cluster) restartControllers() { c.restartControllersAfter(0) }
+
+func (c *cluster) restartControllersAfter(pause time.Duration) {
 	c.stop()
 	<-c.done
 	c.done <- nil
+	time.Sleep(pause)
 	c.startControllers()
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -55,15 +56,24 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.IntVar(&c.NamespaceSyncs, "concurrent-namespace-syncs", c.NamespaceSyncs, "number of namespaces to delete concurrently")
 	fs.IntVar(&c.ServiceAccountSyncs, "concurrent-serviceaccount-token-syncs", c.ServiceAccountSyncs, "number of service accounts to reconcile concurrently")
 	fs.IntVar(&c.ResourceQuotaSyncs, "concurrent-resource-quota-syncs", c.ResourceQuotaSyncs, "number of resource quotas to reconcile concurrently")
+	fs.IntVar(&c.Autoscaling.Workers, "concurrent-horizontal-pod-autoscaler-syncs", c.Autoscaling.Workers, "number of horizontal pod autoscalers to reconcile concurrently")
 	fs.IntVar(&c.GCSyncs, "concurrent-gc-syncs", c.GCSyncs, "number of objects to garbage collect concurrently")
+	fs.IntVar(&c.EphemeralVolumeSyncs, "concurrent-ephemeralvolume-syncs", c.EphemeralVolumeSyncs, "number of pods whose ephemeral volumes to reconcile concurrently")
 
 	fs.IntVar(&c.MaxEndpointsPerSlice, "max-endpoints-per-slice", c.MaxEndpointsPerSlice, "maximum number of endpoints in an EndpointSlice, 1 to 1000")
 	fs.DurationVar(&c.EndpointBatch, "endpoint-updates-batch-period", c.EndpointBatch, "minimum time between two updates of an Endpoints object; 0 means 20ms")
 	fs.DurationVar(&c.EndpointSliceBatch, "endpointslice-updates-batch-period", c.EndpointSliceBatch, "minimum time between two updates of a service's EndpointSlices; 0 means 20ms")
 	fs.StringVar(&o.rootCAFile, "root-ca-file", "", "file with the CA certificates to publish in every namespace as ConfigMap kube-root-ca.crt")
 	fs.StringVar(&o.tokenKeyFile, "service-account-private-key-file", "", "file with the private key that signs the tokens in Secrets of type kubernetes.io/service-account-token; reloaded when it changes; without it these Secrets get no token")
+	fs.DurationVar(&c.LegacyTokenPeriod, "legacy-service-account-token-clean-up-period", c.LegacyTokenPeriod, "how long a generated token in a Secret must be unused to become invalid, and then how long it must stay so to be deleted")
 	fs.DurationVar(&c.ResourceQuotaSyncPeriod, "resource-quota-sync-period", c.ResourceQuotaSyncPeriod, "period in which the usage of all resource quotas is computed again")
+	fs.BoolVar(&c.NoForceDetach, "disable-force-detach-on-timeout", c.NoForceDetach, "do not detach volumes from unhealthy nodes that may still use them after six minutes")
 	fs.DurationVar(&c.ClaimBinderSyncPeriod, "pvclaimbinder-sync-period", c.ClaimBinderSyncPeriod, "period in which claims without a persistent volume are looked at again")
+	fs.DurationVar(&c.Autoscaling.SyncPeriod, "horizontal-pod-autoscaler-sync-period", c.Autoscaling.SyncPeriod, "time between two reconciles of a horizontal pod autoscaler")
+	fs.DurationVar(&c.Autoscaling.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization", c.Autoscaling.DownscaleStabilization, "how long fewer replicas must be recommended before a target is scaled down, unless the autoscaler says so itself")
+	fs.Float64Var(&c.Autoscaling.Tolerance, "horizontal-pod-autoscaler-tolerance", c.Autoscaling.Tolerance, "fraction by which a metric may differ from its target without a change of the replicas, unless the autoscaler says so itself")
+	fs.DurationVar(&c.Autoscaling.CPUInitializationPeriod, "horizontal-pod-autoscaler-cpu-initialization-period", c.Autoscaling.CPUInitializationPeriod, "time after the start of a pod in which its CPU samples count only once the pod is ready")
+	fs.DurationVar(&c.Autoscaling.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", c.Autoscaling.InitialReadinessDelay, "time after the start of a pod in which changes of its readiness are those of its start")
 	fs.IntVar(&c.PodGCThreshold, "terminated-pod-gc-threshold", c.PodGCThreshold, "number of terminated pods to keep; 0 keeps all")
 
 	fs.DurationVar(&c.Nodes.GracePeriod, "node-monitor-grace-period", c.Nodes.GracePeriod, "time without a heartbeat after which a node is unreachable")
@@ -101,14 +111,9 @@ func (o *options) complete() error {
 	if c.MaxEndpointsPerSlice < 1 || c.MaxEndpointsPerSlice > 1000 {
 		errs = append(errs, fmt.Errorf("--max-endpoints-per-slice is %d: must be from 1 to 1000", c.MaxEndpointsPerSlice))
 	}
-	if c.ResourceQuotaSyncPeriod <= 0 {
-		errs = append(errs, fmt.Errorf("--resource-quota-sync-period is %s: must be above 0", c.ResourceQuotaSyncPeriod))
-	}
-	if c.ClaimBinderSyncPeriod <= 0 {
-		errs = append(errs, fmt.Errorf("--pvclaimbinder-sync-period is %s: must be above 0", c.ClaimBinderSyncPeriod))
-	}
-	if c.Nodes.GracePeriod <= 0 {
-		errs = append(errs, fmt.Errorf("--node-monitor-grace-period is %s: must be above 0", c.Nodes.GracePeriod))
+	errs = append(errs, c.checkPeriods()...)
+	if c.Autoscaling.Workers < 1 {
+		errs = append(errs, fmt.Errorf("--concurrent-horizontal-pod-autoscaler-syncs is %d: must be at least 1", c.Autoscaling.Workers))
 	}
 	if o.rootCAFile != "" {
 		var err error
@@ -123,6 +128,25 @@ func (o *options) complete() error {
 		}
 	}
 	return errors.Join(append(errs, o.signing.complete(&c.Signing), c.CheckNames(specs(c)))...)
+}
+
+// checkPeriods returns an error for each period that is not above 0.
+func (c *Config) checkPeriods() (errs []error) {
+	for _, p := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"resource-quota-sync-period", c.ResourceQuotaSyncPeriod},
+		{"pvclaimbinder-sync-period", c.ClaimBinderSyncPeriod},
+		{"legacy-service-account-token-clean-up-period", c.LegacyTokenPeriod},
+		{"horizontal-pod-autoscaler-sync-period", c.Autoscaling.SyncPeriod},
+		{"node-monitor-grace-period", c.Nodes.GracePeriod},
+	} {
+		if p.value <= 0 {
+			errs = append(errs, fmt.Errorf("--%s is %s: must be above 0", p.flag, p.value))
+		}
+	}
+	return errs
 }
 
 func (o *options) maskFor(p netip.Prefix) int {

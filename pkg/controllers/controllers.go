@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"podium/pkg/controller"
+	"podium/pkg/controllers/attachdetach"
 	"podium/pkg/controllers/bootstrapsigner"
 	"podium/pkg/controllers/clusterroleaggregation"
 	"podium/pkg/controllers/cronjob"
@@ -14,8 +15,12 @@ import (
 	"podium/pkg/controllers/endpoints"
 	"podium/pkg/controllers/endpointslice"
 	"podium/pkg/controllers/endpointslicemirroring"
+	"podium/pkg/controllers/ephemeralvolume"
 	"podium/pkg/controllers/garbagecollector"
+	"podium/pkg/controllers/horizontalpodautoscaler"
 	"podium/pkg/controllers/job"
+	"podium/pkg/controllers/legacytokencleaner"
+	"podium/pkg/controllers/localpath"
 	"podium/pkg/controllers/namespace"
 	"podium/pkg/controllers/nodeipam"
 	"podium/pkg/controllers/nodelifecycle"
@@ -33,6 +38,7 @@ import (
 	"podium/pkg/controllers/tokencleaner"
 	"podium/pkg/controllers/ttl"
 	"podium/pkg/controllers/ttlafterfinished"
+	"podium/pkg/controllers/volumeexpand"
 	"podium/pkg/controllers/volumeprotection"
 )
 
@@ -47,6 +53,7 @@ func specs(c *Config) []controller.Spec {
 		disruption.Spec(),
 		job.Spec(c.JobSyncs, c.metrics.job),
 		cronjob.Spec(c.CronJobSyncs, c.metrics.cronJob),
+		horizontalpodautoscaler.Spec(c.Autoscaling, c.metrics.autoscaling),
 		ttlafterfinished.Spec(c.TTLAfterFinishedSyncs, c.metrics.ttlAfterFinished),
 		endpointslice.Spec(endpointslice.Options{Workers: c.ServiceEndpointSyncs, MaxSize: c.MaxEndpointsPerSlice, Batch: c.EndpointSliceBatch}),
 		endpoints.Spec(endpoints.Options{Workers: c.EndpointSyncs, Batch: c.EndpointBatch}),
@@ -55,13 +62,14 @@ func specs(c *Config) []controller.Spec {
 		namespace.Spec(c.NamespaceSyncs),
 		serviceaccount.Spec(c.ServiceAccountSyncs),
 		serviceaccounttoken.Spec(serviceaccounttoken.Options{Workers: c.ServiceAccountSyncs, Key: c.TokenKey, CA: c.RootCA}),
+		legacytokencleaner.Spec(c.LegacyTokenPeriod),
 		bootstrapsigner.Spec(),
 		tokencleaner.Spec(),
 		rootca.Spec(c.ServiceAccountSyncs, c.RootCA),
 		resourcequota.Spec(c.ResourceQuotaSyncs, c.ResourceQuotaSyncPeriod),
 		nodelifecycle.Spec(c.Nodes),
 		tainteviction.Spec(),
-		podgc.Spec(c.PodGCThreshold),
+		podgc.Spec(c.PodGCThreshold, c.metrics.podGC),
 		nodeipam.Spec(nodeipam.Options{Disabled: !c.AllocateNodeCIDRs, Ranges: c.ClusterCIDRs, Reserved: c.ServiceCIDRs}),
 		csrapproving.Spec(),
 		csrsigning.Spec(c.Signing),
@@ -69,8 +77,13 @@ func specs(c *Config) []controller.Spec {
 		clusterroleaggregation.Spec(),
 		servicecidr.Spec(),
 		ttl.Spec(),
+		ephemeralvolume.Spec(c.EphemeralVolumeSyncs, c.metrics.ephemeralVolume),
 		persistentvolume.Spec(c.ClaimBinderSyncPeriod),
+		localpath.Spec(),
+		volumeexpand.Spec(),
+		attachdetach.Spec(c.NoForceDetach),
 		volumeprotection.Claims(),
 		volumeprotection.Volumes(),
+		volumeprotection.AttributesClasses(),
 	}
 }

@@ -153,6 +153,9 @@ func (c *cluster) syncPod(ctx context.Context, node string, p *corev1.Pod) {
 			return
 		}
 		live.Status.Phase = corev1.PodRunning
+		if live.Status.StartTime == nil {
+			live.Status.StartTime = new(metav1.Now())
+		}
 		if live.Status.PodIP == "" {
 			n := lastIP.Add(1)
 			live.Status.PodIP = fmt.Sprintf("10.244.%d.%d", n/250, n%250+1)

@@ -20,18 +20,12 @@ import (
 // and lets watches lag and break, while Jobs and CronJobs run. The cluster must reach the same
 // state as without faults: exact counts, no pod too many at any time, no finalizer left.
 func TestJobCrashes(t *testing.T) {
-	from, to := uint64(1), uint64(*seeds)
-	if *seed != 0 {
-		from, to = *seed, *seed
-	}
 	want := jobStory(t, 0)
-	for s := from; s <= to; s++ {
-		t.Run(fmt.Sprintf("seed=%d", s), func(t *testing.T) {
-			if got := jobStory(t, s); got != want {
-				t.Errorf("go test -run TestJobCrashes -seed %d ends in another state\n got %s\nwant %s", s, got, want)
-			}
-		})
-	}
+	eachSeed(t, func(t *testing.T, s uint64) {
+		if got := jobStory(t, s); got != want {
+			t.Errorf("go test -run TestJobCrashes -seed %d ends in another state\n got %s\nwant %s", s, got, want)
+		}
+	})
 }
 
 // jobStory runs Jobs with the faults of a seed (0: none) and returns the final state.

@@ -277,8 +277,7 @@ func TestJobsAreSuspendedAndResumed(t *testing.T) {
 		}
 		edit(c, "batch", func(j *batchv1.Job) { j.Spec.Suspend = new(false) })
 		c.until(time.Minute, "it is complete", c.jobIs("batch", batchv1.JobComplete))
-		// In virtual time, SuccessfulDelete has the same time as Suspended, hence the same name.
-		if got := c.jobEvents("batch"); got != "Completed Resumed SuccessfulCreate Suspended" {
+		if got := c.jobEvents("batch"); got != "Completed Resumed SuccessfulCreate SuccessfulDelete Suspended" {
 			t.Error(got)
 		}
 		c.quiet()

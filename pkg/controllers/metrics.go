@@ -4,7 +4,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"podium/pkg/controllers/cronjob"
+	"podium/pkg/controllers/ephemeralvolume"
+	"podium/pkg/controllers/horizontalpodautoscaler"
 	"podium/pkg/controllers/job"
+	"podium/pkg/controllers/podgc"
 	"podium/pkg/controllers/ttlafterfinished"
 )
 
@@ -14,8 +17,14 @@ type metrics struct {
 	job              *job.Metrics
 	cronJob          *cronjob.Metrics
 	ttlAfterFinished *ttlafterfinished.Metrics
+	autoscaling      *horizontalpodautoscaler.Metrics
+	ephemeralVolume  *ephemeralvolume.Metrics
+	podGC            *podgc.Metrics
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
-	return metrics{job.NewMetrics(r), cronjob.NewMetrics(r), ttlafterfinished.NewMetrics(r)}
+	return metrics{
+		job.NewMetrics(r), cronjob.NewMetrics(r), ttlafterfinished.NewMetrics(r),
+		horizontalpodautoscaler.NewMetrics(r), ephemeralvolume.NewMetrics(r), podgc.NewMetrics(r),
+	}
 }

@@ -203,9 +203,7 @@ func TestClaimsAreProvisionedOnDemand(t *testing.T) {
 // Claims and volumes come and go while the controllers crash and lose requests. No volume
 // ever has two claims, and in the end each claim that can be bound is.
 func TestBindingsSurviveCrashes(t *testing.T) {
-	for seed := uint64(1); seed <= 10; seed++ { // 0 injects no faults
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { bindings(t, seed) })
-	}
+	eachSeed(t, func(t *testing.T, seed uint64) { bindings(t, seed) })
 }
 
 func bindings(t *testing.T, seed uint64) {

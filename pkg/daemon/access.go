@@ -44,7 +44,7 @@ func (a *Access) Guard(h http.Handler, c *client.Client, revoked func() (*revoca
 		Reviews: access.Reviews{Client: c}, Tokens: true, TokenTTL: a.TokenTTL, AllowTTL: a.AllowTTL, DenyTTL: a.DenyTTL, Revoked: revoked,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.open(r.URL.Path) {
+		if a.IsOpen(r.URL.Path) {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -69,7 +69,8 @@ func (a *Access) Guard(h http.Handler, c *client.Client, revoked func() (*revoca
 	})
 }
 
-func (a *Access) open(path string) bool {
+// IsOpen reports whether a path needs no credential.
+func (a *Access) IsOpen(path string) bool {
 	for _, open := range a.Open {
 		if prefix, ok := strings.CutSuffix(open, "*"); path == open || ok && strings.HasPrefix(path, prefix) {
 			return true

@@ -9,12 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
+	"podium/pkg/kubelet/csi"
 	"podium/pkg/kubelet/pods"
 	"podium/pkg/kubelet/volumes"
 	"podium/pkg/scheme"
@@ -42,12 +44,18 @@ type api struct {
 	slices     client.Resource[*discoveryv1.EndpointSlice]
 	leases     client.Resource[*coordinationv1.Lease]
 	runtimes   client.Resource[*nodev1.RuntimeClass]
+
+	nodes       client.Resource[*corev1.Node]
+	drivers     client.Resource[*storagev1.CSIDriver]
+	csiNodes    client.Resource[*storagev1.CSINode]
+	attachments client.Resource[*storagev1.VolumeAttachment]
 }
 
 var (
 	_ pods.API        = (*api)(nil)
 	_ pods.Endpoints  = (*api)(nil)
 	_ volumes.Sources = (*api)(nil)
+	_ csi.API         = (*api)(nil)
 )
 
 func newAPI(c *client.Client) *api {
@@ -56,6 +64,8 @@ func newAPI(c *client.Client) *api {
 		claims: client.For[*corev1.PersistentVolumeClaim](c), volumes: client.For[*corev1.PersistentVolume](c),
 		accounts: client.For[*corev1.ServiceAccount](c), slices: client.For[*discoveryv1.EndpointSlice](c),
 		leases: client.For[*coordinationv1.Lease](c).In(proxyNamespace), runtimes: client.For[*nodev1.RuntimeClass](c),
+		nodes: client.For[*corev1.Node](c), drivers: client.For[*storagev1.CSIDriver](c),
+		csiNodes: client.For[*storagev1.CSINode](c), attachments: client.For[*storagev1.VolumeAttachment](c),
 	}
 }
 
@@ -92,6 +102,42 @@ func (a *api) Claim(ctx context.Context, namespace, name string) (*corev1.Persis
 
 func (a *api) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 	return a.volumes.Get(ctx, name)
+}
+
+func (a *api) PatchClaimStatus(ctx context.Context, namespace, name string, patch []byte) error {
+	_, err := a.claims.In(namespace).Patch(ctx, name, types.MergePatchType, patch, "status")
+	return err
+}
+
+func (a *api) CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
+	return a.drivers.Get(ctx, name)
+}
+
+func (a *api) VolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {
+	return a.attachments.Get(ctx, name)
+}
+
+func (a *api) GetNode(ctx context.Context, name string) (*corev1.Node, error) {
+	return a.nodes.Get(ctx, name)
+}
+
+func (a *api) PatchNode(ctx context.Context, name string, patch []byte) error {
+	_, err := a.nodes.Patch(ctx, name, types.MergePatchType, patch)
+	return err
+}
+
+func (a *api) GetCSINode(ctx context.Context, name string) (*storagev1.CSINode, error) {
+	return a.csiNodes.Get(ctx, name)
+}
+
+func (a *api) CreateCSINode(ctx context.Context, n *storagev1.CSINode) error {
+	_, err := a.csiNodes.Create(ctx, n)
+	return err
+}
+
+func (a *api) UpdateCSINode(ctx context.Context, n *storagev1.CSINode) error {
+	_, err := a.csiNodes.Update(ctx, n)
+	return err
 }
 
 // RuntimeHandler returns the handler of a RuntimeClass, which is immutable.

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/backoff"
 	"podium/pkg/client/kubeconfig"
@@ -27,9 +26,8 @@ import (
 	"podium/pkg/kubelet/images"
 	"podium/pkg/kubelet/logs"
 	"podium/pkg/kubelet/node"
+	"podium/pkg/kubelet/nodelogs"
 	"podium/pkg/kubelet/oom"
-	"podium/pkg/kubelet/pids"
-	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/sysctls"
 	"podium/pkg/kubelet/userns"
 )
@@ -61,24 +59,30 @@ type options struct {
 	cfg         Config
 	credentials credentials
 	access      accessFlags
+	eviction    evictionFlags
 	tls         daemon.Serving
+	file        file
 	settings    map[string]any // the values of all flags, for /configz
 
 	endpoint, cgroupDriver, cgroupRoot                     string
 	bindAddress, healthzAddress, cloudProvider, logMaxSize string
-	nodeIPs, taints, unsafeSysctls, enforce, evictionHard  []string
+	nodeIPs, taints, unsafeSysctls, enforce                []string
 	kubeReserved, systemReserved                           map[string]string
 	port, healthzPort, leaseSeconds                        int
+	providerFile, providerDir                              string
 	podPIDs                                                int64
-	requestTimeout, pressureTransition                     time.Duration
-	serialPulls, systemLogs                                bool
+	requestTimeout                                         time.Duration
+	serialPulls, systemLogs, logQuery                      bool
 }
 
 // NewCommand returns the kubelet command.
 func NewCommand() *cobra.Command {
 	o := &options{}
-	cmd := o.Command("kubelet", "Run the pods that are bound to the node", nil, func(cmd *cobra.Command) error {
+	cmd := o.Command("kubelet", "Run the pods that are bound to the node", &o.file, func(cmd *cobra.Command) error {
 		o.settings = daemon.Settings(cmd.Flags())
+		if err := o.file.addTo(o.settings); err != nil {
+			return err
+		}
 		return o.run(cmd.Context(), o.Logger(cmd.ErrOrStderr()))
 	})
 	o.addFlags(cmd)
@@ -111,8 +115,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.cgroupRoot, "cgroup-root", "", "parent of the kubepods cgroup; by default the root cgroup")
 	fs.Int64Var(&o.podPIDs, "pod-max-pids", 0, "maximum number of process ids (processes and threads) of a pod; 0: 4096, but at most a quarter of what all pods may have; -1: as many as all pods may have")
 	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", []string{enforcePods}, "pods: limit all pods together to the node's allocatable CPU, memory and process ids; none: set no limit")
-	fs.StringSliceVar(&o.evictionHard, "eviction-hard", []string{pids.Signal + "<10%"}, "thresholds below which pods are evicted, as signal<quantity or signal<percentage; the only signal is "+pids.Signal)
-	fs.DurationVar(&o.pressureTransition, "eviction-pressure-transition-period", 5*time.Minute, "how long the node reports PIDPressure after it has ended")
+	o.eviction.addFlags(fs)
 
 	fs.StringSliceVar(&c.ClusterDNS, "cluster-dns", nil, "addresses of the cluster DNS servers")
 	fs.StringVar(&c.ClusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
@@ -127,6 +130,8 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar((*string)(&c.VerifyImages.Policy), "image-pull-credentials-verification-policy", string(images.NeverVerifyPreloadedImages),
 		"which images on the node pods may use without credentials for them: NeverVerify (all), NeverVerifyPreloadedImages (those that the kubelet did not pull), NeverVerifyAllowlistedImages or AlwaysVerify (none)")
 	fs.StringSliceVar(&c.VerifyImages.Allowlist, "preloaded-images-verification-allowlist", nil, "images of the policy NeverVerifyAllowlistedImages: full names without tag and digest, or prefixes that end with /*")
+	fs.StringVar(&o.providerFile, "image-credential-provider-config", "", "file of kind CredentialProviderConfig: the programs that know credentials for registries, and the images for which they are run")
+	fs.StringVar(&o.providerDir, "image-credential-provider-bin-dir", "", "directory of the programs of --image-credential-provider-config")
 	fs.StringVar(&o.logMaxSize, "container-log-max-size", "10Mi", "size at which to rotate a container log")
 	fs.IntVar(&c.LogMaxFiles, "container-log-max-files", 5, "maximum number of log files of a container")
 	fs.IntVar(&c.ImageGC.High, "image-gc-high-threshold", 85, "percentage of disk usage at which image garbage collection starts; 100: never")
@@ -137,6 +142,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "the same as --address")
 	fs.IntVar(&o.port, "port", 10250, "port of the server (HTTPS): logs, exec, attach, port-forward, metrics; 0: disabled")
 	fs.BoolVar(&o.systemLogs, "enable-system-log-handler", false, "serve the files below /var/log at /logs/, to users with access to nodes/log")
+	fs.BoolVar(&o.logQuery, "enable-system-log-query", false, "answer queries for the logs of the node's services at /logs/?query=SERVICE; needs --enable-system-log-handler")
 	fs.StringVar(&o.healthzAddress, "healthz-bind-address", "127.0.0.1", "address of the health endpoint (plain HTTP)")
 	fs.IntVar(&o.healthzPort, "healthz-port", 10248, "port of the health endpoint; 0: disabled")
 	o.tls.AddClientCA(fs, "CA of client certificates; without it the server accepts only bearer tokens")
@@ -169,8 +175,8 @@ func (o *options) validate() error {
 	if !slices.Equal(o.enforce, []string{enforcePods}) && !slices.Equal(o.enforce, []string{enforceNone}) {
 		errs = append(errs, fmt.Errorf("--enforce-node-allocatable %q: want %s or %s; the cgroups of the system's and the cluster's daemons are systemd's", o.enforce, enforcePods, enforceNone))
 	}
-	if _, err := pids.ParseThreshold(o.evictionHard); err != nil {
-		errs = append(errs, fmt.Errorf("--eviction-hard %w", err))
+	if _, _, err := o.eviction.thresholds(); err != nil {
+		errs = append(errs, err)
 	}
 	if o.cfg.MaxPods < 1 {
 		errs = append(errs, fmt.Errorf("--max-pods is %d: at least 1 is needed", o.cfg.MaxPods))
@@ -184,8 +190,17 @@ func (o *options) validate() error {
 	if err := o.cfg.VerifyImages.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--image-pull-credentials-verification-policy, --preloaded-images-verification-allowlist: %w", err))
 	}
+	if (o.providerFile == "") != (o.providerDir == "") {
+		errs = append(errs, errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir need each other"))
+	}
+	if o.logQuery && !o.systemLogs {
+		errs = append(errs, errors.New("--enable-system-log-query needs --enable-system-log-handler"))
+	}
 	if o.cfg.ImageGC.Low >= o.cfg.ImageGC.High {
 		errs = append(errs, fmt.Errorf("--image-gc-low-threshold %d must be below --image-gc-high-threshold %d", o.cfg.ImageGC.Low, o.cfg.ImageGC.High))
+	}
+	if err := o.file.validate(); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -206,6 +221,9 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 		}
 		defer root.Close()
 		cfg.NodeLogs = logs.FS(root)
+		if o.logQuery {
+			cfg.LogQuery = &nodelogs.Handler{Journal: nodelogs.Journalctl, Files: cfg.NodeLogs, Now: time.Now}
+		}
 	}
 	unlock, err := lockDir(ctx, cfg.RootDir)
 	if err != nil {
@@ -260,6 +278,13 @@ func (o *options) inspect(ctx context.Context, cfg *Config, conn *cri.Conn) (err
 		return fmt.Errorf("--allowed-unsafe-sysctls: %w", err)
 	}
 	if cfg.Machine.UserIDs, err = userns.NodeRange(ctx, cfg.MaxPods); err != nil {
+		return err
+	}
+	images := imageDir(ctx, conn.Images, cfg.RootDir)
+	if cfg.ImageGC.High < 100 {
+		cfg.ImageGC.Usage = func() (uint64, uint64, error) { return diskUsage(images) }
+	}
+	if cfg.Machine.Node, err = o.eviction.monitor(cfg.RootDir, images); err != nil {
 		return err
 	}
 	bounds, err := o.processIDs(cfg)
@@ -339,6 +364,10 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 	if o.serialPulls {
 		cfg.ParallelPulls = 1
 	}
+	if most := o.file.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil {
+		cfg.MaxRestartDelay = most.Duration
+	}
+	cfg.Shutdown = o.file.shutdownPeriods()
 	var err error
 	if cfg.NodeName, err = nodeName(cfg.NodeName); err != nil {
 		return nil, err
@@ -356,6 +385,9 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 	if cfg.Reserved, err = parseReserved(o.kubeReserved, o.systemReserved); err != nil {
 		return nil, err
 	}
+	if err := o.imageProviders(&cfg); err != nil {
+		return nil, err
+	}
 	size, err := resource.ParseQuantity(o.logMaxSize)
 	if err != nil {
 		return nil, fmt.Errorf("--container-log-max-size: %w", err)
@@ -370,9 +402,8 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 			return nil, err
 		}
 	}
-	if cfg.ImageGC.High < 100 {
-		cfg.ImageGC.Usage = func() (uint64, uint64, error) { return diskUsage(cfg.RootDir) }
-	}
+	cfg.MaxEvictionGrace = time.Duration(o.eviction.maxGrace) * time.Second
+	cfg.Plugins = true
 	return &cfg, nil
 }
 
@@ -408,63 +439,4 @@ func nodeName(name string) (string, error) {
 		return "", errors.New("the host has no name: give one with --hostname-override")
 	}
 	return name, nil
-}
-
-// pidBounds are the maximum numbers of process ids of all pods and of one pod.
-type pidBounds struct{ all, pod int64 }
-
-// processIDs computes how many process ids pods may have and sets up the monitor
-// of their use.
-func (o *options) processIDs(cfg *Config) (pidBounds, error) {
-	machine := pids.Machine{Proc: "/proc", Cgroup: "/sys/fs/cgroup"}
-	most, err := machine.Max()
-	if err != nil {
-		return pidBounds{}, err
-	}
-	threshold, err := pids.ParseThreshold(o.evictionHard)
-	if err != nil {
-		return pidBounds{}, err
-	}
-	cfg.Machine.PIDs = &pids.Monitor{Read: machine.Usage, Threshold: threshold, Transition: o.pressureTransition, Now: time.Now}
-	var reserved *resource.Quantity
-	if q, ok := cfg.Reserved[pids.Resource]; ok {
-		reserved = &q
-	}
-	b := pidBounds{all: pids.Allocatable(most, reserved)}
-	if b.all == 0 {
-		return b, fmt.Errorf("--kube-reserved and --system-reserved leave no process ids for pods: the node has %d", most)
-	}
-	b.pod = pids.PodLimit(o.podPIDs, b.all)
-	cfg.Log.Info("process ids", "node", most, "pods", b.all, "pod", b.pod)
-	return b, nil
-}
-
-// cgroups returns the implementation for --cgroup-driver; by default, for the
-// driver that the runtime reports.
-func (o *options) cgroups(ctx context.Context, r cri.Runtime, bounds pidBounds, log *slog.Logger) (resources.Cgroups, error) {
-	driver := o.cgroupDriver
-	if driver == driverAuto {
-		driver = driverCgroupfs
-		res, err := r.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-		switch {
-		case err == nil && res.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
-			driver = driverSystemd
-		case err != nil && !cri.Unimplemented(err):
-			return nil, fmt.Errorf("get the runtime's cgroup driver: %w", err)
-		}
-	}
-	log.Info("cgroups", "driver", driver, "root", o.cgroupRoot)
-	if driver == driverNone {
-		return resources.None{}, nil
-	}
-	options := resources.Options{Root: o.cgroupRoot, PIDs: bounds.all, PodPIDs: bounds.pod, Unbound: slices.Contains(o.enforce, enforceNone), Log: log}
-	if driver == driverSystemd {
-		bus, err := resources.ConnectSystemd(ctx)
-		if err != nil {
-			return nil, err
-		}
-		context.AfterFunc(ctx, bus.Close)
-		options.Systemd = bus
-	}
-	return resources.NewFS(options), nil
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +15,9 @@ import (
 
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/images"
+	"podium/pkg/kubelet/nodepressure"
 	"podium/pkg/kubelet/pids"
+	"podium/pkg/kubelet/shutdown"
 )
 
 func TestTaints(t *testing.T) {
@@ -62,7 +65,7 @@ func TestProcessIDsAreDivided(t *testing.T) {
 		{"--kube-reserved=pid=200", -1, "200", func(b pidBounds, most int64) bool { return b.all == most-200 && b.pod == b.all }},
 		{"--pod-max-pids=64", 64, "", func(b pidBounds, _ int64) bool { return b.pod == 64 }},
 	} {
-		o := &options{podPIDs: c.podPIDs, evictionHard: []string{"pid.available<1"}}
+		o := &options{podPIDs: c.podPIDs, eviction: evictionFlags{hard: []string{"pid.available<1"}}}
 		cfg := &Config{Log: slog.New(slog.DiscardHandler), Reserved: corev1.ResourceList{}}
 		if c.reserved != "" {
 			cfg.Reserved[pids.Resource] = resource.MustParse(c.reserved)
@@ -83,12 +86,12 @@ func TestProcessIDsAreDivided(t *testing.T) {
 
 func TestInvalidFlagsAreAllReported(t *testing.T) {
 	cmd := NewCommand()
-	cmd.SetArgs([]string{"--cgroup-driver=x", "--cluster-dns=y", "--max-pods=0", "--image-pull-credentials-verification-policy=z", "--enforce-node-allocatable=system-reserved", "--eviction-hard=memory.available<1Gi"})
+	cmd.SetArgs([]string{"--cgroup-driver=x", "--cluster-dns=y", "--max-pods=0", "--image-pull-credentials-verification-policy=z", "--enforce-node-allocatable=system-reserved", "--eviction-hard=cpu.available<1"})
 	var out bytes.Buffer
 	if code := daemon.Execute(t.Context(), cmd, &out); code == 0 {
 		t.Error("taken")
 	}
-	for _, want := range []string{"--kubeconfig is needed", "--cgroup-driver", "--cluster-dns", "--max-pods", "--image-pull-credentials-verification-policy", "--enforce-node-allocatable", `--eviction-hard "memory.available<1Gi": the kubelet evicts by pid.available only`} {
+	for _, want := range []string{"--kubeconfig is needed", "--cgroup-driver", "--cluster-dns", "--max-pods", "--image-pull-credentials-verification-policy", "--enforce-node-allocatable", `"cpu.available<1": cpu.available is no signal`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q says nothing of %s", out.String(), want)
 		}
@@ -138,8 +141,52 @@ func TestThisMachine(t *testing.T) {
 	if m.Capacity.Cpu().Value() < 1 || m.Capacity.Memory().Value() < 1<<20 || m.Addresses[0].Address != "192.0.2.9" || m.Info.KernelVersion == "" {
 		t.Errorf("%+v", m)
 	}
-	m.Pressure() // must not fail, whatever the machine
+	if o := observe(t.TempDir(), t.TempDir()); o[nodepressure.Memory].Available < 1 || o[nodepressure.NodeFS].Capacity < 1 {
+		t.Errorf("observed %+v", o)
+	}
 	if _, err := thisMachine("n", []string{"nonsense"}, t.TempDir(), ""); err == nil {
 		t.Error("nonsense is an address")
+	}
+}
+
+// Fields of the config file that are no flags take effect, and are checked.
+func TestConfigFileFields(t *testing.T) {
+	load := func(text string) (*options, error) {
+		file := filepath.Join(t.TempDir(), "kubelet.yaml")
+		if err := os.WriteFile(file, []byte("apiVersion: config.podium.dev/v1alpha1\nkind: KubeletConfiguration\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o, cmd := &options{}, NewCommand()
+		cmd.ResetFlags()
+		o.addFlags(cmd)
+		return o, daemon.LoadConfig(cmd, file, &o.file)
+	}
+	o, err := load("crashLoopBackOff: {maxContainerRestartPeriod: 20s}\nshutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n")
+	if err != nil || o.file.validate() != nil {
+		t.Fatal(err, o.file.validate())
+	}
+	want := shutdown.Periods{{Priority: 0, Grace: 20 * time.Second}, {Priority: 2000000000, Grace: 10 * time.Second}}
+	if diff := cmp.Diff(want, o.file.shutdownPeriods()); diff != "" || o.file.CrashLoopBackOff.MaxContainerRestartPeriod.Duration != 20*time.Second {
+		t.Errorf("periods (-want +got):\n%s", diff)
+	}
+	settings := map[string]any{}
+	if err := o.file.addTo(settings); err != nil || settings["shutdownGracePeriod"] != "30s" {
+		t.Errorf("%v, /configz shows %v", err, settings)
+	}
+	for text, want := range map[string]string{
+		"crashLoopBackOff: {maxContainerRestartPeriod: 6m}": "want 1s to 5m0s",
+		"shutdownGracePeriodCriticalPods: 10s":              "is longer than shutdownGracePeriod",
+		"shutdownGracePeriod: 500ms":                        "want 0 or at least 1s",
+		"shutdownGracePeriod: 5s\nshutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 1}]": "excludes shutdownGracePeriod",
+		"shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: -1}]":                         "has -1 seconds",
+		"shutdownGracePeriodByPodPriority: [{priority: 7}, {priority: 7}]":                                          "appears twice",
+	} {
+		o, err := load(text)
+		if err == nil {
+			err = o.file.validate()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"path/filepath"
 	"time"
 
@@ -22,14 +23,19 @@ import (
 	"podium/pkg/client/revocation"
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/csi"
 	"podium/pkg/kubelet/env"
 	"podium/pkg/kubelet/images"
 	"podium/pkg/kubelet/node"
+	"podium/pkg/kubelet/nodepressure"
 	"podium/pkg/kubelet/pids"
+	"podium/pkg/kubelet/plugins"
 	"podium/pkg/kubelet/pods"
 	"podium/pkg/kubelet/probes"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/server"
+	"podium/pkg/kubelet/shutdown"
+	"podium/pkg/kubelet/stats"
 	"podium/pkg/kubelet/userns"
 	"podium/pkg/kubelet/volumes"
 )
@@ -62,9 +68,15 @@ type Config struct {
 	Dial        probes.Dial       // nil: the network
 	RootDir     string            // required
 	PodLogsDir  string            // "": <RootDir>/logs
+	Plugins     bool              // register CSI drivers in <RootDir>/plugins_registry
 
 	pods.Options // HostsFile "": /etc/hosts
 	ImageGC      ImageGC
+
+	ImageProviders images.Provider // of credentials for registries; nil: only pull secrets
+
+	Shutdown shutdown.Periods             // of pods when the node shuts down; none: shutdowns are not delayed
+	Logind   func() (shutdown.Bus, error) // nil: that of the machine
 
 	LeaseDuration time.Duration // of the node's Lease; 0: 40 s
 	ReportPeriod  time.Duration // of node statuses in which nothing changed; 0: 5 min
@@ -77,27 +89,30 @@ type Config struct {
 	Settings map[string]any // the content of /configz; nil: empty
 	Port     int32          // the port in the node's status; that of Address
 	NodeLogs fs.FS          // the files of /logs/; nil: disabled
+	LogQuery http.Handler   // queries for logs of the node's services; nil: disabled
 	// Connections tracks the server's connections, to close them when the
 	// client's certificate is revoked; nil: they are not tracked.
 	Connections *revocation.Connections
+
+	probes *prometheus.Registry // for /metrics/probes; nil without Registry
 }
 
 // Machine describes the machine that the kubelet runs on.
 type Machine struct {
 	Addresses []corev1.NodeAddress
 	Info      corev1.NodeSystemInfo
-	Capacity  corev1.ResourceList  // CPU, memory, storage; pods are Config's
-	Pressure  func() node.Pressure // of memory and disk; nil: never
-	PIDs      *pids.Monitor        // nil: no PID pressure
-	UserIDs   userns.Range         // of pods' user namespaces; zero: upstream's default
-	Host      pods.Host            // the security features that it can enforce
+	Capacity  corev1.ResourceList   // CPU, memory, storage; pods are Config's
+	Node      *nodepressure.Monitor // of memory and disks; nil: no pressure
+	PIDs      *pids.Monitor         // nil: no PID pressure
+	UserIDs   userns.Range          // of pods' user namespaces; zero: upstream's default
+	Host      pods.Host             // the security features that it can enforce
 }
 
 // pressure returns which resources the machine is short of.
 func (m *Machine) pressure() node.Pressure {
 	var p node.Pressure
-	if m.Pressure != nil {
-		p = m.Pressure()
+	if m.Node != nil {
+		p.Memory, p.Disk = m.Node.Pressure()
 	}
 	p.PIDs = p.PIDs || m.PIDs != nil && m.PIDs.Pressure()
 	return p
@@ -130,8 +145,14 @@ func (c *Config) setDefaults() {
 	if c.PodLogsDir == "" {
 		c.PodLogsDir = c.RootDir + "/logs"
 	}
+	if c.Logind == nil {
+		c.Logind = shutdown.ConnectLogind
+	}
 	if c.HostsFile == "" {
 		c.HostsFile = "/etc/hosts"
+	}
+	if c.Registry != nil {
+		c.probes = prometheus.NewRegistry()
 	}
 }
 
@@ -154,13 +175,25 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	api := newAPI(cfg.Client)
 	recorder := events.New(cfg.Client, "kubelet", cfg.NodeName, cfg.Log)
-	agent := newAgent(&cfg, recorder)
-	services := informer.New(client.For[*corev1.Service](cfg.Client), informer.Options{Log: cfg.Log})
-	pulls := images.NewRecords(filepath.Join(cfg.RootDir, "image_manager"), cfg.Log)
-	manager, err := newManager(&cfg, api, recorder, agent, services, pulls)
+	down := newShutdown(&cfg)
+	var drivers *csi.Driver
+	agent := newAgent(&cfg, recorder, down.Active, func() []corev1.UniqueVolumeName { return drivers.InUse() })
+	drivers, err := newDrivers(&cfg, api, recorder, agent)
 	if err != nil {
 		return err
 	}
+	services := informer.New(client.For[*corev1.Service](cfg.Client), informer.Options{Log: cfg.Log})
+	pulls := images.NewRecords(filepath.Join(cfg.RootDir, "image_manager"), cfg.Log)
+	vols := volumes.New(volumes.Config{Root: cfg.RootDir, Sources: api, Mounter: cfg.Mounter, Node: agent.Node, Log: cfg.Log, Drivers: []volumes.Driver{drivers}})
+	var collector *images.Collector
+	manager, err := newManager(&cfg, parts{
+		api: api, volumes: vols, recorder: recorder, agent: agent, services: services, pulls: pulls,
+		stopping: down.Active, freeDisk: func(ctx context.Context) { collector.Free(ctx) },
+	})
+	if err != nil {
+		return err
+	}
+	collector = newCollector(&cfg, manager.Pods, pulls)
 
 	bound := informer.New(client.For[*corev1.Pod](cfg.Client), informer.Options{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName).String(), Log: cfg.Log, Transform: strip,
@@ -190,58 +223,95 @@ func Run(ctx context.Context, cfg Config) error {
 	g.Go(func() error { return services.Run(ctx) })
 	g.Go(func() error { return bound.Run(ctx) })
 	g.Go(func() error { return manager.Run(ctx) })
+	g.Go(func() error { return newReclaimer(&cfg, api, vols, recorder).Run(ctx) })
+	g.Go(func() error { return drivers.Run(ctx) })
+	if cfg.Plugins {
+		w := plugins.Watcher{Dir: filepath.Join(cfg.RootDir, "plugins_registry"), Handlers: map[string]plugins.Handler{plugins.CSI: drivers}, Log: cfg.Log}
+		g.Go(func() error { return w.Run(ctx) })
+	}
 	g.Go(func() error {
 		if bound.WaitSynced(ctx) == nil {
 			manager.Synced()
 		}
 		return nil
 	})
-	g.Go(func() error { return collectImages(ctx, &cfg, manager.Pods, pulls) })
+	g.Go(func() error { return down.Run(ctx, manager, agent.Check) })
+	g.Go(func() error { return collectImages(ctx, &cfg, collector) })
 	if cfg.TLS != nil {
-		g.Go(func() error { return serve(ctx, &cfg, manager) })
+		g.Go(func() error { return serve(ctx, &cfg, manager, drivers) })
 	}
 	return g.Wait()
 }
 
-func newAgent(cfg *Config, recorder *events.Recorder) *node.Agent {
+func newShutdown(cfg *Config) *shutdown.Manager {
+	c := shutdown.Config{Periods: cfg.Shutdown, Connect: cfg.Logind, Dir: cfg.RootDir, Log: cfg.Log}
+	if cfg.Registry != nil {
+		c.Registry = cfg.Registry
+	}
+	return shutdown.New(c)
+}
+
+func newAgent(cfg *Config, recorder *events.Recorder, stopping func() bool, inUse func() []corev1.UniqueVolumeName) *node.Agent {
 	return node.New(node.Config{
 		Client: cfg.Client, Runtime: cfg.Runtime, Images: cfg.Images, Events: recorder, Log: cfg.Log,
-		Name: cfg.NodeName, Labels: cfg.Labels, Taints: cfg.Taints, Register: cfg.Register, Cloud: cfg.Cloud,
+		Name: cfg.NodeName, Labels: cfg.Labels, Taints: cfg.Taints, Register: cfg.Register, Cloud: cfg.Cloud, LocalPath: volumes.LocalPathRoot(cfg.RootDir),
 		Addresses: cfg.Machine.Addresses, Port: cfg.Port, Info: cfg.Machine.Info, Capacity: cfg.capacity, Reserved: cfg.Reserved,
-		Pressure: cfg.Machine.pressure, LeaseDuration: cfg.LeaseDuration, ReportPeriod: cfg.ReportPeriod,
+		Pressure: cfg.Machine.pressure, Stopping: stopping, InUse: inUse, LeaseDuration: cfg.LeaseDuration, ReportPeriod: cfg.ReportPeriod,
 	})
 }
 
-func newManager(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent, services *informer.Informer[*corev1.Service], pulls *images.Records) (*pods.Manager, error) {
+func newDrivers(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent) (*csi.Driver, error) {
+	c := csi.Config{Root: cfg.RootDir, NodeName: cfg.NodeName, API: api, Node: agent, Mounter: cfg.Mounter, Events: recorder, Log: cfg.Log}
+	if cfg.Registry != nil {
+		c.Metrics = csi.NewMetrics(cfg.Registry)
+	}
+	return csi.New(c)
+}
+
+// parts are what the pods manager uses of the kubelet.
+type parts struct {
+	api      *api
+	volumes  *volumes.Manager
+	recorder *events.Recorder
+	agent    *node.Agent
+	services *informer.Informer[*corev1.Service]
+	pulls    *images.Records
+	stopping func() bool
+	freeDisk func(context.Context)
+}
+
+func newManager(cfg *Config, p parts) (*pods.Manager, error) {
 	namespaces, err := userns.New(cfg.RootDir, cfg.Machine.UserIDs)
 	if err != nil {
 		return nil, err
 	}
-	vols := volumes.New(volumes.Config{Root: cfg.RootDir, Sources: api, Mounter: cfg.Mounter, Node: agent.Node, Log: cfg.Log})
 	c := pods.Config{
 		RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir,
-		API: api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: vols, Cgroups: cfg.Cgroups, UserNS: namespaces,
+		API: p.api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: p.volumes, Cgroups: cfg.Cgroups, UserNS: namespaces,
 		Environment: func(ctx context.Context, req env.Request) ([]*runtimeapi.KeyValue, error) {
-			return env.Make(ctx, req, api)
+			return env.Make(ctx, req, p.api)
 		},
-		Secret:       api.Secret,
-		Handler:      api.RuntimeHandler,
-		ImageRecords: pulls,
-		Services:     func() ([]*corev1.Service, bool) { return services.List(), services.Synced() },
-		Node:         agent.Node,
-		HostIPs:      cfg.hostIPs,
-		Probes:       probes.Config{Check: probes.Checker{Runtime: cfg.Runtime, Dial: cfg.Dial}, Events: recorder, Log: cfg.Log},
-		Events:       recorder, Log: cfg.Log,
+		Secret:       p.api.Secret,
+		Handler:      p.api.RuntimeHandler,
+		ImageRecords: p.pulls, ImageProviders: cfg.ImageProviders, ShuttingDown: p.stopping, FreeDisk: p.freeDisk,
+		Services: func() ([]*corev1.Service, bool) { return p.services.List(), p.services.Synced() },
+		Node:     p.agent.Node,
+		HostIPs:  cfg.hostIPs,
+		Probes:   probes.Config{Check: probes.Checker{Runtime: cfg.Runtime, Dial: cfg.Dial}, Events: p.recorder, Log: cfg.Log},
+		Events:   p.recorder, Log: cfg.Log,
 		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), Host: cfg.Machine.Host, Options: cfg.Options,
 	}
 	if cfg.DrainTimeout > 0 {
-		c.Endpoints = api
+		c.Endpoints = p.api
+	}
+	if cfg.Machine.Node != nil {
+		c.Pressure = cfg.Machine.Node
 	}
 	if cfg.Machine.PIDs != nil {
 		c.PIDs = cfg.Machine.PIDs
 	}
 	if cfg.Registry != nil {
-		c.Metrics, c.Probes.Metrics = pods.NewMetrics(cfg.Registry), probes.NewMetrics(cfg.Registry)
+		c.Metrics, c.Probes.Metrics = pods.NewMetrics(cfg.Registry), probes.NewMetrics(cfg.probes)
 	}
 	return pods.New(c), nil
 }
@@ -275,10 +345,13 @@ func health(h *daemon.Health, agent *node.Agent, synced func() bool) {
 }
 
 // serve runs the HTTPS server for the API server and other authorized clients.
-func serve(ctx context.Context, cfg *Config, manager *pods.Manager) error {
+func serve(ctx context.Context, cfg *Config, manager *pods.Manager, drivers *csi.Driver) error {
 	s := server.Config{
-		NodeName: cfg.NodeName, Pods: manager.Pods, Runtime: cfg.Runtime, Registry: cfg.Registry, RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, NodeLogs: cfg.NodeLogs, Log: cfg.Log,
+		NodeName: cfg.NodeName, Pods: manager.Pods, Volume: drivers.Stats, Runtime: cfg.Runtime, Registry: cfg.Registry, Probes: cfg.probes, RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, NodeLogs: cfg.NodeLogs, LogQuery: cfg.LogQuery, Log: cfg.Log,
 		Access: cfg.Access, Settings: cfg.Settings,
+	}
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(&stats.Claims{Pods: manager.Pods, Volume: drivers.Stats})
 	}
 	if cfg.Health != nil {
 		s.Health = cfg.Health.Handler()

@@ -20,6 +20,7 @@ import (
 	"podium/pkg/client/clienttest"
 	"podium/pkg/kubelet/cri/crifake"
 	"podium/pkg/kubelet/pods"
+	"podium/pkg/kubelet/shutdown"
 	"podium/pkg/kubelet/volumes"
 	"podium/pkg/version"
 )
@@ -191,6 +192,68 @@ func TestManyKubeletsInOneBubble(t *testing.T) {
 		}
 		if _, err := pods.Get(ctx, "p0"); !apierrors.IsNotFound(err) {
 			t.Errorf("p0: %v", err)
+		}
+	})
+}
+
+// bus is a logind that delays every shutdown long enough.
+type bus struct{ news chan bool }
+
+func (b *bus) MaxDelay() (time.Duration, error)  { return time.Hour, nil }
+func (b *bus) RaiseMaxDelay(time.Duration) error { return nil }
+func (b *bus) Inhibit() (shutdown.Lock, error)   { return b, nil }
+func (b *bus) Close() error                      { return nil }
+func (b *bus) Next(ctx context.Context) (bool, error) {
+	select {
+	case begins := <-b.news:
+		return begins, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// A node that shuts down is not ready, and its pods fail.
+func TestNodeThatShutsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, api, logind := t.Context(), clienttest.New(), &bus{news: make(chan bool)}
+		cfg := hollow(t, api, "n1", crifake.New(crifake.Config{Images: []string{"app:1"}}), t.TempDir())
+		cfg.Shutdown = shutdown.Split(10*time.Second, 0)
+		cfg.Logind = func() (shutdown.Bus, error) { return logind, nil }
+		stop := run(t, cfg)
+		defer func() { stop() }()
+		pods, nodes := client.For[*corev1.Pod](api.Client(t)).In("default"), client.For[*corev1.Node](api.Client(t))
+		if _, err := pods.Create(ctx, boundPod("p", "n1")); err != nil {
+			t.Fatal(err)
+		}
+		after(5 * time.Second)
+		ready := func() corev1.NodeCondition {
+			n, err := nodes.Get(ctx, "n1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range n.Status.Conditions {
+				if c.Type == corev1.NodeReady {
+					return c
+				}
+			}
+			return corev1.NodeCondition{}
+		}
+		if c := ready(); c.Status != corev1.ConditionTrue {
+			t.Fatalf("the node is %+v", c)
+		}
+		logind.news <- true
+		after(5 * time.Second)
+		if c := ready(); c.Status != corev1.ConditionFalse || c.Reason != "KubeletNotReady" || c.Message != "node is shutting down" {
+			t.Errorf("the node is %+v", c)
+		}
+		p, err := pods.Get(ctx, "p")
+		if err != nil || p.Status.Phase != corev1.PodFailed || p.Status.Reason != "Terminated" {
+			t.Errorf("the pod is %+v, %v", p.Status, err)
+		}
+		logind.news <- false
+		after(5 * time.Second)
+		if c := ready(); c.Status != corev1.ConditionTrue {
+			t.Errorf("after a cancelled shutdown the node is %+v", c)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,17 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"podium/pkg/kubelet/node"
+	"podium/pkg/kubelet/nodepressure"
 	"podium/pkg/kubelet/pods"
 	"podium/pkg/version"
-)
-
-// A machine with less than this is under pressure. The values are upstream's
-// defaults for hard eviction.
-const (
-	minMemoryAvailable = 100 << 20
-	minDiskPercent     = 10
-	minInodePercent    = 5
 )
 
 // thisMachine describes the machine. If nodeIPs is empty, it uses the address of
@@ -59,7 +52,6 @@ func thisMachine(name string, nodeIPs []string, rootDir, runtimeVersion string) 
 		UserNS:     exists("/proc/self/ns/user") && firstLine("/proc/sys/user/max_user_namespaces") != "0",
 	}
 	hugePages(m.Capacity, "/sys/kernel/mm/hugepages")
-	m.Pressure = func() node.Pressure { return pressure(rootDir) }
 	return m, nil
 }
 
@@ -75,10 +67,19 @@ func systemInfo(runtimeVersion string) corev1.NodeSystemInfo {
 		OSImage: osName("/etc/os-release"), ContainerRuntimeVersion: runtimeVersion, KubeletVersion: version.Podium,
 		OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 	}
+	if ids := firstLine("/proc/self/uid_map"); ids != "" {
+		info.RunningInUserNamespace = new(!isIdentity(ids))
+	}
 	if info.SystemUUID == "" {
 		info.SystemUUID = info.MachineID
 	}
 	return info
+}
+
+// isIdentity reports whether the first line of a uid_map maps all user ids to
+// themselves, as outside of a user namespace.
+func isIdentity(line string) bool {
+	return slices.Equal(strings.Fields(line), []string{"0", "0", "4294967295"})
 }
 
 // firstLine returns the first line of a file, "" if the file cannot be read: not
@@ -152,18 +153,26 @@ func hugePages(capacity corev1.ResourceList, dir string) {
 	}
 }
 
-// pressure compares the machine with the minimums. A value that it cannot read is
-// no pressure.
-func pressure(rootDir string) node.Pressure {
-	var p node.Pressure
+// observe measures the machine's memory, and the file systems of the kubelet's files and
+// of the images. It leaves out what it cannot measure.
+func observe(rootDir, imageDir string) map[nodepressure.Signal]nodepressure.Observation {
+	out := map[nodepressure.Signal]nodepressure.Observation{}
 	if m, err := meminfo("/proc/meminfo"); err == nil {
-		p.Memory = m["MemAvailable"] < minMemoryAvailable
+		out[nodepressure.Memory] = nodepressure.Observation{Available: m["MemAvailable"], Capacity: m["MemTotal"]}
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(rootDir, &fs); err == nil {
-		p.Disk = fs.Blocks > 0 && fs.Bavail*100 < fs.Blocks*minDiskPercent || fs.Files > 0 && fs.Ffree*100 < fs.Files*minInodePercent
+	disk := func(dir string, bytes, inodes nodepressure.Signal) {
+		var fs unix.Statfs_t
+		if unix.Statfs(dir, &fs) != nil || fs.Blocks == 0 {
+			return
+		}
+		out[bytes] = nodepressure.Observation{Available: int64(fs.Bavail) * fs.Bsize, Capacity: int64(fs.Blocks) * fs.Bsize}
+		if fs.Files > 0 { // some file systems have no fixed number of inodes
+			out[inodes] = nodepressure.Observation{Available: int64(fs.Ffree), Capacity: int64(fs.Files)}
+		}
 	}
-	return p
+	disk(rootDir, nodepressure.NodeFS, nodepressure.NodeInodes)
+	disk(imageDir, nodepressure.ImageFS, nodepressure.ImageInodes)
+	return out
 }
 
 // diskUsage returns the bytes used and the size of dir's file system.

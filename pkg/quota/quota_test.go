@@ -146,3 +146,24 @@ func TestArithmetic(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Resources of the pod itself stand for those of its containers.
+func TestPodLevelResources(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "a"}, {Name: "b"}},
+		Resources: &corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"memory": resource.MustParse("1Gi")}, Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")},
+		},
+	}}
+	if err := quota.Missing([]corev1.ResourceName{"requests.memory", "limits.memory", "memory"}, pod); err != nil {
+		t.Error(err)
+	}
+	if err := quota.Missing([]corev1.ResourceName{"requests.cpu"}, pod); err == nil || err.Error() != "must specify requests.cpu for: a,b" {
+		t.Errorf("nothing of the pod requests CPU: %v", err)
+	}
+	used := quota.For(corev1.Resource("pods")).Usage(pod, time.Time{})
+	requests, limits := used["requests.memory"], used["limits.memory"]
+	if requests.String() != "1Gi" || limits.String() != "2Gi" {
+		t.Errorf("it uses %v", used)
+	}
+}

@@ -185,11 +185,16 @@ func addClaim(out corev1.ResourceList, c *corev1.PersistentVolumeClaim) {
 }
 
 // Missing returns an error unless each container of a pod has a request or a limit for
-// each of the names that are CPU or memory: a quota can only limit what pods declare.
+// each of the names that are CPU or memory, or the pod has one for all of them: a quota
+// can only limit what pods declare.
 func Missing(names []corev1.ResourceName, pod *corev1.Pod) error {
+	shared := corev1.ResourceList{}
+	if r := pod.Spec.Resources; r != nil {
+		addCompute(shared, r.Requests, r.Limits)
+	}
 	var missing []string
 	for _, name := range names {
-		if !declared(name) {
+		if _, ok := shared[name]; ok || !declared(name) {
 			continue
 		}
 		var containers []string

@@ -74,10 +74,14 @@ func resourcesOnly(list []corev1.ContainerStatus, keep bool) []corev1.ContainerS
 	return out
 }
 
-// claimed returns the volumes that are claims.
+// claimed returns the volumes that use claims.
 func claimed(volumes []corev1.Volume) (out []corev1.Volume) {
 	for _, v := range volumes {
-		if v.PersistentVolumeClaim != nil {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			out = append(out, v)
+		case v.Ephemeral != nil:
+			v.Ephemeral = &corev1.EphemeralVolumeSource{} // the claim follows from the names
 			out = append(out, v)
 		}
 	}

@@ -184,7 +184,7 @@ func randomVictim(r *rand.Rand, name string) *corev1.Pod {
 // the reference. Then it removes the victims: the pod must fit on its node.
 func TestVictimsAgreeWithReference(t *testing.T) {
 	asked, nominated, evicted := 0, 0, 0
-	for seed := range uint64(300) {
+	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		p := &priorities{budgets: map[string]*policyv1.PodDisruptionBudget{}, nominee: map[string]*corev1.Pod{}}
 		snap, algorithm := snapshot.New(), scheduler.NewAlgorithm(nil)

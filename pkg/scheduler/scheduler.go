@@ -19,8 +19,7 @@ import (
 	"podium/pkg/client/events"
 	"podium/pkg/client/informer"
 	"podium/pkg/scheduler/framework"
-	"podium/pkg/scheduler/plugins/volumebinding"
-	"podium/pkg/scheduler/plugins/volumerestrictions"
+	"podium/pkg/scheduler/plugins"
 	"podium/pkg/scheduler/queue"
 	"podium/pkg/scheduler/snapshot"
 )
@@ -119,11 +118,10 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 
 		profiles: map[string]*profile{},
 	}
-	bindings := volumebinding.New(newBinder(cfg.Client), func(name string) *corev1.Node {
+	volumes := plugins.NewVolumes(newBinder(cfg.Client), func(name string) *corev1.Node {
 		n, _ := s.nodes.Get("", name)
 		return n
 	})
-	volumes := []framework.Weighted{{Plugin: volumerestrictions.New(bindings.Claim)}, {Plugin: bindings}}
 	for _, p := range cfg.Profiles {
 		list, err := p.Build()
 		if err != nil {
@@ -131,7 +129,7 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 		}
 		s.profiles[p.SchedulerName] = &profile{
 			name:      p.SchedulerName,
-			algorithm: framework.New(slices.Concat(list, volumes, cfg.Plugins), rnd),
+			algorithm: framework.New(slices.Concat(list, volumes.List(), cfg.Plugins), rnd),
 			events:    events.New(cfg.Client, p.SchedulerName, "", cfg.Log),
 		}
 	}
@@ -152,9 +150,12 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 		watched(s, "replicationcontrollers", onOwner(s, func(o *corev1.ReplicationController) *metav1.LabelSelector {
 			return &metav1.LabelSelector{MatchLabels: o.Spec.Selector}
 		})),
-		watched(s, "persistentvolumeclaims", storage(s, bindings.OnClaim)),
-		watched(s, "persistentvolumes", storage(s, bindings.OnVolume)),
-		watched(s, "storageclasses", storage(s, bindings.OnClass)),
+		watched(s, "persistentvolumeclaims", storage(s, volumes.OnClaim)),
+		watched(s, "persistentvolumes", storage(s, volumes.OnVolume)),
+		watched(s, "storageclasses", storage(s, volumes.OnClass)),
+		watched(s, "csidrivers", storage(s, volumes.OnDriver)),
+		watched(s, "csistoragecapacities", storage(s, volumes.OnCapacity)),
+		watched(s, "csinodes", storage(s, volumes.OnCSINode)),
 	}
 	return s, nil
 }

@@ -19,6 +19,7 @@ import (
 // itself, as the controller and a provisioner would.
 type disks struct {
 	t       *testing.T
+	api     *client.Client
 	pods    client.Resource[*corev1.Pod]
 	claims  client.Resource[*corev1.PersistentVolumeClaim]
 	volumes client.Resource[*corev1.PersistentVolume]
@@ -42,7 +43,7 @@ func withDisks(t *testing.T, f func(d *disks)) {
 			}
 		}
 		d := &disks{
-			t: t, pods: client.For[*corev1.Pod](c).In("default"), claims: client.For[*corev1.PersistentVolumeClaim](c).In("default"),
+			t: t, api: c, pods: client.For[*corev1.Pod](c).In("default"), claims: client.For[*corev1.PersistentVolumeClaim](c).In("default"),
 			volumes: client.For[*corev1.PersistentVolume](c),
 		}
 		stop := run(t, scheduler.Config{Client: c})
@@ -147,6 +148,62 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 	})
 }
 
+// A pod waits for the claim of its ephemeral volume, and does not use the claim of another
+// pod, nor one that is exclusive and in use.
+func TestEphemeralVolumesNeedTheirOwnClaim(t *testing.T) {
+	withDisks(t, func(d *disks) {
+		const helpless = "0/2 nodes are available: 2 %s. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling. a, b: %[1]s."
+		d.claim("early-data", "", corev1.ReadWriteOnce)
+		early := d.scratch("early")
+		d.on("early", "", fmt.Sprintf(helpless, "PVC default/early-data was not created for pod default/early (pod is not owner)"))
+		d.own("early-data", early)
+		d.volume("v", "", "b")
+		d.bind("early-data", "v")
+		d.on("early", "b", "")
+
+		late := d.scratch("late")
+		d.on("late", "", fmt.Sprintf(helpless, `waiting for ephemeral volume controller to create the persistentvolumeclaim "late-data"`))
+		d.claim("late-data", "made", corev1.ReadWriteOncePod)
+		d.own("late-data", late)
+		time.Sleep(time.Minute)
+		node := d.selected("late-data")
+		if node == "" {
+			t.Fatal("no node is selected for the claim")
+		}
+		d.volume("w", "made", node)
+		d.bind("late-data", "w")
+		d.on("late", node, "")
+		d.pod("thief", "late-data")
+		d.on("thief", "", "")
+	})
+}
+
+// scratch creates a pod with an ephemeral volume "data".
+func (d *disks) scratch(name string) *corev1.Pod {
+	d.t.Helper()
+	p := realPod(name, "10m")
+	class := "made"
+	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}, StorageClassName: &class,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		}},
+	}}}}
+	p, err := d.pods.Create(d.t.Context(), p)
+	d.must(err)
+	return p
+}
+
+// own makes a pod the controller of a claim.
+func (d *disks) own(claim string, pod *corev1.Pod) {
+	d.t.Helper()
+	c, err := d.claims.Get(d.t.Context(), claim)
+	d.must(err)
+	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: new(true)}}
+	_, err = d.claims.Update(d.t.Context(), c)
+	d.must(err)
+}
+
 func TestClaimsWaitForTheirFirstPod(t *testing.T) {
 	withDisks(t, func(d *disks) {
 		d.volume("disk", "static", "b")
@@ -224,5 +281,104 @@ func TestOnePodUsesAnExclusiveClaim(t *testing.T) {
 		now := int64(0)
 		d.must(d.pods.Delete(d.t.Context(), "first", metav1.DeleteOptions{GracePeriodSeconds: &now}))
 		d.on("second", "a", "")
+	})
+}
+
+// csiVolume creates a CSI volume that is bound to a claim of the same name.
+func (d *disks) csiVolume(name string, labels map[string]string) {
+	d.t.Helper()
+	_, err := d.volumes.Create(d.t.Context(), &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: "static",
+			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disks.example.com", VolumeHandle: name}},
+		},
+	})
+	d.must(err)
+	d.claim(name, "static", corev1.ReadWriteOnce)
+	d.bind(name, name)
+}
+
+// A node gets no more volumes of a driver than its CSINode says. A pod fits again when the
+// limit grows.
+func TestNodesHaveALimitOfVolumes(t *testing.T) {
+	withDisks(t, func(d *disks) {
+		nodes := client.For[*storagev1.CSINode](d.api)
+		for _, name := range []string{"a", "b"} {
+			_, err := nodes.Create(d.t.Context(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
+				{Name: "disks.example.com", NodeID: name, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(1))}},
+			}}})
+			d.must(err)
+		}
+		used := map[string]bool{}
+		for _, name := range []string{"one", "two"} {
+			d.csiVolume(name, nil)
+			d.pod(name, name)
+			time.Sleep(2 * time.Minute)
+			p, err := d.pods.Get(d.t.Context(), name)
+			d.must(err)
+			used[p.Spec.NodeName] = true
+		}
+		if !used["a"] || !used["b"] {
+			d.t.Errorf("the pods are on %v", used)
+		}
+		d.csiVolume("three", nil)
+		d.pod("three", "three")
+		d.on("three", "", "0/2 nodes are available: 2 node(s) exceed max volume count. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod. a, b: node(s) exceed max volume count.")
+		d.pod("shared", "one") // a volume that a node has already
+		time.Sleep(2 * time.Minute)
+		if p, err := d.pods.Get(d.t.Context(), "shared"); err != nil || p.Spec.NodeName == "" {
+			d.t.Errorf("a pod with a volume that is there: %v", err)
+		}
+		n, err := nodes.Get(d.t.Context(), "b")
+		d.must(err)
+		n.Spec.Drivers[0].Allocatable.Count = new(int32(2))
+		_, err = nodes.Update(d.t.Context(), n)
+		d.must(err)
+		d.on("three", "b", "")
+	})
+}
+
+func TestPodsAreInTheZoneOfTheirVolumes(t *testing.T) {
+	withDisks(t, func(d *disks) {
+		nodes := client.For[*corev1.Node](d.api)
+		for _, name := range []string{"a", "b"} {
+			n, err := nodes.Get(d.t.Context(), name)
+			d.must(err)
+			n.Labels[corev1.LabelTopologyZone] = "zone-" + name
+			_, err = nodes.Update(d.t.Context(), n)
+			d.must(err)
+		}
+		d.csiVolume("data", map[string]string{corev1.LabelTopologyZone: "zone-b"})
+		d.pod("p", "data")
+		d.on("p", "b", "")
+		d.csiVolume("far", map[string]string{corev1.LabelTopologyZone: "zone-c"})
+		d.pod("q", "far")
+		d.on("q", "", "0/2 nodes are available: 2 node(s) had no available volume zone. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling. a, b: node(s) had no available volume zone.")
+	})
+}
+
+// A driver that publishes capacities gets pods only where there is space.
+func TestVolumesAreProvisionedWhereThereIsSpace(t *testing.T) {
+	withDisks(t, func(d *disks) {
+		_, err := client.For[*storagev1.CSIDriver](d.api).Create(d.t.Context(), &storagev1.CSIDriver{
+			ObjectMeta: metav1.ObjectMeta{Name: "disks.example.com"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: new(true)},
+		})
+		d.must(err)
+		d.claim("data", "made", corev1.ReadWriteOnce)
+		d.pod("p", "data")
+		d.on("p", "", "0/2 nodes are available: 2 node(s) did not have enough free storage. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling. a, b: node(s) did not have enough free storage.")
+		for node, size := range map[string]string{"a": "500Mi", "b": "2Gi"} {
+			_, err := client.For[*storagev1.CSIStorageCapacity](d.api).In("default").Create(d.t.Context(), &storagev1.CSIStorageCapacity{
+				ObjectMeta: metav1.ObjectMeta{Name: node}, StorageClassName: "made", Capacity: new(resource.MustParse(size)),
+				NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node}},
+			})
+			d.must(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := d.selected("data"); got != "b" {
+			d.t.Errorf("the node %q is selected, want b", got)
+		}
 	})
 }

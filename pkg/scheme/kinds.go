@@ -21,6 +21,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	migrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -133,6 +134,7 @@ func kinds() []*Kind {
 		of[batchv1.CronJob, batchv1.CronJobList](batchv1.SchemeGroupVersion, "cronjobs", namespaced, short("cj"), all),
 		of[batchv1.Job, batchv1.JobList](batchv1.SchemeGroupVersion, "jobs", namespaced, all),
 		of[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](certificatesv1.SchemeGroupVersion, "certificatesigningrequests", short("csr")),
+		of[certificatesv1.PodCertificateRequest, certificatesv1.PodCertificateRequestList](certificatesv1.SchemeGroupVersion, "podcertificaterequests", namespaced),
 		of[coordinationv1.Lease, coordinationv1.LeaseList](coordinationv1.SchemeGroupVersion, "leases", namespaced),
 		of[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](discoveryv1.SchemeGroupVersion, "endpointslices", namespaced),
 		of[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaList](flowcontrolv1.SchemeGroupVersion, "flowschemas"),
@@ -155,6 +157,7 @@ func kinds() []*Kind {
 		of[registrationv1.ValidatingAdmissionPolicyBinding, registrationv1.ValidatingAdmissionPolicyBindingList](registrationv1.SchemeGroupVersion, "validatingadmissionpolicybindings"),
 		of[registrationv1.ValidatingWebhookConfiguration, registrationv1.ValidatingWebhookConfigurationList](registrationv1.SchemeGroupVersion, "validatingwebhookconfigurations"),
 		of[resourcev1.DeviceClass, resourcev1.DeviceClassList](resourcev1.SchemeGroupVersion, "deviceclasses", singular("deviceclass")),
+		of[resourcev1.DeviceTaintRule, resourcev1.DeviceTaintRuleList](resourcev1.SchemeGroupVersion, "devicetaintrules"),
 		of[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](resourcev1.SchemeGroupVersion, "resourceclaims", namespaced),
 		of[resourcev1.ResourceClaimTemplate, resourcev1.ResourceClaimTemplateList](resourcev1.SchemeGroupVersion, "resourceclaimtemplates", namespaced),
 		of[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](resourcev1.SchemeGroupVersion, "resourceslices"),
@@ -165,6 +168,7 @@ func kinds() []*Kind {
 		of[storagev1.StorageClass, storagev1.StorageClassList](storagev1.SchemeGroupVersion, "storageclasses", singular("storageclass"), short("sc")),
 		of[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](storagev1.SchemeGroupVersion, "volumeattachments"),
 		of[storagev1.VolumeAttributesClass, storagev1.VolumeAttributesClassList](storagev1.SchemeGroupVersion, "volumeattributesclasses", singular("volumeattributesclass"), short("vac")),
+		of[migrationv1.StorageVersionMigration, migrationv1.StorageVersionMigrationList](migrationv1.SchemeGroupVersion, "storageversionmigrations"),
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	migrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -58,7 +59,7 @@ func New() *Scheme {
 		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme,
 		policyv1.AddToScheme, networkingv1.AddToScheme, autoscalingv1.AddToScheme, autoscalingv2.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 		rbacv1.AddToScheme, eventsv1.AddToScheme,
-		flowcontrolv1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme,
+		flowcontrolv1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme, schedulingv1.AddToScheme, storagev1.AddToScheme, migrationv1.AddToScheme,
 		apiregistrationv1.AddToScheme,
 		apiextensionsv1.AddToScheme,
 		registrationv1.AddToScheme,

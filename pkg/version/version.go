@@ -9,8 +9,8 @@ import (
 // The Kubernetes version whose API and behaviour this is: that of the k8s.io modules.
 const (
 	Major      = "1"
-	Minor      = "36"
-	Kubernetes = "v" + Major + "." + Minor + ".6"
+	Minor      = "37"
+	Kubernetes = "v" + Major + "." + Minor + ".2"
 )
 
 // The linker sets what identifies the build (make build); otherwise it is empty.

@@ -3,8 +3,11 @@
 package volumebinding
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
 )
 
 // Annotations of claims and volumes.
@@ -24,6 +27,26 @@ func ClassOf(claim *corev1.PersistentVolumeClaim) string {
 		return name
 	}
 	return valueOr(claim.Spec.StorageClassName, "")
+}
+
+// ClaimName returns the name of the claim that a volume of a pod uses, "" if it uses none.
+func ClaimName(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return ephemeral.VolumeClaimName(pod, v)
+	}
+	return ""
+}
+
+// CheckOwner returns an error if v is an ephemeral volume and its claim was not made for
+// the pod.
+func CheckOwner(pod *corev1.Pod, v *corev1.Volume, claim *corev1.PersistentVolumeClaim) error {
+	if v.Ephemeral == nil {
+		return nil
+	}
+	return ephemeral.VolumeIsForPod(pod, claim)
 }
 
 // Delayed reports whether volumes of the class are bound when a pod uses the claim. class
@@ -50,4 +73,13 @@ func Reference(claim *corev1.PersistentVolumeClaim) *corev1.ObjectReference {
 func Bound(claim *corev1.PersistentVolumeClaim) bool {
 	_, done := claim.Annotations[BindCompleted]
 	return done && claim.Spec.VolumeName != ""
+}
+
+// WithoutResize returns the conditions of a claim that are not about an expansion.
+func WithoutResize(conditions []corev1.PersistentVolumeClaimCondition) []corev1.PersistentVolumeClaimCondition {
+	about := []corev1.PersistentVolumeClaimConditionType{
+		corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
+		corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError,
+	}
+	return slices.DeleteFunc(slices.Clone(conditions), func(c corev1.PersistentVolumeClaimCondition) bool { return slices.Contains(about, c.Type) })
 }

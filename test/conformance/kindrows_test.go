@@ -50,6 +50,11 @@ func kindRows() []testcase {
 			groupVersion: "resource.k8s.io/v1", resource: "deviceclasses", clusterScoped: true,
 			object: `{spec: {selectors: [{cel: {expression: "device.driver == 'd.example.com'"}}]}}`, update: `{spec: {selectors: [{cel: {expression: "true"}}]}}`,
 		})},
+		{id: "dra-devicetaintrule-crud", test: lifecycle(kindTest{
+			groupVersion: "resource.k8s.io/v1", resource: "devicetaintrules", clusterScoped: true,
+			object: `{spec: {deviceSelector: {driver: d.example.com}, taint: {key: example.com/k, effect: NoSchedule}}}`, update: `{spec: {taint: {value: v}}}`,
+			status: `{status: {conditions: [{type: StatusUpdate, status: "True", reason: E2E, message: m, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`, kept: condition("StatusUpdate"),
+		})},
 		{id: "dra-resourceclaim-crud", test: lifecycle(kindTest{
 			groupVersion: "resource.k8s.io/v1", resource: "resourceclaims",
 			object: `{spec: {devices: {requests: [{name: r, exactly: {deviceClassName: c}}]}}}`,
@@ -101,6 +106,11 @@ func kindRows() []testcase {
 		{id: "storageclass-lifecycle", test: lifecycle(kindTest{
 			groupVersion: "storage.k8s.io/v1", resource: "storageclasses", clusterScoped: true,
 			object: `{provisioner: d.example.com}`, update: `{allowVolumeExpansion: true}`,
+		})},
+		{id: "storageversionmigration-crud", test: lifecycle(kindTest{
+			groupVersion: "storagemigration.k8s.io/v1", resource: "storageversionmigrations", clusterScoped: true,
+			object: `{spec: {resource: {group: example.com, resource: absent}}}`,
+			status: `{status: {conditions: [{type: StatusUpdate, status: "True", reason: E2E, message: m, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`, kept: condition("StatusUpdate"),
 		})},
 		{id: "volumeattachment-lifecycle", test: lifecycle(attachments())},
 		{id: "volumeattachment-status", test: lifecycle(attachments())},

@@ -51,6 +51,7 @@ spec:
   containers:
     - name: web
       image: localhost/podium/web:v1
+      startupProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1, failureThreshold: 60}
       livenessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1, failureThreshold: 2}
       readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
 `)

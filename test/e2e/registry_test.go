@@ -27,6 +27,7 @@ import (
 // pods is not available to others.
 func TestPrivateRegistry(t *testing.T) {
 	r := startRegistry(t)
+	r.pushTo(t, filepath.Join(the.root, "_images", "busybox.tar"), providedRepository, "v1")
 	for _, tag := range []string{"v1", "v2", "v3"} {
 		r.push(t, filepath.Join(the.root, "_images", "busybox.tar"), tag)
 	}
@@ -39,6 +40,7 @@ func TestPrivateRegistry(t *testing.T) {
 		{"bare host", bareHostPulls},
 		{"other tenant", cachedImagesArePrivate},
 		{"service account", accountSecretPulls},
+		{"credential provider", providerPulls},
 		{"restart", restartKeepsRecords},
 		{"silence", passwordIsNowhere},
 	} {
@@ -118,6 +120,51 @@ func restartKeepsRecords(s *space, r *registry) {
 	s.ready("again")
 }
 
+// The registry's address and password, and the repository whose images need no pull
+// secret: a credential provider of the node knows the password.
+const (
+	registryHost       = "localhost:5055"
+	registryPassword   = "hunter2-of-the-registry"
+	providedRepository = "provided/box"
+)
+
+// writeProviders writes a credential provider for the registry, and the kubelet's
+// configuration for it.
+func writeProviders(dir string) (config, programs string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", "", err
+	}
+	script := fmt.Sprintf(`#!/bin/sh
+cat >> %s/asked; echo >> %[1]s/asked
+echo '{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Image","auth":{"%s":{"username":"puller","password":"%s"}}}'
+`, dir, registryHost, registryPassword)
+	text := fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1
+kind: CredentialProviderConfig
+providers:
+  - name: provider
+    matchImages: ["%s/%s"]
+    defaultCacheDuration: 1h
+    apiVersion: credentialprovider.kubelet.k8s.io/v1
+`, registryHost, providedRepository)
+	config = filepath.Join(dir, "config.yaml")
+	return config, dir, errors.Join(os.WriteFile(filepath.Join(dir, "provider"), []byte(script), 0o755), os.WriteFile(config, []byte(text), 0o644))
+}
+
+// providerPulls: pods of every namespace use the node's credentials, and the program is
+// asked once for each image.
+func providerPulls(s *space, r *registry) {
+	other := newSpace(s.T)
+	for _, space := range []*space{s, other} {
+		space.apply(strings.ReplaceAll(r.pod("provided", "v1", "Always"), "private/box", providedRepository))
+		space.ready("provided")
+	}
+	asked, err := os.ReadFile(filepath.Join(filepath.Dir(the.dir), "providers", "asked"))
+	want := fmt.Sprintf(`{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderRequest","image":"%s/%s"}`+"\n", registryHost, providedRepository)
+	if err != nil || string(asked) != want {
+		s.Errorf("the program was asked %q, %v", asked, err)
+	}
+}
+
 // passwordIsNowhere searches for the password in the log and the records of the kubelet, and in
 // the events.
 func passwordIsNowhere(s *space, r *registry) {
@@ -163,7 +210,7 @@ type registry struct{ host, password string }
 // startRegistry runs a registry until the test ends.
 func startRegistry(t *testing.T) *registry {
 	t.Helper()
-	r := &registry{host: "localhost:5055", password: "hunter2-of-the-registry"}
+	r := &registry{host: registryHost, password: registryPassword}
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, the.bin("peers/registry"), "-address", "127.0.0.1:5055", "-dir", t.TempDir(), "-user", "puller")
 	cmd.Env = append(os.Environ(), "REGISTRY_PASSWORD="+r.password, "OTEL_TRACES_EXPORTER=none")
@@ -206,8 +253,13 @@ spec:
 	return strings.Replace(text, "[]", "[{name: "+strings.Join(secrets, "}, {name: ")+"}]", 1)
 }
 
-// push uploads an archive of hack/images, by the distribution specification.
 func (r *registry) push(t *testing.T, archive, tag string) {
+	t.Helper()
+	r.pushTo(t, archive, "private/box", tag)
+}
+
+// pushTo uploads an archive of hack/images, by the distribution specification.
+func (r *registry) pushTo(t *testing.T, archive, repository, tag string) {
 	t.Helper()
 	files := untar(t, archive)
 	var index []struct {
@@ -223,7 +275,7 @@ func (r *registry) push(t *testing.T, archive, tag string) {
 	const oci = "application/vnd.oci.image."
 	blob := func(mediaType string, data []byte) map[string]any {
 		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
-		_, header, err := r.do("POST", "/v2/private/box/blobs/uploads/", "", nil)
+		_, header, err := r.do("POST", "/v2/"+repository+"/blobs/uploads/", "", nil)
 		if err == nil {
 			location := header.Get("Location")
 			join := "?"
@@ -243,7 +295,7 @@ func (r *registry) push(t *testing.T, archive, tag string) {
 		"layers": []any{blob(oci+"layer.v1.tar", files[index[0].Layers[0]])},
 	})
 	if err == nil {
-		_, _, err = r.do("PUT", "/v2/private/box/manifests/"+tag, oci+"manifest.v1+json", manifest)
+		_, _, err = r.do("PUT", "/v2/"+repository+"/manifests/"+tag, oci+"manifest.v1+json", manifest)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -32,23 +32,24 @@ type spare struct {
 }
 
 const (
-	noToken    = "no client shows a token to this daemon's own pages; test/e2e/security does"
-	noElection = "each daemon runs once here, without an election"
-	noJoin     = "no machine joins; see test/e2e/multinode"
-	noCloud    = "the cloud-controller-manager does not run; see test/e2e/cloud"
-	noEvent    = "this controller reports failures only, or none that a test causes"
-	repeated   = "an event is patched only when it happens again"
-	lostAnswer = "the answer to a write was lost, or its name was taken"
-	adoption   = "the object is adopted or released, and looked at before"
-	oneNode    = "the one node is never lost; see test/e2e/multinode"
-	noMirror   = "no test writes Endpoints by hand; see test/e2e/multinode"
-	noReplicas = "no test creates a ReplicationController; see test/conformance"
-	noVictim   = "no pod is preempted; see test/conformance"
-	noStateful = "no test creates a StatefulSet; see test/conformance"
-	noQuota    = "no test creates a ResourceQuota; see test/conformance"
-	noBudget   = "no test creates a PodDisruptionBudget; see test/conformance"
-	noDaemons  = "no test creates a DaemonSet; see test/conformance"
-	noJobs     = "no test creates a Job or a CronJob; see test/conformance"
+	noToken      = "no client shows a token to this daemon's own pages; test/e2e/security does"
+	noElection   = "each daemon runs once here, without an election"
+	noJoin       = "no machine joins; see test/e2e/multinode"
+	noCloud      = "the cloud-controller-manager does not run; see test/e2e/cloud"
+	noEvent      = "this controller reports failures only, or none that a test causes"
+	repeated     = "an event is patched only when it happens again"
+	lostAnswer   = "the answer to a write was lost, or its name was taken"
+	adoption     = "the object is adopted or released, and looked at before"
+	oneNode      = "the one node is never lost; see test/e2e/multinode"
+	noMirror     = "no test writes Endpoints by hand; see test/e2e/multinode"
+	noReplicas   = "no test creates a ReplicationController; see test/conformance"
+	noVictim     = "no pod is preempted; see test/conformance"
+	noStateful   = "no test creates a StatefulSet; see test/conformance"
+	noQuota      = "no test creates a ResourceQuota; see test/conformance"
+	noBudget     = "no test creates a PodDisruptionBudget; see test/conformance"
+	noDaemons    = "no test creates a DaemonSet; see test/conformance"
+	noAttributes = "no test deletes a VolumeAttributesClass; see pkg/controllers"
+	noJobs       = "no test creates a Job or a CronJob; see test/conformance"
 )
 
 var spares = []spare{
@@ -88,9 +89,12 @@ var spares = []spare{
 	{"system:node", "nodes", "patch", "the node was registered before, with other labels"},
 	{"system:node", "events", "patch", repeated},
 	{"system:node", "pods", "get", lostAnswer},
+	{"system:node", "persistentvolumeclaims/status", "patch", "no volume grows; see pkg/kubelet/csi"},
 	{"system:node", "node.k8s.io/runtimeclasses", "get", "no pod names a RuntimeClass; see test/conformance"},
 	{"system:node", "pods/eviction", "create", "no worker is upgraded; see test/e2e/upgrade"},
 	{"system:node", "certificates.k8s.io/certificatesigningrequests", "list watch", "its request is signed before it begins to wait"},
+
+	{"system:controller:attachdetach-controller", "events", "patch", repeated},
 
 	{"system:controller:certificate-controller", "authorization.k8s.io/subjectaccessreviews", "create", "only client certificates are approved by a review, and " + noJoin},
 	{"system:controller:certificate-controller", "certificates.k8s.io/certificatesigningrequests", "delete", "a request is deleted an hour after its decision, or later"},
@@ -118,6 +122,7 @@ var spares = []spare{
 	{"system:controller:statefulset-controller", "pods", "create delete patch", noStateful},
 	{"system:controller:statefulset-controller", "persistentvolumeclaims", "create update", noStateful},
 	{"system:controller:statefulset-controller", "events", "create patch", noStateful},
+	{"system:controller:horizontal-pod-autoscaler", "events", "patch", repeated},
 	{"system:controller:job-controller", "batch/jobs", "get", noJobs},
 	{"system:controller:job-controller", "batch/jobs/status", "update", noJobs},
 	{"system:controller:job-controller", "pods", "create delete patch", noJobs},
@@ -131,6 +136,11 @@ var spares = []spare{
 	{"system:controller:persistent-volume-binder", "persistentvolumeclaims", "get", "a volume is seen before its claim"},
 	{"system:controller:persistent-volume-binder", "persistentvolumes", "update", "the scheduler or a provisioner reserves the volumes here; see pkg/controllers"},
 	{"system:controller:persistent-volume-binder", "events", "patch", repeated},
+	{"system:controller:ephemeral-volume-controller", "events", "create patch", noEvent},
+	{"system:controller:local-path-provisioner", "nodes", "get", "a node is named that the controller does not know"},
+	{"system:controller:local-path-provisioner", "persistentvolumeclaims", "patch", oneNode},
+	{"system:controller:local-path-provisioner", "events", "patch", repeated},
+	{"system:controller:expand-controller", "events", "patch", repeated},
 	{"system:controller:disruption-controller", "*/*/scale", "get", noBudget},
 	{"system:controller:disruption-controller", "policy/poddisruptionbudgets/status", "update", noBudget},
 	{"system:controller:disruption-controller", "pods/status", "patch", noBudget},
@@ -151,6 +161,10 @@ var spares = []spare{
 	{"system:controller:pod-garbage-collector", "pods", "delete", oneNode},
 	{"system:controller:pod-garbage-collector", "pods/status", "patch", oneNode},
 	{"system:controller:root-ca-cert-publisher", "configmaps", "update", "the cluster's authority stays the same"},
+	{"system:controller:volumeattributesclass-protection-controller", "persistentvolumeclaims", "list", noAttributes},
+	{"system:controller:volumeattributesclass-protection-controller", "persistentvolumes", "list", noAttributes},
+	{"system:controller:volumeattributesclass-protection-controller", "storage.k8s.io/volumeattributesclasses", "patch", noAttributes},
+	{"system:controller:legacy-service-account-token-cleaner", "secrets", "delete patch", "no token stays unused for long; see pkg/controllers"},
 	{"system:controller:tokens-controller", "serviceaccounts", "get", "no token is kept in a Secret; see test/conformance"},
 	{"system:controller:tokens-controller", "secrets", "delete update", "no token is kept in a Secret; see test/conformance"},
 }
@@ -160,6 +174,7 @@ var otherRoles = map[string]string{
 	"system:aggregate-to-admin":               "a part of the role admin, for people",
 	"system:aggregate-to-edit":                "a part of the role edit, for people",
 	"system:aggregate-to-view":                "a part of the role view, for people",
+	"system:aggregated-metrics-reader":        "a part of the role view, for people",
 	"system:public-info-viewer":               "every client",
 	"system:discovery":                        "every client that is known",
 	"system:basic-user":                       "every client that is known",
@@ -314,7 +329,7 @@ func isSpare(right string) bool {
 var refusal = regexp.MustCompile(`User \\*"system:[^"]*\\*" cannot [^:]*`)
 
 // refusals returns the permissions that daemons lacked, from their logs. It ignores kubelets'
-// requests on behalf of a pod that was just deleted.
+// requests on behalf of a pod that was just deleted, and what tests ask as service accounts.
 func (c *cluster) refusals() []string {
 	files, err := filepath.Glob(filepath.Join(c.dir, "logs", "*.log"))
 	if err != nil {
@@ -332,7 +347,9 @@ func (c *cluster) refusals() []string {
 			return []string{err.Error()}
 		}
 		for _, line := range strings.Split(string(data), "\n") {
-			if m := refusal.FindString(line); m != "" && !strings.Contains(line, "no relationship found") {
+			m := refusal.FindString(line)
+			ofATest := strings.Contains(m, "system:serviceaccount:") && !strings.Contains(m, "system:serviceaccount:kube-system:")
+			if m != "" && !ofATest && !strings.Contains(line, "no relationship found") {
 				found[strings.TrimPrefix(file, c.dir+"/")+": "+m] = true
 			}
 		}

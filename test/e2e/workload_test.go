@@ -90,8 +90,8 @@ func TestKilledContainerComesBack(t *testing.T) {
 
 	killed := kill()
 	victim = s.pod("victim", "runs again", restarted(1))
-	if took := time.Since(killed); took > 5*time.Second {
-		t.Errorf("the first restart took %v", took)
+	if took := time.Since(killed); took >= 10*time.Second {
+		t.Errorf("the first restart took %v, as long as a back-off", took)
 	}
 	if last := victim.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 137 {
 		t.Errorf("the last state is %+v, want the exit code 137", last)
@@ -103,8 +103,8 @@ func TestKilledContainerComesBack(t *testing.T) {
 		t.Errorf("it waits with the message %q", got)
 	}
 	victim = s.pod("victim", "runs again", restarted(2))
-	if took := time.Since(killed); took < 9*time.Second || took > 15*time.Second {
-		t.Errorf("the second restart took %v, want about 10 s", took)
+	if took := time.Since(killed); took < 9*time.Second || took >= 20*time.Second {
+		t.Errorf("the second restart took %v, want more than its back-off of 10 s, and less than the next one", took)
 	}
 
 	kill()

@@ -15,6 +15,7 @@ import (
 	"podium/pkg/controllers"
 	"podium/pkg/dns"
 	"podium/pkg/kubelet"
+	"podium/pkg/metricsserver"
 	"podium/pkg/proxy"
 	"podium/pkg/scheduler"
 )
@@ -25,7 +26,7 @@ var update = flag.Bool("update", false, "write the files in testdata")
 // each daemon: a change must be meant, and shows in testdata.
 func TestHelp(t *testing.T) {
 	for _, command := range []func() *cobra.Command{
-		apiserver.NewCommand, cloud.NewCommand, controllers.NewCommand, dns.NewCommand, kubelet.NewCommand, proxy.NewCommand, scheduler.NewCommand,
+		apiserver.NewCommand, cloud.NewCommand, controllers.NewCommand, dns.NewCommand, kubelet.NewCommand, metricsserver.NewCommand, proxy.NewCommand, scheduler.NewCommand,
 	} {
 		cmd := command()
 		t.Run(cmd.Name(), func(t *testing.T) {

@@ -74,6 +74,7 @@ var rooms = map[string][]string{
 	"the node's network":  {"pkg/proxy", "pkg/podnetwork", "pkg/networkpolicy", "pkg/l2announce", "pkg/netrules"},
 	"the cloud's manager": {"pkg/cloud"},
 	"the cluster's names": {"pkg/dns"},
+	"the metrics server":  {"pkg/metricsserver"},
 }
 
 func room(path string) string {
@@ -96,6 +97,23 @@ func TestDaemonsDoNotImportEachOther(t *testing.T) {
 		for _, dep := range p.Deps {
 			if theirs := room(strings.TrimPrefix(dep, module+"/")); theirs != "" && theirs != mine {
 				t.Errorf("%s (%s) imports %s (%s)", p.path(), mine, dep, theirs)
+			}
+		}
+	}
+}
+
+// TestTheCLIImportsNoDaemon: of the daemons, podium contains only the
+// scheduler's library.
+func TestTheCLIImportsNoDaemon(t *testing.T) {
+	library := []string{"pkg/scheduler/framework", "pkg/scheduler/plugins", "pkg/scheduler/snapshot", "pkg/scheduler/topology"}
+	for _, p := range list(t) {
+		if !below(p.path(), "pkg/cli") {
+			continue
+		}
+		for _, dep := range p.Deps {
+			path := strings.TrimPrefix(dep, module+"/")
+			if room(path) != "" && !slices.ContainsFunc(library, func(l string) bool { return below(path, l) }) {
+				t.Errorf("%s imports %s", p.path(), path)
 			}
 		}
 	}

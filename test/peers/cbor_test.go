@@ -1,9 +1,12 @@
 package peers
 
 import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,15 +15,16 @@ import (
 	featurestesting "k8s.io/client-go/features/testing"
 )
 
-// A client that prefers CBOR meets a server that does not read it, as upstream's
-// does not unless a feature gate is on: the first write answers 415, whereupon
-// client-go writes JSON for the rest of the client's life. Its server-side apply
-// does not fall back, neither here nor with upstream's server. Reads always work.
+// A client that prefers CBOR writes, applies, reads and watches in CBOR, objects of
+// Go types as well as others.
 func TestAClientThatPrefersCBOR(t *testing.T) {
 	featurestesting.SetFeatureDuringTest(t, clientfeatures.ClientsAllowCBOR, true)
 	featurestesting.SetFeatureDuringTest(t, clientfeatures.ClientsPreferCBOR, true)
 	s := startServer(t)
-	c, err := dynamic.NewForConfig(s.config())
+	media := &mediaTypes{}
+	config := s.config()
+	config.Wrap(media.wrap)
+	c, err := dynamic.NewForConfig(config)
 	check(t, err)
 	maps := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")
 	object := &unstructured.Unstructured{Object: map[string]any{
@@ -28,23 +32,63 @@ func TestAClientThatPrefersCBOR(t *testing.T) {
 	}}
 	list, err := maps.List(t.Context(), metav1.ListOptions{})
 	check(t, err)
-	if _, err := maps.Create(t.Context(), object, metav1.CreateOptions{}); !apierrors.IsUnsupportedMediaType(err) {
-		t.Fatalf("the first write: %v, want 415: only that makes client-go fall back", err)
-	}
-	_, err = maps.Create(t.Context(), object, metav1.CreateOptions{})
-	check(t, err)
-	if _, err := maps.Apply(t.Context(), "c", object, metav1.ApplyOptions{FieldManager: "peer"}); !apierrors.IsUnsupportedMediaType(err) {
-		t.Errorf("an apply: %v, want 415", err)
-	}
-	got, err := maps.Get(t.Context(), "c", metav1.GetOptions{})
-	check(t, err)
-	if value, _, _ := unstructured.NestedString(got.Object, "data", "k"); value != "v" {
-		t.Errorf("read %v", got.Object)
-	}
 	watch, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
 	check(t, err)
 	defer watch.Stop()
-	if e := <-watch.ResultChan(); e.Type != "ADDED" {
-		t.Errorf("watched %+v", e)
+	_, err = maps.Create(t.Context(), object, metav1.CreateOptions{})
+	check(t, err)
+	unstructured.SetNestedField(object.Object, "w", "data", "k")
+	_, err = maps.Apply(t.Context(), "c", object, metav1.ApplyOptions{FieldManager: "peer", Force: true})
+	check(t, err)
+	got, err := maps.Get(t.Context(), "c", metav1.GetOptions{})
+	check(t, err)
+	if value, _, _ := unstructured.NestedString(got.Object, "data", "k"); value != "w" {
+		t.Errorf("read %v", got.Object)
 	}
+	for _, want := range []struct{ kind, value string }{{"ADDED", "v"}, {"MODIFIED", "w"}} {
+		e := <-watch.ResultChan()
+		u, ok := e.Object.(*unstructured.Unstructured)
+		if !ok || string(e.Type) != want.kind {
+			t.Fatalf("watched %+v, want %s", e, want.kind)
+		}
+		if value, _, _ := unstructured.NestedString(u.Object, "data", "k"); value != want.value {
+			t.Errorf("%s %v", e.Type, u.Object)
+		}
+	}
+	check(t, maps.Delete(t.Context(), "c", metav1.DeleteOptions{}))
+	for _, other := range media.others() {
+		t.Errorf("not in CBOR: %s", other)
+	}
+}
+
+// mediaTypes records requests and responses that are not CBOR.
+type mediaTypes struct {
+	mu    sync.Mutex
+	found []string
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (m *mediaTypes) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		sent, answered := r.Header.Get("Content-Type"), ""
+		if err == nil {
+			answered = resp.Header.Get("Content-Type")
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if r.Body != nil && !strings.Contains(sent, "cbor") || !strings.Contains(answered, "cbor") {
+			m.found = append(m.found, fmt.Sprintf("%s %s: %q, %q", r.Method, r.URL, sent, answered))
+		}
+		return resp, err
+	})
+}
+
+func (m *mediaTypes) others() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.found
 }

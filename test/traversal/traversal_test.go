@@ -154,6 +154,7 @@ func (sources) Secret(context.Context, string, string) (*corev1.Secret, error) {
 func (sources) Claim(context.Context, string, string) (*corev1.PersistentVolumeClaim, error) {
 	panic("none")
 }
+func (sources) HoldVolume(context.Context, *corev1.PersistentVolume) error { panic("none") }
 func (sources) PersistentVolume(context.Context, string) (*corev1.PersistentVolume, error) {
 	panic("none")
 }

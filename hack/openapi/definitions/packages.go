@@ -21,4 +21,5 @@ import (
 	_ "k8s.io/apimachinery/pkg/util/intstr"
 	_ "k8s.io/apimachinery/pkg/version"
 	_ "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	_ "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )

@@ -78,8 +78,12 @@ func (r *remote) run(ctx context.Context) {
 		} else {
 			wait = retry.Next()
 		}
+		began := time.Now()
 		if backoff.SleepOrWake(ctx, wait, r.again) != nil {
 			return
+		}
+		if time.Since(began) < wait {
+			retry.Reset() // its Service changed: it may answer soon
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"podium/pkg/apiserver/budget"
+	"podium/pkg/apiserver/cbor"
 	"podium/pkg/scheme"
 )
 
@@ -84,6 +85,13 @@ func (d *bodies) text(b *body) ([]byte, error) {
 	media = strings.TrimSpace(strings.ToLower(media))
 	if media == scheme.JSON {
 		return b.data, nil
+	}
+	if media == cbor.Media || media == cbor.Apply {
+		text, err := cbor.ToJSON(b.data, 2*maxBody)
+		if err == nil {
+			_, err = budget.Cost(text, scheme.JSON)
+		}
+		return text, err
 	}
 	// Do not decode a body here that the server has refused to decode for its
 	// cost.

@@ -1,8 +1,11 @@
 package authn
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
+	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,7 +24,21 @@ const (
 	// invalidSince is the label of a Secret whose token was invalidated because
 	// it had not been used for long.
 	invalidSince = "kubernetes.io/legacy-token-invalid-since"
+
+	// LastUsed is the label of a Secret with the day on which its token was last
+	// used, in UTC, in the format of time.DateOnly.
+	LastUsed = "kubernetes.io/legacy-token-last-used"
 )
+
+// Use is the use of a token in a Secret whose label LastUsed does not say today.
+type Use struct{ Namespace, Secret string }
+
+// Uses returns the channel of uses that are to be recorded. Authentication does not
+// wait for its reader: what does not fit is dropped, and comes again with the next use.
+func (t *Tokens) Uses() <-chan Use { return t.uses }
+
+// Today returns the value of the label LastUsed for now.
+func (t *Tokens) Today() string { return t.cfg.Now().UTC().Format(time.DateOnly) }
 
 type legacyClaims struct {
 	Namespace  string    `json:"kubernetes.io/serviceaccount/namespace"`
@@ -48,32 +65,56 @@ func (t *Tokens) kept(ctx context.Context, objects Objects, p Presented) (*Ident
 	if len(audiences) == 0 {
 		return nil, ErrToken
 	}
-	if err := t.checkSecret(ctx, objects, own, p.Token); err != nil {
+	used, err := t.checkSecret(ctx, objects, own, p.Token)
+	if err != nil {
 		return nil, err
 	}
 	account := Ref{Name: own.Account, UID: own.AccountUID}
 	if err := t.checkBound(ctx, objects, bound{Namespace: own.Namespace, ServiceAccount: account}); err != nil {
 		return nil, err
 	}
+	if used != "" && used != t.Today() {
+		t.record(Use{own.Namespace, own.Secret})
+	}
 	return &Identity{User: accountUser(own.Namespace, account), Audiences: audiences}, nil
 }
 
-// checkSecret returns an error unless the Secret contains exactly this token.
-// It checks nothing if objects is nil.
-func (t *Tokens) checkSecret(ctx context.Context, objects Objects, own legacyClaims, token string) error {
-	if objects == nil {
-		return nil
+// record passes a use to the reader of Uses unless it lags.
+func (t *Tokens) record(u Use) {
+	select {
+	case t.uses <- u:
+	default:
 	}
+}
+
+// never is the day of the last use of a token that was not used yet.
+const never = "never"
+
+// checkSecret returns an error unless the Secret contains exactly this token, and
+// the day of its last use, never if there is none. It checks nothing if objects is
+// nil, and returns "".
+func (t *Tokens) checkSecret(ctx context.Context, objects Objects, own legacyClaims, token string) (used string, err error) {
+	if objects == nil {
+		return "", nil
+	}
+	invalid := ""
 	holds := func(obj scheme.Object) bool {
 		secret, ok := obj.(*corev1.Secret)
-		return ok && secret.DeletionTimestamp == nil && secret.Labels[invalidSince] == "" &&
-			subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) == 1
+		if !ok || secret.DeletionTimestamp != nil || subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) != 1 {
+			return false
+		}
+		used, invalid = cmp.Or(secret.Labels[LastUsed], never), secret.Labels[invalidSince]
+		return invalid == ""
 	}
 	ok, err := find(ctx, objects, "secrets", own.Namespace, own.Secret, holds)
-	if err == nil && !ok {
-		err = errTokenInvalidated
+	switch {
+	case err != nil || ok:
+		return used, err
+	case invalid != "":
+		return "", fmt.Errorf("the token in secret %s/%s of service account %s is invalid since %s, as it was not used for long: use a token of the TokenRequest API, or remove the label %s from the secret",
+			own.Namespace, own.Secret, own.Account, invalid, invalidSince)
 	}
-	return err
+	return "", errTokenInvalidated
 }
 
 // common returns the strings of a that are in b.

@@ -36,6 +36,7 @@ type Tokens struct {
 	cfg    TokenConfig
 	memo   memo[*KeySet, *signed[private]]
 	legacy memo[*KeySet, *signed[legacyClaims]]
+	uses   chan Use
 }
 
 // signed is the claims of a token whose signature is valid.
@@ -52,7 +53,7 @@ func NewTokens(cfg TokenConfig) *Tokens {
 	if len(cfg.Audiences) == 0 {
 		cfg.Audiences = cfg.Issuers
 	}
-	return &Tokens{cfg: cfg}
+	return &Tokens{cfg: cfg, uses: make(chan Use, 100)}
 }
 
 // Audiences returns the server's audiences, which are those of tokens that

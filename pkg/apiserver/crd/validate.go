@@ -37,7 +37,7 @@ func (r *rules) validate(new, old *unstructured.Unstructured) field.ErrorList {
 	if err := objectmeta.Coerce(nil, runtime.DeepCopyJSON(obj), s, false, false); err != nil {
 		errs = append(errs, err)
 	} else {
-		errs = append(errs, objectmeta.Validate(nil, obj, s, false)...)
+		errs = append(errs, objectmeta.Validate(context.Background(), nil, obj, s, false)...)
 	}
 	errs = append(errs, r.validateLists(obj, before)...)
 	return append(errs, r.validateRules(errs, obj, before, related)...)

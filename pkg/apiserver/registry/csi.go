@@ -31,7 +31,6 @@ func csiDrivers(k *scheme.Kind, _ Config) *Kind {
 			boolean("RequiresRepublish", doc["requiresRepublish"]), column("Modes", doc["volumeLifecycleModes"]), ageColumn()),
 		Row:           csiDriverRow,
 		ReturnDeleted: true,
-		NoController:  true,
 	}.Kind(k)
 }
 
@@ -138,13 +137,16 @@ func csiDriverRow(d *storagev1.CSIDriver, now time.Time) []any {
 // csiNodes list the CSI drivers of a node.
 func csiNodes(k *scheme.Kind, _ Config) *Kind {
 	return Of[*storagev1.CSINode]{
+		Prepare: func(_ context.Context, _ Backend, new, _ *storagev1.CSINode) error {
+			new.Status = storagev1.CSINodeStatus{} // upstream drops it, too, unless a feature gate is on
+			return nil
+		},
 		Validate: validateCSINode,
 		Columns:  columns(number("Drivers", "Drivers indicates the number of CSI drivers registered on the node"), ageColumn()),
 		Row: func(n *storagev1.CSINode, now time.Time) []any {
 			return []any{n.Name, int64(len(n.Spec.Drivers)), age(n.CreationTimestamp, now)}
 		},
 		ReturnDeleted: true,
-		NoController:  true,
 	}.Kind(k)
 }
 
@@ -218,7 +220,6 @@ func csiStorageCapacities(k *scheme.Kind, _ Config) *Kind {
 			return []any{c.Name, c.StorageClassName, capacity}
 		},
 		ReturnDeleted: true,
-		NoController:  true,
 	}.Kind(k)
 }
 

@@ -33,7 +33,6 @@ func horizontalPodAutoscalers(k *scheme.Kind, _ Config) *Kind {
 		Columns:                  autoscalerColumns(),
 		Row:                      autoscalerRow,
 		AllowUnconditionalUpdate: true,
-		NoController:             true,
 		Subresources: []*Subresource{part(k, "status",
 			func(new, old *autoscalingv2.HorizontalPodAutoscaler) { new.Spec = old.Spec }, validateAutoscalerStatus)},
 	}.Kind(k)

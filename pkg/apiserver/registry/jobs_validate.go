@@ -94,6 +94,9 @@ func validateJobSpec(spec, old *batchv1.JobSpec, path *field.Path) field.ErrorLi
 			errs = append(errs, field.TooLong(at, *m, maxManagedBy))
 		}
 	}
+	if spec.Scheduling != nil {
+		errs = append(errs, field.Forbidden(path.Child("scheduling"), podspec.Unsupported))
+	}
 	errs = append(errs, validateCompletionMode(spec, path)...)
 	errs = append(errs, validatePodFailurePolicy(spec, path.Child("podFailurePolicy"))...)
 	if spec.SuccessPolicy != nil {

@@ -54,6 +54,7 @@ func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 
 		"apiservices.apiregistration.k8s.io":             apiServices,
 		"certificatesigningrequests.certificates.k8s.io": certificateSigningRequests,
+		"podcertificaterequests.certificates.k8s.io":     podCertificateRequests,
 		"poddisruptionbudgets.policy":                    podDisruptionBudgets,
 		"clusterrolebindings.rbac.authorization.k8s.io":  clusterRoleBindings,
 		"clusterroles.rbac.authorization.k8s.io":         clusterRoles,
@@ -70,6 +71,7 @@ func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 		"servicecidrs.networking.k8s.io":    serviceCIDRs,
 
 		"deviceclasses.resource.k8s.io":          deviceClasses,
+		"devicetaintrules.resource.k8s.io":       deviceTaintRules,
 		"resourceclaims.resource.k8s.io":         resourceClaims,
 		"resourceclaimtemplates.resource.k8s.io": resourceClaimTemplates,
 		"resourceslices.resource.k8s.io":         resourceSlices,
@@ -83,6 +85,8 @@ func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 		"storageclasses.storage.k8s.io":          storageClasses,
 		"volumeattachments.storage.k8s.io":       volumeAttachments,
 		"volumeattributesclasses.storage.k8s.io": volumeAttributesClasses,
+
+		"storageversionmigrations.storagemigration.k8s.io": storageVersionMigrations,
 	}
 	maps.Copy(makers, admissionKinds(s, cfg))
 	var kinds []*Kind

@@ -65,6 +65,9 @@ func validateNode(new, old *corev1.Node) field.ErrorList {
 	if new.Spec.ConfigSource != nil {
 		errs = append(errs, field.Forbidden(path.Child("configSource"), podspec.Unsupported))
 	}
+	if new.Spec.PodPreemptionPolicy != nil {
+		errs = append(errs, field.Forbidden(path.Child("podPreemptionPolicy"), podspec.Unsupported))
+	}
 	errs = append(errs, validateNodeStatus(new)...)
 	if old == nil {
 		return errs

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -52,12 +51,12 @@ func persistentVolumeClaims(k *scheme.Kind, _ Config) *Kind {
 		Fields:                   func(c *corev1.PersistentVolumeClaim) fields.Set { return fields.Set{"name": c.Name} },
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		Subresources:             []*Subresource{life.status(k, nil, validateClaimStatus)},
+		Subresources:             []*Subresource{life.status(k, dropVolumeHealth, validateClaimStatus)},
 	}.Kind(k)
 }
 
-// volumeClaim is the kind of a claim in a data source.
-const volumeClaim = "PersistentVolumeClaim"
+// dropVolumeHealth removes what upstream drops, too, unless a feature gate is on.
+func dropVolumeHealth(new, _ *corev1.PersistentVolumeClaim) { new.Status.HealthStatus = nil }
 
 // normalizeDataSource makes dataSource and dataSourceRef the same where one of them
 // is unset. A dataSource that is neither a claim nor a snapshot is dropped, as
@@ -79,7 +78,7 @@ func normalizeDataSource(ctx context.Context, spec *corev1.PersistentVolumeClaim
 // copies reports whether a data source is a claim or a snapshot.
 func copies(s *corev1.TypedLocalObjectReference) bool {
 	switch s.Kind {
-	case volumeClaim:
+	case "PersistentVolumeClaim":
 		return s.APIGroup == nil || *s.APIGroup == ""
 	case "VolumeSnapshot":
 		return s.APIGroup != nil && *s.APIGroup == "snapshot.storage.k8s.io"
@@ -92,70 +91,9 @@ func validateClaim(new, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	if old != nil {
 		before = &old.Spec
 	}
-	errs := validateClaimSpec(&new.Spec, before, field.NewPath("spec"))
+	errs := podspec.ValidateClaimSpec(&new.Spec, before, field.NewPath("spec"))
 	if old != nil {
 		errs = append(errs, validateClaimChange(new, old)...)
-	}
-	return errs
-}
-
-// validateClaimSpec validates the spec of a claim. old is nil on create.
-func validateClaimSpec(spec, old *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
-	errs := validateAccessModes(spec.AccessModes, "at least 1 access mode is required", path.Child("accessModes"))
-	if spec.Selector != nil {
-		var lenient metavalidation.LabelSelectorValidationOptions
-		lenient.AllowInvalidLabelValueInSelector = old != nil && len(metavalidation.ValidateLabelSelector(old.Selector, lenient, nil)) > 0
-		errs = append(errs, metavalidation.ValidateLabelSelector(spec.Selector, lenient, path.Child("selector"))...)
-	}
-	size := path.Child("resources").Key(string(corev1.ResourceStorage))
-	if q, ok := spec.Resources.Requests[corev1.ResourceStorage]; ok {
-		errs = append(errs, validatePositive(q, size)...)
-	} else {
-		errs = append(errs, field.Required(size, ""))
-	}
-	if class := spec.StorageClassName; class != nil && *class != "" {
-		errs = append(errs, validateSubdomain(*class, path.Child("storageClassName"))...)
-	}
-	errs = append(errs, validateVolumeMode(spec.VolumeMode, path)...)
-	errs = append(errs, validateDataSources(spec, path)...)
-	if class := spec.VolumeAttributesClassName; class != nil && *class != "" {
-		errs = append(errs, validateSubdomain(*class, path.Child("volumeAttributesClassName"))...)
-	}
-	return errs
-}
-
-func validateDataSources(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	source, ref := spec.DataSource, spec.DataSourceRef
-	if source != nil {
-		errs = append(errs, validateDataSource(source.APIGroup, source.Kind, source.Name, path.Child("dataSource"))...)
-	}
-	if ref == nil {
-		return errs
-	}
-	errs = append(errs, validateDataSource(ref.APIGroup, ref.Kind, ref.Name, path.Child("dataSourceRef"))...)
-	if ref.Namespace != nil && *ref.Namespace != "" {
-		return append(errs, field.Forbidden(path.Child("dataSourceRef", "namespace"), podspec.Unsupported))
-	}
-	if source != nil && (source.Kind != ref.Kind || source.Name != ref.Name || !apiequality.Semantic.DeepEqual(source.APIGroup, ref.APIGroup)) {
-		errs = append(errs, field.Invalid(path, path.Child("dataSource").String(), "must match dataSourceRef"))
-	}
-	return errs
-}
-
-func validateDataSource(group *string, kind, name string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if name == "" {
-		errs = append(errs, field.Required(path.Child("name"), ""))
-	}
-	if kind == "" {
-		errs = append(errs, field.Required(path.Child("kind"), ""))
-	}
-	switch {
-	case group != nil && *group != "":
-		errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Subdomain(*group), path.Child("apiGroup"), *group)...)
-	case kind != volumeClaim:
-		errs = append(errs, field.Invalid(path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
 	}
 	return errs
 }

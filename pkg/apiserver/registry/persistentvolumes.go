@@ -20,6 +20,7 @@ import (
 	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/apiserver/registry/podspec"
 	"podium/pkg/scheme"
+	"podium/pkg/volumebinding"
 )
 
 func persistentVolumes(k *scheme.Kind, cfg Config) *Kind {
@@ -55,8 +56,11 @@ func persistentVolumes(k *scheme.Kind, cfg Config) *Kind {
 			column("Reclaim Policy", spec["persistentVolumeReclaimPolicy"]), column("Status", status["phase"]), column("Claim", spec["claimRef"]),
 			column("StorageClass", "StorageClass of the pv"), column("VolumeAttributesClass", "VolumeAttributesClass of the pv"),
 			column("Reason", status["reason"]), ageColumn()), wide(column("VolumeMode", spec["volumeMode"]))...),
-		Row:                      persistentVolumeRow,
-		Fields:                   func(v *corev1.PersistentVolume) fields.Set { return fields.Set{"name": v.Name} },
+		Row: persistentVolumeRow,
+		Fields: func(v *corev1.PersistentVolume) fields.Set {
+			return fields.Set{"name": v.Name, volumebinding.HomeField: volumebinding.Home(v)}
+		},
+		Indexed:                  []string{volumebinding.HomeField},
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
 		Subresources: []*Subresource{
@@ -105,7 +109,7 @@ func storageWarnings(annotations map[string]string, amounts corev1.ResourceList,
 func validatePersistentVolume(new, old *corev1.PersistentVolume) field.ErrorList {
 	at := field.NewPath("spec")
 	spec := &new.Spec
-	errs := validateAccessModes(spec.AccessModes, "", at.Child("accessModes"))
+	errs := podspec.ValidateAccessModes(spec.AccessModes, "", at.Child("accessModes"))
 	errs = append(errs, validateCapacity(spec.Capacity, at.Child("capacity"))...)
 	reclaim := at.Child("persistentVolumeReclaimPolicy")
 	errs = append(errs, fieldcheck.Supported(spec.PersistentVolumeReclaimPolicy, reclaim,
@@ -120,7 +124,7 @@ func validatePersistentVolume(new, old *corev1.PersistentVolume) field.ErrorList
 	if spec.StorageClassName != "" {
 		errs = append(errs, validateSubdomain(spec.StorageClassName, at.Child("storageClassName"))...)
 	}
-	errs = append(errs, validateVolumeMode(spec.VolumeMode, at)...)
+	errs = append(errs, podspec.ValidateVolumeMode(spec.VolumeMode, at)...)
 	if class := spec.VolumeAttributesClassName; class != nil {
 		if *class == "" {
 			errs = append(errs, field.Required(at.Child("volumeAttributesClassName"), "an empty string is disallowed"))
@@ -137,33 +141,6 @@ func validatePersistentVolume(new, old *corev1.PersistentVolume) field.ErrorList
 	return errs
 }
 
-// validateAccessModes checks that there is a mode, and that ReadWriteOncePod is the
-// only one.
-func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, missing string, at *field.Path) field.ErrorList {
-	if len(modes) == 0 {
-		return field.ErrorList{field.Required(at, missing)}
-	}
-	known := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod}
-	var errs field.ErrorList
-	alone, shared := false, false
-	for _, mode := range modes {
-		errs = append(errs, fieldcheck.Supported(mode, at, known...)...)
-		alone = alone || mode == corev1.ReadWriteOncePod
-		shared = shared || mode != corev1.ReadWriteOncePod && slices.Contains(known, mode)
-	}
-	if alone && shared {
-		errs = append(errs, field.Forbidden(at, "may not use ReadWriteOncePod with other access modes"))
-	}
-	return errs
-}
-
-func validateVolumeMode(mode *corev1.PersistentVolumeMode, at *field.Path) field.ErrorList {
-	if mode == nil {
-		return nil
-	}
-	return fieldcheck.Supported(*mode, at.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
-}
-
 func validateCapacity(amounts corev1.ResourceList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(amounts) == 0 {
@@ -174,7 +151,7 @@ func validateCapacity(amounts corev1.ResourceList, at *field.Path) field.ErrorLi
 	}
 	for name, q := range amounts {
 		errs = append(errs, validateBytes(q, at.Key(string(name)))...)
-		errs = append(errs, validatePositive(q, at.Key(string(name)))...)
+		errs = append(errs, podspec.ValidatePositive(q, at.Key(string(name)))...)
 	}
 	return errs
 }
@@ -183,13 +160,6 @@ func validateCapacity(amounts corev1.ResourceList, at *field.Path) field.ErrorLi
 func validateBytes(q resource.Quantity, at *field.Path) field.ErrorList {
 	if q.Sign() < 0 {
 		return field.ErrorList{field.Invalid(at, q.Value(), "must be a valid resource quantity")}
-	}
-	return nil
-}
-
-func validatePositive(q resource.Quantity, at *field.Path) field.ErrorList {
-	if q.Sign() <= 0 {
-		return field.ErrorList{field.Invalid(at, q.String(), "must be greater than zero")}
 	}
 	return nil
 }
@@ -304,7 +274,7 @@ func validateInlineVolume(spec *corev1.PersistentVolumeSpec, at *field.Path) fie
 	if spec.CSI == nil {
 		errs = append(errs, field.Required(at.Child("csi"), "has to be specified"+inline))
 	}
-	errs = append(errs, validateAccessModes(spec.AccessModes, "", at.Child("accessModes"))...)
+	errs = append(errs, podspec.ValidateAccessModes(spec.AccessModes, "", at.Child("accessModes"))...)
 	if p := spec.PersistentVolumeReclaimPolicy; p != "" && p != corev1.PersistentVolumeReclaimRetain {
 		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may only be Retain"+inline))
 	}

@@ -120,6 +120,7 @@ func validatePod(new, old *corev1.Pod) field.ErrorList {
 		if len(new.Spec.EphemeralContainers) > 0 {
 			errs = append(errs, field.Forbidden(path.Child("ephemeralContainers"), "cannot be set on create"))
 		}
+		errs = append(errs, podspec.ValidateClaimNames(new, path.Child("volumes"))...)
 		return append(errs, podspec.Validate(&new.Spec, path)...)
 	}
 	errs := podspec.ValidateAppArmorUpdate(new.Annotations, old.Annotations, metadata.Child("annotations"))
@@ -197,6 +198,7 @@ func preparePodStatus(new, old *corev1.Pod) {
 	new.Generation = old.Generation
 	new.OwnerReferences = old.OwnerReferences
 	new.Status.QOSClass = old.Status.QOSClass
+	new.Status.VolumeHealth = nil // upstream drops it, too, unless a feature gate is on
 }
 
 func validatePodStatus(new, old *corev1.Pod) field.ErrorList {

@@ -196,7 +196,7 @@ func validateDeviceRequest(r *resourcev1.DeviceRequest, path *field.Path) field.
 			func(s *resourcev1.DeviceSubRequest, path *field.Path) field.ErrorList {
 				return append(validateLabel(s.Name, path.Child("name")), validateExactRequest(&resourcev1.ExactDeviceRequest{
 					DeviceClassName: s.DeviceClassName, Selectors: s.Selectors, AllocationMode: s.AllocationMode, Count: s.Count,
-					Tolerations: s.Tolerations, Capacity: s.Capacity,
+					Tolerations: s.Tolerations, Capacity: s.Capacity, DerivedAttributes: s.DerivedAttributes,
 				}, path)...)
 			})...)
 	case r.Exactly == nil:
@@ -225,6 +225,9 @@ func validateExactRequest(r *resourcev1.ExactDeviceRequest, path *field.Path) fi
 	}
 	if isTrue(r.AdminAccess) {
 		errs = append(errs, field.Forbidden(path.Child("adminAccess"), podspec.Unsupported))
+	}
+	if len(r.DerivedAttributes) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("derivedAttributes"), podspec.Unsupported))
 	}
 	errs = append(errs, validateList(r.Tolerations, resourcev1.DeviceTolerationsMaxLength, path.Child("tolerations"), validateDeviceToleration)...)
 	if r.Capacity != nil {

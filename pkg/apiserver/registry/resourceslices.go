@@ -39,7 +39,7 @@ func resourceSlices(k *scheme.Kind, cfg Config) *Kind {
 			if s.Spec.NodeName != nil {
 				node = *s.Spec.NodeName
 			}
-			return fields.Set{"spec.driver": s.Spec.Driver, "spec.nodeName": node}
+			return fields.Set{"spec.driver": s.Spec.Driver, "spec.nodeName": node, resourcev1.ResourceSliceSelectorPoolName: s.Spec.Pool.Name}
 		},
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
@@ -127,6 +127,12 @@ func validateResourceSlice(new, old *resourcev1.ResourceSlice) field.ErrorList {
 		}
 	}
 	errs = append(errs, validateSlicePlace(spec, path)...)
+	if spec.PartitionTypeAttribute != nil {
+		errs = append(errs, field.Forbidden(path.Child("partitionTypeAttribute"), podspec.Unsupported))
+	}
+	if len(spec.SkipNodeOperations) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("skipNodeOperations"), podspec.Unsupported))
+	}
 	if spec.SharedCounters != nil && spec.Devices != nil {
 		errs = append(errs, field.Invalid(path, "", "only one of `sharedCounters` or `devices` is allowed"))
 	}
@@ -201,12 +207,15 @@ func validateDevice(d, old *resourcev1.Device, ownPlace bool, path *field.Path) 
 	errs = append(errs, validateSet(d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice, path.Child("consumesCounters"),
 		func(c *resourcev1.DeviceCounterConsumption) string { return c.CounterSet },
 		func(c *resourcev1.DeviceCounterConsumption, path *field.Path) field.ErrorList {
+			if len(c.CompatibilityGroups) > 0 {
+				return field.ErrorList{field.Forbidden(path.Child("compatibilityGroups"), podspec.Unsupported)}
+			}
 			return validateCounters(c.CounterSet, c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption, path.Child("counterSet"), path.Child("counters"))
 		})...)
 	errs = append(errs, validateDevicePlace(d, ownPlace, path)...)
 	errs = append(errs, validateBindingConditions(d.BindingConditions, d.BindingFailureConditions, path)...)
-	if len(d.NodeAllocatableResourceMappings) > 0 {
-		errs = append(errs, field.Forbidden(path.Child("nodeAllocatableResourceMappings"), podspec.Unsupported))
+	if len(d.NodeAllocatableResources) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("nodeAllocatableResources"), podspec.Unsupported))
 	}
 	return errs
 }

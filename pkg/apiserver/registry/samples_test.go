@@ -337,6 +337,27 @@ func TestDeviceKinds(t *testing.T) {
 			`spec.config[1].opaque.parameters: Invalid value: "<value omitted>": must be a valid JSON object`,
 			`spec.extendedResourceName: Invalid value: "cpu": must be a valid extended resource name`}},
 	})
+	s.each(t, "DeviceTaintRule", []judged{
+		{name: "Selector", patch: `{spec: {deviceSelector: {driver: "d d", pool: "", device: D_}}}`, want: []string{
+			`spec.deviceSelector.driver: Invalid value: "d d"`,
+			"spec.deviceSelector.pool: Required value",
+			`spec.deviceSelector.device: Invalid value: "D_"`}},
+		{name: "Taint", patch: `{spec: {taint: {value: "-", effect: Sometimes}}}`, want: []string{
+			`spec.taint.value: Invalid value: "-": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')`,
+			`spec.taint.effect: Unsupported value: "Sometimes": supported values: "NoExecute", "NoSchedule", "None"`}},
+		{name: "Everything", patch: `{spec: {deviceSelector: {driver: null}}}`},
+		{name: "StatusConditions", sub: "status", patch: `{status: {conditions: [{type: A, status: "True", message: m, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`,
+			want: []string{"status.conditions[0].reason: Required value"}},
+	})
+	s.each(t, "StorageVersionMigration", []judged{
+		{name: "None", patch: `{spec: {resource: {resource: ""}}}`, want: []string{"spec.resource.resource: Required value: resource is required to be set"}},
+		{name: "UpdateResource", patch: `{spec: {resource: {resource: pods}}}`, want: []string{
+			`spec: Invalid value: {"resource":{"group":"apps","resource":"pods"}}: field is immutable`}},
+		{name: "StatusVersion", sub: "status", old: `{status: {resourceVersion: "5"}}`, patch: `{status: {resourceVersion: "6"}}`, want: []string{
+			`status.resourceVersion: Invalid value: "6": field is immutable`}},
+		{name: "StatusBackwards", sub: "status", patch: "{}", want: []string{`status.conditions: Invalid value: null: Success condition cannot be set to false once it is true`},
+			old: `{status: {conditions: [{type: Succeeded, status: "True", reason: R, message: m, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`},
+	})
 	s.each(t, "ResourceClaim", []judged{
 		{name: "Requests", patch: `{spec: {devices: {requests: [{name: r}, {name: r, exactly: {deviceClassName: "", allocationMode: All, count: 2, adminAccess: true}}]}}}`, want: []string{
 			"spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",

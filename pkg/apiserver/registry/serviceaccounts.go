@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"podium/pkg/apiserver/authn"
+	"podium/pkg/apiserver/registry/podspec"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
 )
@@ -55,6 +56,10 @@ func requestToken(ctx context.Context, b Backend, cfg Config, namespace, name st
 	}
 	seconds := *req.Spec.ExpirationSeconds
 	if errs := validateTokenSeconds(seconds); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), "", errs)
+	}
+	if len(req.Spec.Attestations) > 0 {
+		errs := field.ErrorList{field.Forbidden(field.NewPath("spec", "attestations"), podspec.Unsupported)}
 		return nil, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), "", errs)
 	}
 	if most := int64(cfg.MaxTokenLife / time.Second); most > 0 && seconds > most {

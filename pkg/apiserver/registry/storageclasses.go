@@ -175,7 +175,6 @@ func volumeAttributesClasses(k *scheme.Kind, _ Config) *Kind {
 		},
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		NoController:             true,
 	}.Kind(k)
 }
 

@@ -36,7 +36,6 @@ func volumeAttachments(k *scheme.Kind, _ Config) *Kind {
 			return []any{a.Name, a.Spec.Attacher, volume, a.Spec.NodeName, a.Status.Attached, age(a.CreationTimestamp, now)}
 		},
 		ReturnDeleted: true,
-		NoController:  true,
 		Subresources:  []*Subresource{life.status(k, nil, validateAttachment)},
 	}.Kind(k)
 }

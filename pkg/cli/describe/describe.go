@@ -12,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,25 +23,36 @@ import (
 // Subject is an object with the related objects that its description needs; see
 // Wants.
 type Subject struct {
-	Object      *unstructured.Unstructured
-	Events      []corev1.Event // nil: leave the section out
-	Pods        []corev1.Pod   // of a node, or selected by the object
-	Slices      []discoveryv1.EndpointSlice
-	ReplicaSets []appsv1.ReplicaSet // of a deployment
-	Now         time.Time
+	Object *unstructured.Unstructured
+	Events []corev1.Event // nil: leave the section out
+	Related
+	Now time.Time
 }
 
-// Wants reports which related objects the description of a kind needs.
-func Wants(group, kind string) (pods, slices, replicaSets bool) {
+// Related are objects that belong to the one that is described.
+type Related struct {
+	Pods        []corev1.Pod                // of a node, of a claim's namespace, or selected by the object
+	Slices      []discoveryv1.EndpointSlice // of a Service; of an ingress: of its namespace
+	Services    []corev1.Service            // of an ingress: of its namespace
+	ReplicaSets []appsv1.ReplicaSet         // of a deployment
+}
+
+// Needs says which related objects a description needs.
+type Needs struct{ Pods, Slices, Services, ReplicaSets bool }
+
+// Wants returns what the description of a kind needs.
+func Wants(group, kind string) Needs {
 	switch group + "/" + kind {
-	case "/Node", "/ReplicationController", "apps/ReplicaSet", "apps/StatefulSet":
-		return true, false, false
+	case "/Node", "/ReplicationController", "/PersistentVolumeClaim", "apps/ReplicaSet", "apps/StatefulSet", "apps/DaemonSet":
+		return Needs{Pods: true}
 	case "/Service":
-		return false, true, false
+		return Needs{Slices: true}
+	case "networking.k8s.io/Ingress":
+		return Needs{Slices: true, Services: true}
 	case "apps/Deployment":
-		return false, false, true
+		return Needs{ReplicaSets: true}
 	}
-	return false, false, false
+	return Needs{}
 }
 
 // Write writes the description of s to w.
@@ -49,29 +62,39 @@ func Write(w io.Writer, s Subject) error {
 	if err := p.body(s); err != nil {
 		return err
 	}
-	if s.Events != nil {
+	if s.Events != nil && !slices.Contains(withoutEvents, kindOf(s.Object)) {
 		p.events(s.Events)
 	}
 	return tw.Flush()
 }
 
+// withoutEvents are the kinds about which there are no events.
+var withoutEvents = []string{
+	"/LimitRange", "/ResourceQuota", "/Secret", "networking.k8s.io/NetworkPolicy", "rbac.authorization.k8s.io/Role", "rbac.authorization.k8s.io/ClusterRole",
+	"rbac.authorization.k8s.io/RoleBinding", "rbac.authorization.k8s.io/ClusterRoleBinding",
+}
+
+// kindOf returns group and kind: "apps/Deployment", "/Pod".
+func kindOf(o *unstructured.Unstructured) string {
+	gvk := o.GroupVersionKind()
+	return gvk.Group + "/" + gvk.Kind
+}
+
+// body describes the object: by its kind, else by all its fields.
 func (p *page) body(s Subject) error {
-	gvk := s.Object.GroupVersionKind()
-	switch gvk.Group + "/" + gvk.Kind {
+	for _, known := range []func(string, Subject) (bool, error){p.workloads, p.core, p.storage, p.network, p.policy} {
+		if ok, err := known(kindOf(s.Object), s); ok {
+			return err
+		}
+	}
+	p.generic(s.Object)
+	return nil
+}
+
+func (p *page) workloads(kind string, s Subject) (bool, error) {
+	switch kind {
 	case "/Pod":
 		return typed(s, p.pod)
-	case "/Node":
-		return typed(s, func(n *corev1.Node) { p.node(n, s.Pods) })
-	case "/Service":
-		return typed(s, func(svc *corev1.Service) { p.service(svc, s.Slices) })
-	case "/Namespace":
-		return typed(s, p.namespace)
-	case "/ConfigMap":
-		return typed(s, p.configMap)
-	case "/Secret":
-		return typed(s, p.secret)
-	case "/ServiceAccount":
-		return typed(s, p.serviceAccount)
 	case "/ReplicationController":
 		return typed(s, func(rc *corev1.ReplicationController) { p.replicaSet(asReplicaSet(rc), s.Pods) })
 	case "apps/Deployment":
@@ -80,22 +103,106 @@ func (p *page) body(s Subject) error {
 		return typed(s, func(rs *appsv1.ReplicaSet) { p.replicaSet(rs, s.Pods) })
 	case "apps/StatefulSet":
 		return typed(s, func(set *appsv1.StatefulSet) { p.statefulSet(set, s.Pods) })
+	case "apps/DaemonSet":
+		return typed(s, func(d *appsv1.DaemonSet) { p.daemonSet(d, s.Pods) })
 	case "batch/Job":
 		return typed(s, p.job)
 	case "batch/CronJob":
 		return typed(s, p.cronJob)
 	}
-	p.generic(s.Object)
-	return nil
+	return false, nil
 }
 
-func typed[T any](s Subject, write func(*T)) error {
+func (p *page) core(kind string, s Subject) (bool, error) {
+	switch kind {
+	case "/Node":
+		return typed(s, func(n *corev1.Node) { p.node(n, s.Pods) })
+	case "/Namespace":
+		return typed(s, p.namespace)
+	case "/ConfigMap":
+		return typed(s, p.configMap)
+	case "/Secret":
+		return typed(s, p.secret)
+	case "/ServiceAccount":
+		return typed(s, p.serviceAccount)
+	case "/LimitRange":
+		return typed(s, p.limitRange)
+	case "/ResourceQuota":
+		return typed(s, p.resourceQuota)
+	case "certificates.k8s.io/CertificateSigningRequest":
+		return typed(s, p.certificateRequest)
+	}
+	return false, nil
+}
+
+func (p *page) storage(kind string, s Subject) (bool, error) {
+	switch kind {
+	case "/PersistentVolume":
+		return typed(s, p.volume)
+	case "/PersistentVolumeClaim":
+		return typed(s, func(c *corev1.PersistentVolumeClaim) { p.claim(c, s.Pods) })
+	case "storage.k8s.io/StorageClass":
+		return typed(s, p.storageClass)
+	case "storage.k8s.io/VolumeAttributesClass":
+		return typed(s, p.attributesClass)
+	case "storage.k8s.io/CSINode":
+		return typed(s, p.csiNode)
+	}
+	return false, nil
+}
+
+func (p *page) network(kind string, s Subject) (bool, error) {
+	switch kind {
+	case "/Service":
+		return typed(s, func(svc *corev1.Service) { p.service(svc, s.Slices) })
+	case "/Endpoints":
+		return typed(s, p.endpointsObject)
+	case "discovery.k8s.io/EndpointSlice":
+		return typed(s, p.endpointSlice)
+	case "networking.k8s.io/Ingress":
+		return typed(s, func(in *networkingv1.Ingress) { p.ingress(in, s) })
+	case "networking.k8s.io/IngressClass":
+		return typed(s, p.ingressClass)
+	case "networking.k8s.io/NetworkPolicy":
+		return typed(s, p.networkPolicy)
+	case "networking.k8s.io/ServiceCIDR":
+		return typed(s, p.serviceCIDR)
+	case "networking.k8s.io/IPAddress":
+		return typed(s, p.ipAddress)
+	}
+	return false, nil
+}
+
+func (p *page) policy(kind string, s Subject) (bool, error) {
+	switch kind {
+	case "policy/PodDisruptionBudget":
+		return typed(s, p.disruptionBudget)
+	case "scheduling.k8s.io/PriorityClass":
+		return typed(s, p.priorityClass)
+	case "rbac.authorization.k8s.io/Role":
+		return typed(s, func(r *rbacv1.Role) { p.role(&r.ObjectMeta, r.Rules) })
+	case "rbac.authorization.k8s.io/ClusterRole":
+		return typed(s, func(r *rbacv1.ClusterRole) { p.role(&r.ObjectMeta, r.Rules) })
+	case "rbac.authorization.k8s.io/RoleBinding":
+		return typed(s, func(b *rbacv1.RoleBinding) { p.binding(&b.ObjectMeta, b.RoleRef, b.Subjects) })
+	case "rbac.authorization.k8s.io/ClusterRoleBinding":
+		return typed(s, func(b *rbacv1.ClusterRoleBinding) { p.binding(&b.ObjectMeta, b.RoleRef, b.Subjects) })
+	case "autoscaling/HorizontalPodAutoscaler":
+		if s.Object.GroupVersionKind().Version == "v2" {
+			return typed(s, p.autoscaler)
+		}
+	}
+	return false, nil
+}
+
+// typed converts the object and calls write. It always returns true: the kind is known.
+func typed[T any](s Subject, write func(*T)) (bool, error) {
 	var out T
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(s.Object.Object, &out); err != nil {
-		return fmt.Errorf("read %s %s: %w", s.Object.GetKind(), s.Object.GetName(), err)
+		return true, fmt.Errorf("read %s %s: %w", s.Object.GetKind(), s.Object.GetName(), err)
 	}
 	write(&out)
-	return nil
+	return true, nil
 }
 
 // page writes a description: lines with a name, a tab and a value.
@@ -118,26 +225,53 @@ func (p *page) field(level int, name, value string) {
 
 // pairs writes a map, sorted, with a line for each entry.
 func (p *page) pairs(level int, name string, m map[string]string) {
-	if len(m) == 0 {
-		p.line(level, "%s:\t<none>", name)
-		return
-	}
-	lead := name + ":"
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		value := m[key]
-		if strings.Contains(value, "\n") || len(value) > 200 {
-			value = strings.ReplaceAll(value[:min(len(value), 200)], "\n", `\n`)
+	p.list(level, name, slices.Sorted(func(yield func(string) bool) {
+		for key, value := range m {
+			if !yield(key + "=" + value) {
+				return
+			}
 		}
-		p.line(level, "%s\t%s", lead, key+separator(name)+value)
-		lead = ""
-	}
+	}))
 }
 
-func separator(name string) string {
-	if name == "Annotations" {
-		return ": "
+// maxAnnotation is the length from which the value of an annotation gets lines of its
+// own, which are cut to it.
+const maxAnnotation = 140
+
+// annotations writes annotations, but that of kubectl apply.
+func (p *page) annotations(level int, m map[string]string) {
+	var lines []string
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		value := strings.TrimSuffix(m[key], "\n")
+		switch {
+		case key == corev1.LastAppliedConfigAnnotation:
+		case len(key)+len(value)+2 > maxAnnotation || strings.Contains(value, "\n"):
+			lines = append(lines, key+":")
+			for _, line := range strings.Split(value, "\n") {
+				if len(line) > maxAnnotation-2 {
+					line = line[:maxAnnotation-2] + "..."
+				}
+				lines = append(lines, "  "+line)
+			}
+		default:
+			lines = append(lines, key+": "+value)
+		}
 	}
-	return "="
+	p.list(level, "Annotations", lines)
+}
+
+// labels writes labels and annotations.
+func (p *page) labels(m *metav1.ObjectMeta) {
+	p.pairs(0, "Labels", m.Labels)
+	p.annotations(0, m.Annotations)
+}
+
+// phase writes a status, or that the object is being deleted.
+func (p *page) phase(m *metav1.ObjectMeta, phase string) {
+	if m.DeletionTimestamp != nil {
+		phase = "Terminating (lasts " + p.since(*m.DeletionTimestamp) + ")"
+	}
+	p.line(0, "Status:\t%s", phase)
 }
 
 func (p *page) head(m *metav1.ObjectMeta) {
@@ -148,10 +282,7 @@ func (p *page) head(m *metav1.ObjectMeta) {
 // meta writes labels, annotations and, if the object is being deleted, its
 // finalizers.
 func (p *page) meta(m *metav1.ObjectMeta) {
-	p.pairs(0, "Labels", m.Labels)
-	annotations := maps.Clone(m.Annotations)
-	delete(annotations, corev1.LastAppliedConfigAnnotation)
-	p.pairs(0, "Annotations", annotations)
+	p.labels(m)
 	if m.DeletionTimestamp != nil {
 		p.field(0, "Status", "Terminating (lasts "+p.since(*m.DeletionTimestamp)+")")
 		if len(m.Finalizers) > 0 {
@@ -171,8 +302,10 @@ func when(t metav1.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.Time.Format(time.RFC1123Z)
+	return rfc1123(t)
 }
+
+func rfc1123(t metav1.Time) string { return t.Time.Format(time.RFC1123Z) }
 
 func orNone(s string) string {
 	if s == "" {
@@ -221,68 +354,4 @@ func (p *page) eventAge(e *corev1.Event) string {
 		return fmt.Sprintf("%s (x%d over %s)", p.since(last), count, p.since(first))
 	}
 	return p.since(last)
-}
-
-// generic describes a kind without a description of its own: it lists all
-// fields.
-func (p *page) generic(o *unstructured.Unstructured) {
-	p.field(0, "Name", o.GetName())
-	p.field(0, "Namespace", o.GetNamespace())
-	p.pairs(0, "Labels", o.GetLabels())
-	annotations := maps.Clone(o.GetAnnotations())
-	delete(annotations, corev1.LastAppliedConfigAnnotation)
-	p.pairs(0, "Annotations", annotations)
-	p.field(0, "API Version", o.GetAPIVersion())
-	p.field(0, "Kind", o.GetKind())
-	rest := maps.Clone(o.Object)
-	meta, _ := rest["metadata"].(map[string]any)
-	meta = maps.Clone(meta)
-	for _, shown := range []string{"name", "namespace", "labels", "annotations", "managedFields"} {
-		delete(meta, shown)
-	}
-	rest["metadata"] = meta
-	delete(rest, "apiVersion")
-	delete(rest, "kind")
-	p.tree(0, rest)
-}
-
-// tree writes maps and lists, indented by depth.
-func (p *page) tree(level int, m map[string]any) {
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		name := words(key)
-		switch v := m[key].(type) {
-		case map[string]any:
-			p.line(level, "%s:", name)
-			p.tree(level+1, v)
-		case []any:
-			p.line(level, "%s:", name)
-			for _, item := range v {
-				if child, ok := item.(map[string]any); ok {
-					p.tree(level+1, child)
-					continue
-				}
-				p.line(level+1, "%v", item)
-			}
-		default:
-			p.line(level, "%s:\t%v", name, v)
-		}
-	}
-}
-
-// words converts leaseDurationSeconds to Lease Duration Seconds.
-func words(key string) string {
-	var b strings.Builder
-	runes := []rune(key)
-	for i, r := range runes {
-		upper := r >= 'A' && r <= 'Z'
-		if i == 0 && r >= 'a' && r <= 'z' {
-			r += 'A' - 'a'
-		}
-		startsWord := upper && i > 0 && (runes[i-1] >= 'a' && runes[i-1] <= 'z' || i+1 < len(runes) && runes[i+1] >= 'a' && runes[i+1] <= 'z')
-		if startsWord {
-			b.WriteByte(' ')
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 )
 
 func (p *page) node(n *corev1.Node, pods []corev1.Pod) {
@@ -116,31 +117,11 @@ func add(to, from corev1.ResourceList) {
 	}
 }
 
-// asks returns a pod's requests and limits: the sum of its containers and
-// sidecars, or those of an init container if that is more.
+// asks returns a pod's requests and limits: its own or the sum of its containers and
+// sidecars, or those of an init container if that is more; plus its overhead.
 func asks(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
-	requests, limits = corev1.ResourceList{}, corev1.ResourceList{}
-	for _, c := range pod.Spec.Containers {
-		add(requests, c.Resources.Requests)
-		add(limits, c.Resources.Limits)
-	}
-	atLeast := func(have, want corev1.ResourceList) {
-		for r, q := range want {
-			if now, ok := have[r]; !ok || q.Cmp(now) > 0 {
-				have[r] = q
-			}
-		}
-	}
-	for _, c := range pod.Spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			add(requests, c.Resources.Requests)
-			add(limits, c.Resources.Limits)
-			continue
-		}
-		atLeast(requests, c.Resources.Requests)
-		atLeast(limits, c.Resources.Limits)
-	}
-	return requests, limits
+	opts := resourcehelper.PodResourcesOptions{}
+	return resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts)
 }
 
 func (p *page) service(s *corev1.Service, sl []discoveryv1.EndpointSlice) {
@@ -256,23 +237,21 @@ func (p *page) serviceAccount(s *corev1.ServiceAccount) {
 	p.head(&s.ObjectMeta)
 	p.meta(&s.ObjectMeta)
 	p.list(0, "Image pull secrets", texts(s.ImagePullSecrets, func(r *corev1.LocalObjectReference) string { return r.Name }))
-	p.list(0, "Mountable secrets", texts(s.Secrets, func(r *corev1.ObjectReference) string { return r.Name }))
 }
 
 func (p *page) template(t *corev1.PodTemplateSpec) {
 	p.line(0, "Pod Template:")
 	p.pairs(1, "Labels", t.Labels)
 	if len(t.Annotations) > 0 {
-		p.pairs(1, "Annotations", t.Annotations)
+		p.annotations(1, t.Annotations)
 	}
 	p.field(1, "Service Account", t.Spec.ServiceAccountName)
 	if len(t.Spec.InitContainers) > 0 {
-		p.containers(" Init Containers", t.Spec.InitContainers, nil)
+		p.containers("  ", "Init Containers", t.Spec.InitContainers, nil)
 	}
-	p.containers(" Containers", t.Spec.Containers, nil)
-	if len(t.Spec.Volumes) > 0 {
-		p.volumes(t.Spec.Volumes)
-	}
+	p.containers("  ", "Containers", t.Spec.Containers, nil)
+	p.volumes("  ", t.Spec.Volumes)
+	p.field(1, "Priority Class Name", t.Spec.PriorityClassName)
 	p.pairs(1, "Node-Selectors", t.Spec.NodeSelector)
 	p.list(1, "Tolerations", texts(t.Spec.Tolerations, toleration))
 }

@@ -26,7 +26,7 @@ func (p *page) pod(pod *corev1.Pod) {
 		p.field(0, "Start Time", when(*pod.Status.StartTime))
 	}
 	p.pairs(0, "Labels", pod.Labels)
-	p.pairs(0, "Annotations", pod.Annotations)
+	p.annotations(0, pod.Annotations)
 	if pod.DeletionTimestamp != nil {
 		p.field(0, "Status", "Terminating (lasts "+p.since(*pod.DeletionTimestamp)+")")
 		if pod.DeletionGracePeriodSeconds != nil {
@@ -48,15 +48,15 @@ func (p *page) pod(pod *corev1.Pod) {
 	}
 	p.field(0, "Controlled By", controlledBy(&pod.ObjectMeta))
 	if len(pod.Spec.InitContainers) > 0 {
-		p.containers("Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
+		p.containers("", "Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
 	}
-	p.containers("Containers", pod.Spec.Containers, pod.Status.ContainerStatuses)
+	p.containers("", "Containers", pod.Spec.Containers, pod.Status.ContainerStatuses)
 	if len(pod.Spec.EphemeralContainers) > 0 {
 		var specs []corev1.Container
 		for _, c := range pod.Spec.EphemeralContainers {
 			specs = append(specs, corev1.Container(c.EphemeralContainerCommon))
 		}
-		p.containers("Ephemeral Containers", specs, pod.Status.EphemeralContainerStatuses)
+		p.containers("", "Ephemeral Containers", specs, pod.Status.EphemeralContainerStatuses)
 	}
 	p.readinessGates(pod)
 	if len(pod.Status.Conditions) > 0 {
@@ -66,7 +66,7 @@ func (p *page) pod(pod *corev1.Pod) {
 			p.line(1, "%s\t%s", c.Type, c.Status)
 		}
 	}
-	p.volumes(pod.Spec.Volumes)
+	p.volumes("", pod.Spec.Volumes)
 	p.field(0, "QoS Class", string(pod.Status.QOSClass))
 	p.pairs(0, "Node-Selectors", pod.Spec.NodeSelector)
 	p.list(0, "Tolerations", texts(pod.Spec.Tolerations, toleration))
@@ -136,8 +136,9 @@ func (p *page) readinessGates(pod *corev1.Pod) {
 	}
 }
 
-func (p *page) containers(name string, all []corev1.Container, statuses []corev1.ContainerStatus) {
-	p.line(0, "%s:", name)
+// containers writes containers below a heading; space is two spaces in a pod template.
+func (p *page) containers(space, name string, all []corev1.Container, statuses []corev1.ContainerStatus) {
+	p.line(0, "%s%s:", space, name)
 	for i := range all {
 		c := &all[i]
 		var status *corev1.ContainerStatus
@@ -146,12 +147,12 @@ func (p *page) containers(name string, all []corev1.Container, statuses []corev1
 				status = &statuses[j]
 			}
 		}
+		p.line(1, "%s%s:", space[:len(space)/2], c.Name)
 		p.container(c, status)
 	}
 }
 
 func (p *page) container(c *corev1.Container, status *corev1.ContainerStatus) {
-	p.line(1, "%s:", c.Name)
 	if status != nil {
 		p.field(2, "Container ID", status.ContainerID)
 	}
@@ -324,15 +325,15 @@ func envValue(e *corev1.EnvVar) string {
 	return ""
 }
 
-func (p *page) volumes(all []corev1.Volume) {
+func (p *page) volumes(space string, all []corev1.Volume) {
 	if len(all) == 0 {
-		p.line(0, "Volumes:\t<none>")
+		p.line(0, "%sVolumes:\t<none>", space)
 		return
 	}
-	p.line(0, "Volumes:")
+	p.line(0, "%sVolumes:", space)
 	for i := range all {
 		v := &all[i]
-		p.line(1, "%s:", v.Name)
+		p.line(1, "%s%s:", space[:len(space)/2], v.Name)
 		switch {
 		case v.EmptyDir != nil:
 			p.field(2, "Type", "EmptyDir (a temporary directory that shares a pod's lifetime)")

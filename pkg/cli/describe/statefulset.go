@@ -45,7 +45,7 @@ func (p *page) claimTemplates(claims []corev1.PersistentVolumeClaim) {
 		}
 		p.line(1, "StorageClass:\t%s", class)
 		p.pairs(1, "Labels", c.Labels)
-		p.pairs(1, "Annotations", c.Annotations)
+		p.annotations(1, c.Annotations)
 		capacity := "<default>"
 		if q, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]; ok {
 			capacity = q.String()

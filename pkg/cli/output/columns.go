@@ -18,14 +18,19 @@ type Columns struct {
 	widths []int // never shrink, so that later rows stay aligned
 }
 
-const gap = 3
+// gap is the space between columns, and least the smallest width of one: those of
+// kubectl.
+const (
+	gap   = 3
+	least = 3
+)
 
 // Write writes rows. It does not pad the last column.
 func (c *Columns) Write(w io.Writer, rows [][]string) error {
 	for _, row := range rows {
 		for i, cell := range row {
 			if i == len(c.widths) {
-				c.widths = append(c.widths, 0)
+				c.widths = append(c.widths, least)
 			}
 			c.widths[i] = max(c.widths[i], utf8.RuneCountInString(cell))
 		}

@@ -39,6 +39,12 @@ func New(c *client.Client, warn func(string)) *Cluster {
 	return &Cluster{client: c, warn: warn}
 }
 
+// WithWarnings returns a Cluster of the same client that calls warn with the
+// server's warnings; nil drops them.
+func (c *Cluster) WithWarnings(warn func(string)) *Cluster {
+	return &Cluster{client: c.client, warn: warn, Timeout: c.Timeout}
+}
+
 // Client returns the underlying client, for typed requests and streams.
 func (c *Cluster) Client() *client.Client { return c.client }
 
@@ -78,23 +84,31 @@ func (c *Cluster) Stream(ctx context.Context, r client.Request) (io.ReadCloser, 
 	return resp.Body, nil
 }
 
-// warnings calls warn with the texts of Warning headers: 299 - "text".
+// warnings calls warn with the warnings of a response.
 func (c *Cluster) warnings(h http.Header) {
 	if c.warn == nil {
 		return
 	}
-	for _, value := range h.Values("Warning") {
-		if len(value) > len(`299 - `) {
-			if text, err := strconv.Unquote(value[len(`299 - `):]); err == nil {
-				c.warn(text)
-			}
-		}
+	for _, text := range Warnings(h) {
+		c.warn(text)
 	}
 }
 
-// Get reads an object.
-func (c *Cluster) Get(ctx context.Context, k *Kind, namespace, name string) (*Object, error) {
-	return c.object(ctx, client.Request{Path: k.Path(namespace, name)})
+// Warnings returns the texts of Warning headers: 299 - "text".
+func Warnings(h http.Header) (out []string) {
+	for _, value := range h.Values("Warning") {
+		if len(value) > len(`299 - `) {
+			if text, err := strconv.Unquote(value[len(`299 - `):]); err == nil {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
+
+// Get reads an object, or the subresource in parts.
+func (c *Cluster) Get(ctx context.Context, k *Kind, namespace, name string, parts ...string) (*Object, error) {
+	return c.object(ctx, client.Request{Path: k.Path(namespace, name, parts...)})
 }
 
 // GetAs reads an object or a list in another form, such as a Table, and decodes

@@ -33,6 +33,9 @@ type Config struct {
 	// Anonymous makes Authenticate return system:anonymous for a request without
 	// an Authorization header, instead of ErrUnknown.
 	Anonymous bool
+	// Proxy returns the user that a front proxy names, nil for the request of any
+	// other client; with a nil Proxy there are no front proxies.
+	Proxy func(r *http.Request) (*User, error)
 
 	TokenTTL time.Duration // how long the user of a token is cached; 0 disables the cache
 	AllowTTL time.Duration // how long an allowed access decision is cached
@@ -80,11 +83,16 @@ func New(cfg Config) *Delegate {
 // ErrUnknown means that a request has no accepted credentials: answer 401.
 var ErrUnknown = errors.New("the request has no valid credentials")
 
-// Authenticate returns the user that a request authenticates as: by the client
-// certificate that TLS has verified, or else by the bearer token. It returns
-// ErrUnknown if the request has no accepted credentials. Any other error means that
-// the TokenReview failed. It blocks for at most 10 s.
+// Authenticate returns the user that a request authenticates as: the one that a front
+// proxy names, or else by the client certificate that TLS has verified, or else by the
+// bearer token. It returns ErrUnknown if the request has no accepted credentials. Any
+// other error means that the TokenReview failed. It blocks for at most 10 s.
 func (d *Delegate) Authenticate(r *http.Request) (*User, error) {
+	if d.cfg.Proxy != nil {
+		if user, err := d.cfg.Proxy(r); user != nil || err != nil {
+			return user, err
+		}
+	}
 	if user, err := d.byCertificate(r); user != nil || err != nil {
 		return user, err
 	}

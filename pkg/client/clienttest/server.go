@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -33,6 +34,9 @@ type Server struct {
 	// Both must be set before the first request and may be nil.
 	Before func(*http.Request) (*http.Response, error)
 	After  func(*http.Request) error
+	// Fields returns fields for selectors, in addition to those that every kind has and
+	// those of pods; nil: none. It is set before the first request.
+	Fields func(obj scheme.Object) fields.Set
 
 	scheme *scheme.Scheme
 
@@ -323,6 +327,7 @@ type selection struct {
 	resource, namespace string
 	labels              labels.Selector
 	fields              fields.Selector
+	more                func(scheme.Object) fields.Set
 }
 
 func (s *Server) selection(r *http.Request, t target) (selection, error) {
@@ -332,7 +337,7 @@ func (s *Server) selection(r *http.Request, t target) (selection, error) {
 		return selection{}, err
 	}
 	f, err := fields.ParseSelector(q.Get("fieldSelector"))
-	return selection{t.kind.Resource, t.namespace, l, f}, err
+	return selection{t.kind.Resource, t.namespace, l, f, s.Fields}, err
 }
 
 func (sel selection) matches(obj scheme.Object) bool {
@@ -342,6 +347,9 @@ func (sel selection) matches(obj scheme.Object) bool {
 	set := fields.Set{"metadata.name": obj.GetName(), "metadata.namespace": obj.GetNamespace()}
 	if pod, ok := obj.(*corev1.Pod); ok {
 		set["spec.nodeName"], set["status.phase"] = pod.Spec.NodeName, string(pod.Status.Phase)
+	}
+	if sel.more != nil {
+		maps.Copy(set, sel.more(obj))
 	}
 	return sel.labels.Matches(labels.Set(obj.GetLabels())) && sel.fields.Matches(set)
 }

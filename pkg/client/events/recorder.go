@@ -154,7 +154,7 @@ func (r *Recorder) record(ctx context.Context, e *corev1.Event) {
 	}
 	retry := backoff.Backoff{Initial: firstRetry, Max: lastRetry}
 	for try := 1; ; try++ {
-		err := r.write(ctx, known)
+		err := r.write(ctx, known, try > 1)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -180,8 +180,8 @@ func mayHelp(err error) bool {
 }
 
 // write stores a series: the first write creates the object, later ones patch its
-// count.
-func (r *Recorder) write(ctx context.Context, s *series) error {
+// count. again reports that an earlier attempt may have succeeded.
+func (r *Recorder) write(ctx context.Context, s *series, again bool) error {
 	events := r.events.In(s.event.Namespace)
 	if s.stored {
 		patch, err := json.Marshal(s.repetition())
@@ -197,6 +197,11 @@ func (r *Recorder) write(ctx context.Context, s *series) error {
 		s.event.Name = eventName(s.event.InvolvedObject.Name, lastSeen(s.event))
 	}
 	_, err := events.Create(ctx, s.event)
+	for at, n := lastSeen(s.event), 1; apierrors.IsAlreadyExists(err) && !again && n < maxTries; n++ {
+		// Another recorder had an event about the object at the same time.
+		s.event.Name = eventName(s.event.InvolvedObject.Name, at.Add(time.Duration(n)))
+		_, err = events.Create(ctx, s.event)
+	}
 	if err == nil || apierrors.IsAlreadyExists(err) { // exists: an earlier attempt succeeded
 		s.stored = true
 		return nil

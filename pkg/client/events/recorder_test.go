@@ -108,6 +108,22 @@ func TestRepetitionsAreCounted(t *testing.T) {
 	})
 }
 
+// Two components that have an event about an object at the same time both record it.
+func TestSimultaneousEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := clienttest.New()
+		one, two := newStage(t, api), newStage(t, api)
+		one.rec.Event(pod("a"), "Warning", "Bad", "it broke")
+		two.rec.Event(pod("a"), "Normal", "Good", "it works")
+		time.Sleep(time.Second)
+		if got := one.lines(); !strings.Contains(got, "Bad x1") || !strings.Contains(got, "Good x1") {
+			t.Error(got)
+		}
+		one.end()
+		two.end()
+	})
+}
+
 // An action has the fields of events.k8s.io/v1 and no others: kubectl sorts by them.
 func TestAnAction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

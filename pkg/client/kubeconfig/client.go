@@ -94,8 +94,8 @@ func supported(cluster *Cluster, user *User) error {
 		given bool
 		what  string
 	}{
-		{len(user.Exec) > 0 && string(user.Exec) != "null", "an exec credential plugin"},
-		{len(user.AuthProvider) > 0 && string(user.AuthProvider) != "null", "an auth-provider"},
+		{user.Exec != nil, "an exec credential plugin"},
+		{user.AuthProvider != nil, "an auth-provider"},
 		{user.Username != "" || user.Password != "", "a user name and password"},
 		{user.Impersonate != "" || user.ImpersonateUID != "" || len(user.ImpersonateGroups) > 0 || len(user.ImpersonateExtra) > 0, "impersonation (as)"},
 		{cluster.ProxyURL != "", "a proxy-url"},

@@ -16,12 +16,18 @@ import (
 type Config struct {
 	Kind           string           `json:"kind,omitempty"`
 	APIVersion     string           `json:"apiVersion,omitempty"`
-	Preferences    json.RawMessage  `json:"preferences,omitempty"`
+	Preferences    Preferences      `json:"preferences,omitzero"`
 	Clusters       []Named[Cluster] `json:"clusters"`
 	Users          []Named[User]    `json:"users"`
 	Contexts       []Named[Context] `json:"contexts"`
 	CurrentContext string           `json:"current-context"`
 	Extensions     []Extension      `json:"extensions,omitempty"`
+}
+
+// Preferences are kept for other clients; ours have none.
+type Preferences struct {
+	Colors     bool        `json:"colors,omitempty"`
+	Extensions []Extension `json:"extensions,omitempty"`
 }
 
 // Named is an entry of one of the three lists. In the file, the key of the value
@@ -45,21 +51,44 @@ type Cluster struct {
 
 // User holds the credentials of a user.
 type User struct {
-	ClientCertificate     string          `json:"client-certificate,omitempty"`
-	ClientCertificateData []byte          `json:"client-certificate-data,omitempty"`
-	ClientKey             string          `json:"client-key,omitempty"`
-	ClientKeyData         []byte          `json:"client-key-data,omitempty"`
-	Token                 string          `json:"token,omitempty"`
-	TokenFile             string          `json:"tokenFile,omitempty"`
-	Impersonate           string          `json:"as,omitempty"`
-	ImpersonateUID        string          `json:"as-uid,omitempty"`
-	ImpersonateGroups     []string        `json:"as-groups,omitempty"`
-	ImpersonateExtra      json.RawMessage `json:"as-user-extra,omitempty"`
-	Username              string          `json:"username,omitempty"`
-	Password              string          `json:"password,omitempty"`
-	AuthProvider          json.RawMessage `json:"auth-provider,omitempty"`
-	Exec                  json.RawMessage `json:"exec,omitempty"`
-	Extensions            []Extension     `json:"extensions,omitempty"`
+	ClientCertificate     string              `json:"client-certificate,omitempty"`
+	ClientCertificateData []byte              `json:"client-certificate-data,omitempty"`
+	ClientKey             string              `json:"client-key,omitempty"`
+	ClientKeyData         []byte              `json:"client-key-data,omitempty"`
+	Token                 string              `json:"token,omitempty"`
+	TokenFile             string              `json:"tokenFile,omitempty"`
+	Impersonate           string              `json:"as,omitempty"`
+	ImpersonateUID        string              `json:"as-uid,omitempty"`
+	ImpersonateGroups     []string            `json:"as-groups,omitempty"`
+	ImpersonateExtra      map[string][]string `json:"as-user-extra,omitempty"`
+	Username              string              `json:"username,omitempty"`
+	Password              string              `json:"password,omitempty"`
+	AuthProvider          *AuthProvider       `json:"auth-provider,omitempty"`
+	Exec                  *Exec               `json:"exec,omitempty"`
+	Extensions            []Extension         `json:"extensions,omitempty"`
+}
+
+// AuthProvider names a plugin of a client that obtains credentials. Ours has none.
+type AuthProvider struct {
+	Name   string            `json:"name"`
+	Config map[string]string `json:"config"`
+}
+
+// Exec is a command that prints credentials.
+type Exec struct {
+	Command            string   `json:"command"`
+	Args               []string `json:"args"`
+	Env                []EnvVar `json:"env"`
+	APIVersion         string   `json:"apiVersion,omitempty"`
+	InstallHint        string   `json:"installHint,omitempty"`
+	ProvideClusterInfo bool     `json:"provideClusterInfo"`
+	InteractiveMode    string   `json:"interactiveMode,omitempty"` // Never, IfAvailable or Always
+}
+
+// EnvVar is an environment variable of Exec.
+type EnvVar struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // Context joins a cluster, a user and a namespace.
@@ -191,14 +220,18 @@ func (c *Config) Merge(other *Config) {
 	if c.CurrentContext == "" {
 		c.CurrentContext = other.CurrentContext
 	}
-	if len(c.Preferences) == 0 {
-		c.Preferences = other.Preferences
-	}
-	for _, e := range other.Extensions {
-		if !slices.ContainsFunc(c.Extensions, func(have Extension) bool { return have.Name == e.Name }) {
-			c.Extensions = append(c.Extensions, e)
+	c.Preferences.Colors = c.Preferences.Colors || other.Preferences.Colors
+	c.Preferences.Extensions = mergeExtensions(c.Preferences.Extensions, other.Preferences.Extensions)
+	c.Extensions = mergeExtensions(c.Extensions, other.Extensions)
+}
+
+func mergeExtensions(have, more []Extension) []Extension {
+	for _, e := range more {
+		if !slices.ContainsFunc(have, func(h Extension) bool { return h.Name == e.Name }) {
+			have = append(have, e)
 		}
 	}
+	return have
 }
 
 func merge[T Cluster | User | Context](have, more []Named[T]) []Named[T] {
@@ -239,8 +272,9 @@ func New(name string, cluster Cluster, user User) *Config {
 	}
 }
 
-// Write stores the config at path atomically. The file may contain keys: perm should
-// be 0600.
+// Write stores the config at path atomically. If path is a symbolic link, the file
+// that it refers to is replaced, and the link stays. The file may contain keys: perm
+// should be 0600.
 func (c *Config) Write(path string, perm os.FileMode) error {
 	out := *c
 	out.Kind, out.APIVersion = "Config", "v1"
@@ -250,6 +284,9 @@ func (c *Config) Write(path string, perm os.FileMode) error {
 	data, err := yaml.Marshal(out)
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	if path, err = linked(path); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -265,4 +302,19 @@ func (c *Config) Write(path string, perm os.FileMode) error {
 		return err
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// linked follows symbolic links from path to a file, which may not exist yet.
+func linked(path string) (string, error) {
+	for range 40 { // as many as Linux follows
+		target, err := os.Readlink(path)
+		if err != nil {
+			return path, nil // a file, or nothing: creating it reports other errors
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return "", fmt.Errorf("%s: too many levels of symbolic links", path)
 }

@@ -128,6 +128,35 @@ func TestWriteAndRead(t *testing.T) {
 	}
 }
 
+// A symbolic link stays, also one that refers to nothing yet.
+func TestWriteFollowsLinks(t *testing.T) {
+	dir := t.TempDir()
+	link, target := filepath.Join(dir, "link"), filepath.Join(dir, "target")
+	if err := os.Symlink("target", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"first", "second"} {
+		if err := kubeconfig.New(name, kubeconfig.Cluster{}, kubeconfig.User{}).Write(link, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := kubeconfig.Load(target); err != nil || got.CurrentContext != name {
+			t.Errorf("the target has %v, %v; want %s", got, err, name)
+		}
+		if to, err := os.Readlink(link); to != "target" {
+			t.Errorf("the link is %q, %v", to, err)
+		}
+	}
+	if err := os.Remove(target); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("link", target); err != nil {
+		t.Fatal(err)
+	}
+	if err := kubeconfig.New("x", kubeconfig.Cluster{}, kubeconfig.User{}).Write(link, 0o600); err == nil {
+		t.Error("links that refer to each other are no error")
+	}
+}
+
 func TestATokenFileIsReadAgain(t *testing.T) {
 	token := file(t, "one\n")
 	synctest.Test(t, func(t *testing.T) {
@@ -177,6 +206,27 @@ func FuzzParse(f *testing.F) {
 				continue
 			}
 			_, _, _ = c.Client(ctx.Name) // any error will do
+		}
+	})
+}
+
+// Any property is refused, or can be set and unset without a panic.
+func FuzzProperty(f *testing.F) {
+	for _, path := range []string{"current-context", "clusters.a.b.server", "users.x.exec.provideClusterInfo", "users.x.auth-provider.config.k.l",
+		"users.x.as-user-extra.k", "users.x.exec.env", "preferences.colors", "contexts", "users.x.client-key-data", "clusters..", "extensions"} {
+		f.Add(path, "true")
+	}
+	f.Fuzz(func(t *testing.T, path, value string) {
+		p, err := kubeconfig.ParseProperty(path)
+		if err != nil {
+			return
+		}
+		files := kubeconfig.FilesOf(filepath.Join(t.TempDir(), "config"))
+		if files.Set(p, value, false) != nil {
+			return // any error will do
+		}
+		if err := files.Unset(p); err != nil {
+			t.Errorf("unset %s, which was set: %v", path, err)
 		}
 	})
 }

@@ -352,8 +352,11 @@ users:
   user:
     exec:
       apiVersion: client.authentication.k8s.io/v1
+      args: null
       command: login
-`
+      env: null
+      provideClusterInfo: false
+` // as kubectl writes it
 	if err := os.WriteFile(file, []byte(theirs), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ type Config struct {
 	Name   string        // of the cluster and of its kubeconfig context; default "podium"
 	Dir    string        // directory for all files of the cluster
 	Bin    string        // directory of the daemons' binaries
-	Images []string      // image archives to load; pause.tar and cluster-dns.tar are required
+	Images []string      // image archives to load; pause.tar, cluster-dns.tar and metrics-server.tar are required
 	Node   string        // name of the node; default: the host name in lower case
 	NodeIP string        // default: the address of the default route; an IPv6 address makes an IPv6 cluster
 	Port   int           // of the apiserver; default 6443

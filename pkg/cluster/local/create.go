@@ -38,6 +38,8 @@ func Create(ctx context.Context, cfg Config) error {
 		{"images loaded", plain(cfg.loadImages)},
 		{"kube-apiserver ready", cfg.apiserverReady},
 		{"cluster-dns applied", plain(cfg.applyDNS)},
+		{"metrics-server applied", plain(cfg.applyMetrics)},
+		{"storage class created", plain(cfg.createStorageClass)},
 		{"node marked as control plane", cfg.markControlPlane},
 		{"node " + cfg.Node + " Ready", cfg.nodeReady},
 		{"kubelet serves", cfg.kubeletServes},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -82,6 +83,8 @@ func Init(ctx context.Context, cfg Config, host Host, o InitOptions) error {
 		step{"marked as control plane", m.markControlPlane},
 		step{"settings for other machines", plain(m.upload)},
 		step{"cluster-dns applied", plain(m.applyDNS)},
+		step{"metrics-server applied", plain(m.applyMetrics)},
+		step{"storage class created", plain(func(ctx context.Context) error { return m.createStorageClass(ctx, true) })},
 		step{"node " + m.Node + " Ready", m.nodeReady},
 	)
 	if err != nil {
@@ -112,6 +115,29 @@ func (m *machine) applyDNS(ctx context.Context) error {
 		return err
 	}
 	return addons.ApplyDNS(ctx, cl, addons.DNS{Address: address, Domain: m.DNSDomain})
+}
+
+// applyMetrics applies the add-on metrics-server, which trusts the kubelets that the
+// API servers trust. It does not wait for its pod.
+func (m *machine) applyMetrics(ctx context.Context) error {
+	cl, err := m.admin()
+	if err != nil {
+		return err
+	}
+	ca, err := os.ReadFile(m.at(pkiDir, kubeletBundle))
+	if err != nil {
+		return err
+	}
+	return addons.ApplyMetrics(ctx, cl, addons.Metrics{KubeletCA: ca})
+}
+
+// createStorageClass creates the StorageClass local-path, if it was never created.
+func (m *machine) createStorageClass(ctx context.Context, newCluster bool) error {
+	cl, err := m.admin()
+	if err != nil {
+		return err
+	}
+	return addons.CreateStorageClass(ctx, cl, newCluster)
 }
 
 // apiserverReady waits until this machine's own apiserver is ready, regardless

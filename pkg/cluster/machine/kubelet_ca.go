@@ -145,7 +145,10 @@ func (m *machine) finishMoving(ctx context.Context, l fleet) (waits string, err 
 	if waits := l.unmoved(ctx, nodes, own.Cert); waits != "" {
 		return waits, nil
 	}
-	return "", pki.WriteBundle(m.at(pkiDir, kubeletBundle), own)
+	if err := pki.WriteBundle(m.at(pkiDir, kubeletBundle), own); err != nil {
+		return "", err
+	}
+	return "", l.settings(ctx, func(string) {}) // metrics-server trusts the bundle, too
 }
 
 // goOnMoving is finishMoving for a machine that is not being upgraded. It

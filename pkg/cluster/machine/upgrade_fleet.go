@@ -203,7 +203,7 @@ func (l *live) drain(ctx context.Context, waiting func(string)) error {
 }
 
 func (l *live) settings(ctx context.Context, _ func(string)) error {
-	return errors.Join(l.upload(ctx), l.applyDNS(ctx))
+	return errors.Join(l.upload(ctx), l.applyDNS(ctx), l.applyMetrics(ctx), l.createStorageClass(ctx, false))
 }
 
 // backup is one step of an upgrade, and prints no steps of its own.

@@ -31,7 +31,7 @@ type reconciler struct {
 	budgets *informer.Informer[*policyv1.PodDisruptionBudget]
 	pods    *informer.Informer[*corev1.Pod]
 	writer  controller.Writer[*policyv1.PodDisruptionBudget]
-	scales  *scales
+	wanted  *wanted
 	stale   *stale
 }
 
@@ -43,13 +43,13 @@ func build(c controller.Context) (controller.Runner, error) {
 		Context: c,
 		budgets: informers.For[*policyv1.PodDisruptionBudget](c.Informers),
 		pods:    informers.For[*corev1.Pod](c.Informers),
-		scales:  newScales(c), stale: newStale(c),
+		wanted:  newWanted(c), stale: newStale(c),
 	}
-	r.Loop = c.NewLoop("disruption", pace, r.reconcile, append(r.scales.syncers(), r.budgets, r.pods)...)
+	r.Loop = c.NewLoop("disruption", pace, r.reconcile, append(r.wanted.syncers(), r.budgets, r.pods)...)
 	r.writer = controller.NewWriter(c, r.Loop, r.budgets)
 	loop.WakeOn(r.Loop, r.budgets, loop.Self)
 	r.pods.OnChange(r.podChanged)
-	r.scales.onChange(func(namespace string) {
+	r.wanted.onChange(func(namespace string) {
 		for _, b := range r.budgets.In(namespace) {
 			r.Wake(loop.KeyOf(b))
 		}
@@ -136,7 +136,7 @@ func (r *reconciler) expect(ctx context.Context, b *policyv1.PodDisruptionBudget
 	expected = int32(len(selected))
 	if scaled(b) {
 		var unmanaged []string
-		if expected, unmanaged, err = r.scales.total(ctx, selected); err != nil {
+		if expected, unmanaged, err = r.wanted.total(ctx, selected); err != nil {
 			return 0, 0, err
 		}
 		if len(unmanaged) > 0 {

@@ -2,43 +2,37 @@ package disruption
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/url"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"podium/pkg/client"
 	"podium/pkg/client/discovery"
 	"podium/pkg/client/informer"
+	"podium/pkg/client/scales"
 	"podium/pkg/controller"
 	"podium/pkg/controller/informers"
 	"podium/pkg/controller/loop"
 	"podium/pkg/scheme"
 )
 
-// scales finds out how many pods the controllers of pods want.
-type scales struct {
-	client      *client.Client
-	discovery   *discovery.Client
+// wanted finds out how many pods the controllers of pods want.
+type wanted struct {
+	any         *scales.Client
 	deployments *informer.Informer[*appsv1.Deployment]
 	replicaSets *informer.Informer[*appsv1.ReplicaSet]
 	controllers *informer.Informer[*corev1.ReplicationController]
 	stateful    *informer.Informer[*appsv1.StatefulSet]
 }
 
-func newScales(c controller.Context) *scales {
-	return &scales{
-		client: c.Client, discovery: discovery.New(c.Client),
+func newWanted(c controller.Context) *wanted {
+	return &wanted{
+		any:         scales.New(c.Client, discovery.NewResolver(discovery.New(c.Client))),
 		deployments: informers.For[*appsv1.Deployment](c.Informers),
 		replicaSets: informers.For[*appsv1.ReplicaSet](c.Informers),
 		controllers: informers.For[*corev1.ReplicationController](c.Informers),
@@ -46,13 +40,13 @@ func newScales(c controller.Context) *scales {
 	}
 }
 
-func (s *scales) syncers() []loop.Syncer {
+func (s *wanted) syncers() []loop.Syncer {
 	return []loop.Syncer{s.deployments, s.replicaSets, s.controllers, s.stateful}
 }
 
 // onChange registers f to be called with the namespace of each controller whose scale has
 // changed.
-func (s *scales) onChange(f func(namespace string)) {
+func (s *wanted) onChange(f func(namespace string)) {
 	onScale(s.deployments, f, func(d *appsv1.Deployment) *int32 { return d.Spec.Replicas })
 	onScale(s.replicaSets, f, func(rs *appsv1.ReplicaSet) *int32 { return rs.Spec.Replicas })
 	onScale(s.controllers, f, func(rc *corev1.ReplicationController) *int32 { return rc.Spec.Replicas })
@@ -76,7 +70,7 @@ type scale struct {
 
 // total returns the sum of the scales of all controllers of the pods, and the names of the
 // pods that have none.
-func (s *scales) total(ctx context.Context, pods []*corev1.Pod) (sum int32, unmanaged []string, err error) {
+func (s *wanted) total(ctx context.Context, pods []*corev1.Pod) (sum int32, unmanaged []string, err error) {
 	found := map[types.UID]scale{} // by the UID of the pods' owner
 	counted := map[types.UID]bool{}
 	for _, p := range pods {
@@ -106,7 +100,7 @@ func (s *scales) total(ctx context.Context, pods []*corev1.Pod) (sum int32, unma
 
 // of returns the scale of an owner of pods or, for a ReplicaSet of a Deployment, that of the
 // Deployment. It returns nil if the owner does not exist.
-func (s *scales) of(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*scale, error) {
+func (s *wanted) of(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*scale, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
 		return nil, err
@@ -117,7 +111,7 @@ func (s *scales) of(ctx context.Context, namespace string, ref *metav1.OwnerRefe
 	return s.live(ctx, namespace, gv.WithKind(ref.Kind), ref)
 }
 
-func (s *scales) cached(namespace string, kind schema.GroupKind, ref *metav1.OwnerReference) *scale {
+func (s *wanted) cached(namespace string, kind schema.GroupKind, ref *metav1.OwnerReference) *scale {
 	switch kind {
 	case schema.GroupKind{Kind: "ReplicationController"}:
 		if rc, ok := find(s.controllers, namespace, ref); ok {
@@ -149,31 +143,13 @@ func find[T scheme.Object](i *informer.Informer[T], namespace string, ref *metav
 }
 
 // live reads the scale subresource of an owner of any kind.
-func (s *scales) live(ctx context.Context, namespace string, kind schema.GroupVersionKind, ref *metav1.OwnerReference) (*scale, error) {
-	catalog, err := s.discovery.Catalog(ctx)
-	if err != nil {
-		return nil, err
-	}
-	at := slices.IndexFunc(catalog.Resources, func(r discovery.Resource) bool { return r.GroupKind() == kind.GroupKind() })
-	if at < 0 {
-		return nil, &meta.NoKindMatchError{GroupKind: kind.GroupKind(), SearchedVersions: []string{kind.Version}}
-	}
-	resource := catalog.Resources[at]
-	if !slices.Contains(resource.Subresources, "scale") {
-		return nil, fmt.Errorf("%s does not implement the scale subresource", resource.GVR().GroupResource())
-	}
-	body, _, err := s.client.Do(ctx, client.Request{
-		Path: client.CollectionPath(resource.Kind, namespace) + "/" + url.PathEscape(ref.Name) + "/scale",
-	})
-	if apierrors.IsNotFound(err) {
+func (s *wanted) live(ctx context.Context, namespace string, kind schema.GroupVersionKind, ref *metav1.OwnerReference) (*scale, error) {
+	got, err := s.any.Get(ctx, namespace, kind, ref.Name)
+	switch {
+	case apierrors.IsNotFound(err):
 		return nil, nil
-	}
-	got := &autoscalingv1.Scale{}
-	if err == nil {
-		err = json.Unmarshal(body, got)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get the scale of %s %s: %w", resource.Resource, ref.Name, err)
+	case err != nil:
+		return nil, fmt.Errorf("get the scale of %s %s: %w", kind.Kind, ref.Name, err)
 	}
 	if got.UID != ref.UID {
 		return nil, nil

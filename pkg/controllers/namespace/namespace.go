@@ -80,7 +80,9 @@ func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	case left.none():
 		return loop.Done, r.finalize(ctx, ns)
 	case left.Discovery != nil:
-		return loop.Done, fmt.Errorf("discover kinds: %w", left.Discovery)
+		// An aggregated API is down, perhaps for a moment. The condition says which one; the
+		// next attempt comes soon instead of after a back-off that grows while it is down.
+		return loop.After(again), nil
 	case len(left.Errors) > 0:
 		return loop.Done, fmt.Errorf("delete content: %s", texts(left.Errors))
 	}

@@ -32,10 +32,10 @@ const (
 
 // Spec describes the pod garbage collector. keep is the number of terminated pods to keep; 0
 // keeps all.
-func Spec(keep int) controller.Spec {
+func Spec(keep int, m *Metrics) controller.Spec {
 	return controller.Spec{
 		Name: "pod-garbage-collector-controller", Account: "pod-garbage-collector", Workers: 1,
-		New: func(c controller.Context) (controller.Runner, error) { return build(c, keep), nil },
+		New: func(c controller.Context) (controller.Runner, error) { return build(c, keep, m), nil },
 	}
 }
 
@@ -44,6 +44,7 @@ type reconciler struct {
 	controller.Context
 	*loop.Loop
 	keep    int
+	metrics *Metrics
 	client  client.Resource[*corev1.Node]
 	nodes   *informer.Informer[*corev1.Node]
 	pods    *informer.Informer[*corev1.Pod]
@@ -51,9 +52,9 @@ type reconciler struct {
 	missing map[string]time.Time // nodes that pods are bound to and that do not exist, since when
 }
 
-func build(c controller.Context, keep int) *reconciler {
+func build(c controller.Context, keep int, m *Metrics) *reconciler {
 	r := &reconciler{
-		Context: c, keep: keep, client: client.For[*corev1.Node](c.Client), missing: map[string]time.Time{},
+		Context: c, keep: keep, metrics: m, client: client.For[*corev1.Node](c.Client), missing: map[string]time.Time{},
 		nodes: informers.For[*corev1.Node](c.Informers), pods: informers.For[*corev1.Pod](c.Informers),
 	}
 	r.Loop = c.NewLoop("pod_garbage_collector", 0, r.reconcile, r.pods, r.nodes)
@@ -68,7 +69,11 @@ func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	for _, node := range due {
 		p.Delete = append(p.Delete, p.On[node]...)
 	}
-	err = errors.Join(err, loop.Parallel(ctx, len(p.Delete), func(ctx context.Context, i int) error { return r.delete(ctx, key, p.Delete[i]) }))
+	err = errors.Join(err, loop.Parallel(ctx, len(p.Delete), func(ctx context.Context, i int) error {
+		deleted, err := r.delete(ctx, key, p.Delete[i])
+		r.metrics.done(p.Delete[i], deleted, err)
+		return err
+	}))
 	if err != nil {
 		return loop.Done, err
 	}
@@ -102,10 +107,11 @@ func (r *reconciler) absent(ctx context.Context, missing []string, now time.Time
 	return due, err
 }
 
-// victim is a pod to delete, with the reason if it has not terminated.
+// victim is a pod to delete.
 type victim struct {
-	pod    *corev1.Pod
-	reason string // message of the condition DisruptionTarget; "": no condition
+	pod     *corev1.Pod
+	reason  string // in metrics
+	message string // of the condition DisruptionTarget, if it has not terminated; "": no condition
 }
 
 type plan struct {
@@ -127,14 +133,14 @@ func decide(all []*corev1.Pod, nodes []*corev1.Node, keepEnded int) plan {
 		switch {
 		case pod.Spec.NodeName == "":
 			if pod.DeletionTimestamp != nil {
-				p.Delete = append(p.Delete, victim{pod: pod})
+				p.Delete = append(p.Delete, victim{pod: pod, reason: unscheduled})
 				continue
 			}
 		case node == nil:
-			p.On[pod.Spec.NodeName] = append(p.On[pod.Spec.NodeName], victim{pod, "PodGC: node no longer exists"})
+			p.On[pod.Spec.NodeName] = append(p.On[pod.Spec.NodeName], victim{pod, orphaned, "PodGC: node no longer exists"})
 			continue
 		case pod.DeletionTimestamp != nil && outOfService(node):
-			p.Delete = append(p.Delete, victim{pod: pod})
+			p.Delete = append(p.Delete, victim{pod: pod, reason: outOfUse})
 			continue
 		}
 		if pods.Terminal(pod) && pod.DeletionTimestamp == nil {
@@ -148,7 +154,7 @@ func decide(all []*corev1.Pod, nodes []*corev1.Node, keepEnded int) plan {
 	if surplus := len(ended) - keepEnded; keepEnded > 0 && surplus > 0 {
 		slices.SortFunc(ended, firstToGo)
 		for _, pod := range ended[:surplus] {
-			p.Delete = append(p.Delete, victim{pod: pod})
+			p.Delete = append(p.Delete, victim{pod: pod, reason: terminated})
 		}
 	}
 	return p
@@ -172,26 +178,27 @@ func outOfService(n *corev1.Node) bool {
 }
 
 // delete deletes a pod without a grace period: no kubelet would end it. It first marks a pod
-// that has not terminated as failed, so that its owner counts it correctly.
-func (r *reconciler) delete(ctx context.Context, key loop.Key, v victim) error {
+// that has not terminated as failed, so that its owner counts it correctly. It reports whether
+// it deleted the pod.
+func (r *reconciler) delete(ctx context.Context, key loop.Key, v victim) (bool, error) {
 	p := v.pod
 	if !pods.Terminal(p) {
 		got, err := r.writer.Patch(ctx, key, p, types.StrategicMergePatchType, failedPatch(v, time.Now()), "status")
 		if got == nil {
-			return err
+			return false, err
 		}
 	}
 	deleted, err := r.writer.Delete(ctx, key, p, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	if deleted {
 		r.Log.Info("pod deleted", "namespace", p.Namespace, "pod", p.Name, "node", p.Spec.NodeName, "phase", p.Status.Phase)
 	}
-	return err
+	return deleted, err
 }
 
 func failedPatch(v victim, now time.Time) map[string]any {
 	status := map[string]any{"phase": corev1.PodFailed}
-	if v.reason != "" {
-		status["conditions"] = pods.DisruptionTarget("DeletionByPodGC", v.reason, now)
+	if v.message != "" {
+		status["conditions"] = pods.DisruptionTarget("DeletionByPodGC", v.message, now)
 	}
 	return map[string]any{"status": status}
 }

@@ -41,12 +41,12 @@ func TestDecide(t *testing.T) {
 	}, nodes, 1)
 	var got []string
 	for _, v := range p.Delete {
-		got = append(got, v.pod.Name)
+		got = append(got, v.pod.Name+" "+v.reason)
 	}
-	if diff := cmp.Diff([]string{"never-bound", "out-of-service", "evicted", "ended-long-ago"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"never-bound unscheduled", "out-of-service out-of-service", "evicted terminated", "ended-long-ago terminated"}, got); diff != "" {
 		t.Error(diff)
 	}
-	if got := fmt.Sprint(p.Missing, p.On["gone"][0].pod.Name, p.On["gone"][0].reason); got != "[gone]lostPodGC: node no longer exists" {
+	if got := fmt.Sprint(p.Missing, p.On["gone"][0].pod.Name, p.On["gone"][0].message); got != "[gone]lostPodGC: node no longer exists" {
 		t.Error(got)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-helpers/storage/ephemeral"
 
 	"podium/pkg/client"
 	"podium/pkg/client/informer"
@@ -15,6 +14,7 @@ import (
 	"podium/pkg/controller/informers"
 	"podium/pkg/controller/loop"
 	"podium/pkg/scheme"
+	"podium/pkg/volumebinding"
 )
 
 // The finalizers, as upstream names them.
@@ -88,7 +88,8 @@ func buildClaims(c controller.Context) controller.Runner {
 		return claims
 	})
 	p := build(c, "pvcprotection", ClaimFinalizer, func(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
-		if len(users(claim.Namespace+"/"+claim.Name)) > 0 {
+		uses := func(pod *corev1.Pod) bool { return uses(pod, claim) }
+		if slices.ContainsFunc(users(claim.Namespace+"/"+claim.Name), uses) {
 			return true, nil
 		}
 		// The informer may not show a new pod yet, and the data of the claim is at stake.
@@ -96,7 +97,7 @@ func buildClaims(c controller.Context) controller.Runner {
 		if err != nil {
 			return false, err
 		}
-		return slices.ContainsFunc(list.Items, func(pod *corev1.Pod) bool { return slices.Contains(claimsOf(pod), claim.Name) }), nil
+		return slices.ContainsFunc(list.Items, uses), nil
 	}, pods)
 	loop.WakeOn(p.Loop, pods, func(pod *corev1.Pod) (keys []loop.Key) {
 		for _, name := range claimsOf(pod) {
@@ -107,19 +108,31 @@ func buildClaims(c controller.Context) controller.Runner {
 	return p
 }
 
-// claimsOf returns the names of the claims that a pod uses. A pod without a node uses
+// claimsOf returns the names of the claims that a pod refers to. A pod without a node uses
 // none: its kubelet does not start it with a claim that is being deleted.
 func claimsOf(pod *corev1.Pod) (names []string) {
 	if pod.Spec.NodeName == "" {
 		return nil
 	}
 	for i := range pod.Spec.Volumes {
-		switch v := &pod.Spec.Volumes[i]; {
-		case v.PersistentVolumeClaim != nil:
-			names = append(names, v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil:
-			names = append(names, ephemeral.VolumeClaimName(pod, v))
+		if name := volumebinding.ClaimName(pod, &pod.Spec.Volumes[i]); name != "" {
+			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// uses reports whether a pod uses a claim. An ephemeral volume never uses the claim of
+// another pod, for example of an earlier one with the same name.
+func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
+	if pod.Spec.NodeName == "" {
+		return false
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if volumebinding.ClaimName(pod, v) == claim.Name && volumebinding.CheckOwner(pod, v, claim) == nil {
+			return true
+		}
+	}
+	return false
 }

@@ -40,6 +40,7 @@ type entry struct {
 type credential struct {
 	auth   *runtimeapi.AuthConfig
 	secret SecretRecord
+	node   bool // it comes from the node, and all its pods may use it
 }
 
 // dockerConfig is the file that docker login writes. The older form of the file

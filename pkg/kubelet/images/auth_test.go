@@ -148,3 +148,29 @@ func TestRepositories(t *testing.T) {
 		}
 	}
 }
+
+func TestPatternsOfProviders(t *testing.T) {
+	for _, row := range []struct {
+		pattern, image string
+		want           bool
+	}{
+		{"*.dkr.ecr.example.com", "1.dkr.ecr.example.com/a/b:v1", true},
+		{"*.example.com", "a.b.example.com/p", false},
+		{"registry.example.com:8080/path", "registry.example.com:8080/path/p@sha256:0", true},
+		{"registry.example.com", "registry.example.com:8080/p", false},
+		{"docker.io", "busybox", true},
+		{"r*.example.com/team", "r1.example.com/other", false},
+	} {
+		if err := CheckPattern(row.pattern); err != nil {
+			t.Error(err)
+		}
+		if got := Matches(row.pattern, row.image); got != row.want {
+			t.Errorf("%s for %s: %t", row.pattern, row.image, got)
+		}
+	}
+	for _, bad := range []string{"", "https://", "a[.example.com", "a.example.com/*", ":80"} {
+		if CheckPattern(bad) == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sort"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,9 +30,10 @@ type CollectorConfig struct {
 }
 
 // Collector removes unused images, the longest unused first. An image's age
-// counts from when the Collector first saw it. It is not safe for concurrent use.
+// counts from when the Collector first saw it. It is safe for concurrent use.
 type Collector struct {
 	cfg  CollectorConfig
+	mu   sync.Mutex           // held during a collection
 	seen map[string]time.Time // first seen, by id
 	used map[string]time.Time // last seen in use, by id
 }
@@ -43,6 +45,8 @@ func NewCollector(cfg CollectorConfig) *Collector {
 
 // Collect runs one collection. It logs errors.
 func (c *Collector) Collect(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	began := time.Now()
 	candidates, ids, err := c.candidates(ctx, began)
 	if err != nil {
@@ -51,6 +55,18 @@ func (c *Collector) Collect(ctx context.Context) {
 	}
 	removed := c.remove(ctx, candidates)
 	c.cfg.Records.Prune(slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(removed, id) }), began)
+}
+
+// Free removes all images that may be removed. It logs errors.
+func (c *Collector) Free(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	candidates, _, err := c.candidates(ctx, time.Now())
+	if err != nil {
+		c.cfg.Log.Warn("list images failed", "error", err)
+		return
+	}
+	c.removeUntil(ctx, candidates, func(uint64) bool { return false })
 }
 
 // remove removes images until the use of the file system is down to Low, and
@@ -65,8 +81,15 @@ func (c *Collector) remove(ctx context.Context, candidates []*runtimeapi.Image) 
 		return nil
 	}
 	target := capacity * uint64(c.cfg.Low) / 100
+	return c.removeUntil(ctx, candidates, func(freed uint64) bool { return used-min(used, freed) <= target })
+}
+
+// removeUntil removes images until enough says that the bytes freed suffice. It returns
+// the ids of the removed images.
+func (c *Collector) removeUntil(ctx context.Context, candidates []*runtimeapi.Image, enough func(freed uint64) bool) (removed []string) {
+	freed := uint64(0)
 	for _, image := range candidates {
-		if used <= target {
+		if enough(freed) {
 			break
 		}
 		if _, err := c.cfg.Images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image.Id}}); err != nil {
@@ -74,7 +97,7 @@ func (c *Collector) remove(ctx context.Context, candidates []*runtimeapi.Image) 
 			continue
 		}
 		c.cfg.Log.Info("image removed: the disk is filling up", "image", image.Id, "bytes", image.Size)
-		used -= min(used, image.Size)
+		freed += image.Size
 		delete(c.seen, image.Id)
 		delete(c.used, image.Id)
 		removed = append(removed, image.Id)

@@ -51,6 +51,8 @@ type Config struct {
 	// the node for which a pod needs credentials that Records has.
 	Records *Records
 	Verify  Verification
+	// Provider knows credentials besides those of pull secrets; nil: none.
+	Provider Provider
 	// Wake is called when a pull for the pod has ended, on any goroutine.
 	Wake     func(types.UID)
 	Events   Recorder
@@ -317,7 +319,7 @@ func (p *Puller) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
 		return "", ctx.Err()
 	}
 	p.event(pod, c, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
-	creds := p.credentials(ctx, pod, image)
+	creds := append(p.credentials(ctx, pod, image), p.ofNode(ctx, image)...)
 	began := time.Now()
 	got, err := p.recorded(ctx, c, image, creds)
 	if err == nil {
@@ -354,7 +356,7 @@ func (p *Puller) recorded(ctx context.Context, c *corev1.Container, image string
 }
 
 // try pulls with each credential until a pull succeeds, or without credentials if
-// creds is empty. used is the secret that succeeded; nil: none.
+// creds is empty. used is the secret that succeeded; nil: none, or one of the node.
 func (p *Puller) try(ctx context.Context, c *corev1.Container, image string, creds []credential) (ref string, used *SecretRecord, err error) {
 	if len(creds) == 0 {
 		creds = []credential{{}}
@@ -362,7 +364,7 @@ func (p *Puller) try(ctx context.Context, c *corev1.Container, image string, cre
 	for i := range creds {
 		var res *runtimeapi.PullImageResponse
 		res, err = p.cfg.Images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: c.Image}, Auth: creds[i].auth})
-		if err == nil && creds[i].auth != nil {
+		if err == nil && creds[i].auth != nil && !creds[i].node {
 			return res.ImageRef, &creds[i].secret, nil
 		}
 		if err == nil {

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"podium/pkg/backoff"
@@ -22,6 +23,7 @@ import (
 	"podium/pkg/conditions"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/scheme"
+	"podium/pkg/volumebinding"
 )
 
 // Recorder records events about the node.
@@ -39,6 +41,7 @@ type Config struct {
 
 	Name      string
 	Labels    map[string]string // --node-labels, in addition to those of every node
+	LocalPath string            // directory of local-path volumes; "": the node has none
 	Taints    []corev1.Taint    // added when the node is registered
 	Register  bool
 	Cloud     *Cloud // nil: no cloud controller manager initializes the node
@@ -46,9 +49,11 @@ type Config struct {
 	Port      int32 // the kubelet's server
 	Info      corev1.NodeSystemInfo
 	Capacity  func() corev1.ResourceList
-	Reserved  corev1.ResourceList // kube-reserved and system-reserved together
-	Pressure  func() Pressure     // nil: none
-	MaxImages int                 // in the node's status; 0: 50
+	Reserved  corev1.ResourceList              // kube-reserved and system-reserved together
+	Pressure  func() Pressure                  // nil: none
+	Stopping  func() bool                      // the node is shutting down; nil: never
+	InUse     func() []corev1.UniqueVolumeName // attached volumes that the node uses; nil: none
+	MaxImages int                              // in the node's status; 0: 50
 
 	LeaseDuration time.Duration // 0: 40 s; the agent renews after a quarter
 	ReportPeriod  time.Duration // of statuses in which nothing changed; 0: 5 min
@@ -77,6 +82,9 @@ type Agent struct {
 	node     *corev1.Node // the newest version; nil before registration
 	gone     int          // how often the node was deleted
 	reported time.Time    // when the status was last written
+	begun    int          // rounds of the agent: how many began, and the last that succeeded
+	settled  int
+	changed  chan struct{} // closed when node or settled changes; nil: nothing waits for it
 	wake     chan struct{}
 	runtime  health
 }
@@ -119,7 +127,54 @@ func (a *Agent) Observe(n *corev1.Node) {
 		a.poke()
 		return
 	}
+	if older(n, a.node) {
+		return // than the response to a write
+	}
 	a.node = n
+	a.signalLocked()
+}
+
+// older reports whether a is an earlier version of the same Node as b, which may be nil.
+func older(a, b *corev1.Node) bool {
+	if b == nil || a.UID != b.UID {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order < 0
+}
+
+func (a *Agent) signalLocked() {
+	if a.changed != nil {
+		close(a.changed)
+		a.changed = nil
+	}
+}
+
+// Await blocks until the Node, as the API has it, satisfies a condition, or ctx ends. The
+// Node shows a status that the agent determined after the call began. It is safe for
+// concurrent use; ok must not block or modify the Node.
+func (a *Agent) Await(ctx context.Context, ok func(*corev1.Node) bool) error {
+	a.mu.Lock()
+	since := a.begun
+	a.poke()
+	a.mu.Unlock()
+	for {
+		a.mu.Lock()
+		n, fresh := a.node, a.settled > since
+		if a.changed == nil {
+			a.changed = make(chan struct{})
+		}
+		changed := a.changed
+		a.mu.Unlock()
+		if fresh && n != nil && ok(n) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // take stores the Node from a response unless it was deleted since the request.
@@ -127,7 +182,7 @@ func (a *Agent) Observe(n *corev1.Node) {
 func (a *Agent) take(n *corev1.Node, gone int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.gone == gone {
+	if a.gone == gone && !older(n, a.node) {
 		a.node = n
 	}
 }
@@ -137,6 +192,9 @@ func (a *Agent) present() (n *corev1.Node, gone int) {
 	defer a.mu.Unlock()
 	return a.node, a.gone
 }
+
+// Check makes the agent check the node at once. It does not block.
+func (a *Agent) Check() { a.poke() }
 
 func (a *Agent) poke() {
 	select {
@@ -182,6 +240,9 @@ func (a *Agent) report(ctx context.Context) {
 // once registers the node if necessary. It writes the status if it changed or if
 // ReportPeriod has passed since the last write.
 func (a *Agent) once(ctx context.Context) (ready bool, err error) {
+	a.mu.Lock()
+	a.begun++
+	a.mu.Unlock()
 	a.runtime = look(ctx, a.cfg.Runtime)
 	base, gone := a.present()
 	if base == nil {
@@ -199,6 +260,7 @@ func (a *Agent) once(ctx context.Context) (ready bool, err error) {
 	due := now.Sub(a.reported) >= a.cfg.ReportPeriod
 	a.mu.Unlock()
 	if !changed && !due {
+		a.settle()
 		return ready, nil
 	}
 	got, err := a.patch(ctx, base, want)
@@ -209,10 +271,19 @@ func (a *Agent) once(ctx context.Context) (ready bool, err error) {
 	a.mu.Lock()
 	a.reported = now
 	a.mu.Unlock()
+	a.settle()
 	if isReady(base) != ready {
 		a.recordReady(got, ready)
 	}
 	return ready, nil
+}
+
+// settle ends a round: the API has the status that it determined.
+func (a *Agent) settle() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.settled = a.begun
+	a.signalLocked()
 }
 
 func (a *Agent) recordReady(n *corev1.Node, ready bool) {
@@ -228,7 +299,7 @@ func (a *Agent) recordReady(n *corev1.Node, ready bool) {
 func (a *Agent) register(ctx context.Context) (*corev1.Node, error) {
 	n, err := a.nodes.Get(ctx, a.cfg.Name)
 	if apierrors.IsNotFound(err) && a.cfg.Register {
-		fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.Name, Labels: a.labels(), Annotations: a.cfg.Cloud.annotations()}}
+		fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.Name, Labels: a.labels(), Annotations: a.annotations()}}
 		fresh.Spec.Taints = a.cfg.Cloud.taints(a.cfg.Taints)
 		a.fill(ctx, fresh, time.Now())
 		n, err = a.nodes.Create(ctx, fresh)
@@ -259,9 +330,19 @@ func (a *Agent) labels() map[string]string {
 	return l
 }
 
+// annotations returns the annotations that the kubelet sets on its node.
+func (a *Agent) annotations() map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, a.cfg.Cloud.annotations())
+	if a.cfg.LocalPath != "" {
+		out[volumebinding.LocalPath] = a.cfg.LocalPath
+	}
+	return out
+}
+
 // relabel sets the kubelet's labels and annotations on an existing node.
 func (a *Agent) relabel(ctx context.Context, n *corev1.Node) (*corev1.Node, error) {
-	labels, annotations := missing(n.Labels, a.labels()), missing(n.Annotations, a.cfg.Cloud.annotations())
+	labels, annotations := missing(n.Labels, a.labels()), missing(n.Annotations, a.annotations())
 	if len(labels)+len(annotations) == 0 {
 		return n, nil
 	}

@@ -64,6 +64,9 @@ func (a *Agent) fill(ctx context.Context, n *corev1.Node, now time.Time) {
 		a.cfg.Events.Event(n, corev1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", a.cfg.Name, a.cfg.Info.BootID))
 	}
 	a.fillResources(s)
+	if a.cfg.InUse != nil {
+		s.VolumesInUse = a.cfg.InUse()
+	}
 	if images, err := a.images(ctx); err == nil {
 		s.Images = images
 	}
@@ -169,6 +172,9 @@ func pressure(t corev1.NodeConditionType, is bool, bad, badText, good, goodText 
 
 func (a *Agent) ready() corev1.NodeCondition {
 	problems := a.runtime.problems
+	if a.cfg.Stopping != nil && a.cfg.Stopping() {
+		problems = append(slices.Clone(problems), "node is shutting down")
+	}
 	if len(problems) == 0 {
 		return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
 	}

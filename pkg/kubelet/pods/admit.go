@@ -24,13 +24,16 @@ func (w *worker) admit(ctx context.Context) {
 		return
 	}
 	if w.observed.empty() && w.pod.Status.StartTime == nil {
-		r := w.m.cfg.Host.refuse(w.pod)
+		r := w.m.refuseShutdown()
 		if r == nil {
-			r = w.m.refusePIDs(w.pod)
+			r = w.m.cfg.Host.refuse(w.pod)
+		}
+		if r == nil {
+			r = w.m.refusePressure(w.pod)
 		}
 		if r == nil {
 			var err error
-			if r, err = w.m.refuseUserNS(ctx, w.pod); err != nil {
+			if r, err = w.m.refuseUnsupported(ctx, w.pod); err != nil {
 				w.log.Warn("get container runtime features failed", "error", err)
 				w.again(time.Now().Add(time.Second))
 				return

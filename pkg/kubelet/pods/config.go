@@ -46,6 +46,10 @@ func (cs *containers) containerConfig(ctx context.Context, s start, image string
 	if err != nil {
 		return configs{}, err
 	}
+	devices, err := cs.devices(spec)
+	if err != nil {
+		return configs{}, err
+	}
 	target, err := cs.target(spec.Name)
 	if err != nil {
 		return configs{}, err
@@ -63,12 +67,14 @@ func (cs *containers) containerConfig(ctx context.Context, s start, image string
 		WorkingDir:  spec.WorkingDir,
 		Envs:        vars,
 		Mounts:      mounts,
+		Devices:     devices,
 		Labels:      containerLabels(pod, spec),
 		Annotations: containerAnnotations(pod, s),
 		LogPath:     path.Join(spec.Name, strconv.Itoa(int(s.attempt))+".log"),
 		Stdin:       spec.Stdin,
 		StdinOnce:   spec.StdinOnce,
 		Tty:         spec.TTY,
+		StopSignal:  stopSignal(spec),
 		Linux: &runtimeapi.LinuxContainerConfig{
 			Resources:       resources.Container(pod, spec, m.cfg.MemoryCapacity, m.cfg.Cgroups.Unified()),
 			SecurityContext: security,
@@ -185,13 +191,40 @@ func (cs *containers) volumeMount(ctx context.Context, vm *corev1.VolumeMount, v
 			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container: %w", vm.Name, err)
 		}
 	}
-	target := vm.MountPath
-	if !path.IsAbs(target) {
-		target = path.Join("/", target)
+	recursive, err := cs.m.recursive(ctx, cs.pod, vm)
+	if err != nil {
+		return nil, err
 	}
 	return &runtimeapi.Mount{
-		ContainerPath: target, HostPath: hostPath, Readonly: vm.ReadOnly || volume.ReadOnly, Propagation: propagation(vm.MountPropagation),
+		ContainerPath: inContainer(vm.MountPath), HostPath: hostPath, Readonly: vm.ReadOnly || volume.ReadOnly, RecursiveReadOnly: recursive,
+		Propagation: propagation(vm.MountPropagation),
 	}, nil
+}
+
+// inContainer returns the mount path as the runtime gets it.
+func inContainer(mountPath string) string {
+	if path.IsAbs(mountPath) {
+		return mountPath
+	}
+	return path.Join("/", mountPath)
+}
+
+// devices returns the block devices of the container's volumes, which are ready.
+func (cs *containers) devices(spec *corev1.Container) ([]*runtimeapi.Device, error) {
+	var out []*runtimeapi.Device
+	for i := range spec.VolumeDevices {
+		d := &spec.VolumeDevices[i]
+		volume := cs.mounts.mount(d.Name).ready
+		if volume == nil || !volume.Device {
+			return nil, fmt.Errorf("cannot find volume %q to pass into container", d.Name)
+		}
+		permissions := "mrw"
+		if volume.ReadOnly {
+			permissions = "r"
+		}
+		out = append(out, &runtimeapi.Device{HostPath: volume.HostPath, ContainerPath: d.DevicePath, Permissions: permissions})
+	}
+	return out, nil
 }
 
 func propagation(p *corev1.MountPropagationMode) runtimeapi.MountPropagation {

@@ -94,6 +94,9 @@ func TestHostname(t *testing.T) {
 		{newPod("a", func(p *corev1.Pod) { p.Spec.Hostname = "h" }), "h"},
 		{newPod(long), strings.Repeat("a", 62)},
 		{newPod("a", func(p *corev1.Pod) { p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = "s", ptr(true) }), "a.s.default.svc.d"},
+		{newPod("a", func(p *corev1.Pod) {
+			p.Spec.Hostname, p.Spec.Subdomain, p.Spec.HostnameOverride = "h", "s", ptr("db.example.org")
+		}), "db.example.org"},
 	} {
 		if got := hostname(c.pod, "d"); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)

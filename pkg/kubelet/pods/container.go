@@ -86,6 +86,10 @@ func (cs *containers) runContainer(ctx context.Context, s start, id string) bool
 	if ctx.Err() != nil {
 		return true
 	}
+	if err := cs.m.checkStopSignal(ctx, s.spec, id); err != nil {
+		cs.changed()
+		return cs.startFailed(s, reasonCreateError, err)
+	}
 	_, err := cs.m.cfg.Runtime.StartContainer(cs.upstream, &runtimeapi.StartContainerRequest{ContainerId: id})
 	if err == nil {
 		cs.containerEvent(s.spec, corev1.EventTypeNormal, "Started", "Container started")
@@ -133,6 +137,7 @@ func (cs *containers) postStart(spec *corev1.Container, id string) {
 		}
 		return func() {
 			cs.log.Warn("postStart hook failed", "container", spec.Name, "error", err)
+			// As upstream, the event does not say why: the hook's output may be secret.
 			cs.containerEvent(spec, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 			if c := cs.observed.byID(id); c != nil && c.running() {
 				cs.kill(kill{container: c, reason: killPostStart, message: "FailedPostStartHook"})

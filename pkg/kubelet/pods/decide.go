@@ -16,8 +16,8 @@ import (
 // The crash-loop back-off: the first restart is immediate, then 10 s, 20 s, 40 s, …
 const (
 	firstRestartDelay = 10 * time.Second
-	maxRestartDelay   = 5 * time.Minute
-	restartDelayReset = 2 * maxRestartDelay // the back-off of a container that ran longer is reset
+	maxRestartDelay   = 5 * time.Minute  // unless Options.MaxRestartDelay is less
+	restartDelayReset = 10 * time.Minute // the back-off of a container that ran longer is reset
 )
 
 // probeVerdict is the result of the probes of a running container.
@@ -70,6 +70,7 @@ type plan struct {
 	finished       bool                 // no container will run again
 
 	// The input.
+	maxDelay time.Duration
 	pod      *corev1.Pod
 	observed observed
 	judge    func(containerID string) probeVerdict
@@ -94,9 +95,10 @@ func (p *plan) wake() time.Time {
 }
 
 // decide returns what to do for a pod that is to run, given its state in the
-// runtime, the results of its probes, and the time. It does no I/O.
-func decide(pod *corev1.Pod, o observed, verdict func(containerID string) probeVerdict, now time.Time) plan {
-	p := plan{waiting: map[string]crashWait{}, pod: pod, observed: o, judge: verdict, now: now}
+// runtime, the results of its probes, and the time. maxDelay limits the crash-loop
+// back-off. It does no I/O.
+func decide(pod *corev1.Pod, o observed, verdict func(containerID string) probeVerdict, now time.Time, maxDelay time.Duration) plan {
+	p := plan{waiting: map[string]crashWait{}, pod: pod, observed: o, judge: verdict, now: now, maxDelay: maxDelay}
 	box := o.current()
 	whole := box != nil && box.ready && (pod.Spec.HostNetwork || len(box.ips) > 0)
 	if !whole {
@@ -186,7 +188,8 @@ func (p *plan) restart(spec *corev1.Container, init bool, last *container) {
 	if last.resized || last.finished.Sub(last.created) > restartDelayReset {
 		delay = 0
 	}
-	retry := backoff.Backoff{Initial: firstRestartDelay, Max: maxRestartDelay}
+	delay = min(delay, p.maxDelay) // an earlier kubelet may have had a higher limit
+	retry := backoff.Backoff{Initial: min(firstRestartDelay, p.maxDelay), Max: p.maxDelay}
 	// If the end is in the future, the clock was set back: do not wait.
 	if until := last.finished.Add(delay); p.now.Before(until) && !last.finished.After(p.now) {
 		p.waiting[spec.Name] = crashWait{delay: delay, until: until}

@@ -118,7 +118,7 @@ func TestDecide(t *testing.T) {
 			if c.verdict != probeFine {
 				judge = func(string) probeVerdict { return c.verdict }
 			}
-			p := decide(newPod("a", c.pod...), observed{sandboxes: c.boxes, containers: c.containers}, judge, now)
+			p := decide(newPod("a", c.pod...), observed{sandboxes: c.boxes, containers: c.containers}, judge, now, maxRestartDelay)
 			if got := p.text(); got != c.want {
 				t.Errorf("%q, want %q: %s", got, c.want, c.reason)
 			}
@@ -178,6 +178,31 @@ func TestPhase(t *testing.T) {
 		pod := newPod("a", func(p *corev1.Pod) { p.Spec.RestartPolicy = c.policy })
 		if got := phase(pod, states(c.inits), states(c.apps), c.ended); got != c.want {
 			t.Errorf("%s init [%s] app [%s] ended %v: %s, want %s", c.policy, c.inits, c.apps, c.ended, got, c.want)
+		}
+	}
+}
+
+func TestCrashLoopBackOffHasTheConfiguredLimit(t *testing.T) {
+	for name, row := range map[string]struct {
+		reason    string
+		most      time.Duration
+		last      time.Duration // the back-off after the container that exited
+		waits     time.Duration // from its exit; 0: it starts
+		following time.Duration // the back-off after the next one
+	}{
+		"Default":    {reason: "10 s after the first restart", most: maxRestartDelay, following: 10 * time.Second},
+		"BelowFirst": {reason: "a limit below 10 s is the first back-off, too", most: 2 * time.Second, following: 2 * time.Second},
+		"Lowered":    {reason: "an earlier kubelet recorded a longer back-off", most: 2 * time.Second, last: time.Minute, waits: 2 * time.Second},
+	} {
+		now := time.Now()
+		c := &container{
+			id: "c", sandboxID: "s", name: "app", state: runtimeapi.ContainerState_CONTAINER_EXITED, created: now.Add(-time.Minute), finished: now,
+			annotations: map[string]string{cri.AnnotationRestartDelay: row.last.String()},
+		}
+		o := observed{sandboxes: []sandbox{{id: "s", ready: true, ips: []string{"10.0.0.1"}}}, containers: []*container{c}}
+		p := decide(newPod("a"), o, func(string) probeVerdict { return probeFine }, now, row.most)
+		if w, waits := p.waiting["app"]; waits && w.until.Sub(now) != row.waits || !waits && (row.waits != 0 || p.start[0].delay != row.following) {
+			t.Errorf("%s: %+v, %+v: %s", name, p.waiting, p.start, row.reason)
 		}
 	}
 }

@@ -27,6 +27,7 @@ type eviction struct {
 	signal    string // the label of the metric kubelet_evictions
 	message   string
 	condition *corev1.PodCondition // for the pod's status; may be nil
+	grace     *time.Duration       // the most that its containers get to stop; nil: evictionGracePeriod
 }
 
 // evict fails the pod. As upstream, it never evicts a critical pod. Only the
@@ -35,7 +36,11 @@ func (w *worker) evict(e eviction) {
 	if w.verdict != nil || critical(w.pod) || w.state != starting && w.state != running {
 		return
 	}
-	w.verdict = &verdict{phase: corev1.PodFailed, reason: reasonEvicted, message: e.message, evicted: true, condition: e.condition}
+	grace := evictionGracePeriod
+	if e.grace != nil {
+		grace = *e.grace
+	}
+	w.verdict = &verdict{phase: corev1.PodFailed, reason: reasonEvicted, message: e.message, grace: &grace, condition: e.condition}
 	w.log.Warn("pod evicted", "signal", e.signal, "message", e.message)
 	w.event(corev1.EventTypeWarning, reasonEvicted, e.message)
 	w.m.cfg.Metrics.evicted(e.signal)

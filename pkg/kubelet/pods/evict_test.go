@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"podium/pkg/conditions"
 	"podium/pkg/kubelet/cri/crifake"
+	"podium/pkg/kubelet/nodepressure"
 	"podium/pkg/kubelet/pids"
 	"podium/pkg/kubelet/resources"
 )
@@ -204,6 +206,138 @@ func TestTooFewProcessIDsEvictTheWorstPodAndRefuseNewOnes(t *testing.T) {
 		r.pass(time.Second)
 		if s := r.pod("later").Status; s.Phase != corev1.PodRunning {
 			t.Errorf("after the transition period a new pod is %+v", s)
+		}
+	})
+}
+
+// low is a node whose available memory and disk a test sets.
+type low struct {
+	mu           sync.Mutex
+	memory, disk int64
+}
+
+func (l *low) set(memory, disk int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.memory, l.disk = memory, disk
+}
+
+func (l *low) read() map[nodepressure.Signal]nodepressure.Observation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return map[nodepressure.Signal]nodepressure.Observation{
+		nodepressure.Memory: {Available: l.memory, Capacity: 8 << 30}, nodepressure.NodeFS: {Available: l.disk, Capacity: 100 << 30},
+	}
+}
+
+// short runs a test on a node with thresholds of memory and disk.
+func short(t *testing.T, c nodepressure.Config, f func(r *rig, l *low, freed *int)) {
+	t.Helper()
+	thresholds, err := nodepressure.Parse(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, freed := &low{memory: 4 << 30, disk: 50 << 30}, 0
+	bubbleWith(t, crifake.Config{}, func(r *rig) {
+		r.tweak = func(cfg *Config) {
+			cfg.Pressure = &nodepressure.Monitor{Read: l.read, Thresholds: thresholds, Transition: 5 * time.Minute, Now: time.Now}
+			cfg.FreeDisk = func(context.Context) { freed++ }
+			cfg.MaxEvictionGrace = 20 * time.Second
+		}
+	}, func(r *rig) { f(r, l, &freed) })
+}
+
+func memoryRequest(q string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(q)}}
+}
+
+func TestLowMemoryEvictsWhoExceedsItsRequestFirst(t *testing.T) {
+	short(t, nodepressure.Config{Hard: []string{"memory.available<100Mi"}}, func(r *rig, l *low, freed *int) {
+		for name, request := range map[string]string{"modest": "2Gi", "greedy": "100Mi", "worse": "100Mi", "critical": "1Mi"} {
+			r.api.create(newPod(name, func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources = memoryRequest(request)
+				p.Spec.Priority = ptr(map[string]int32{"worse": 100, "critical": criticalPriority}[name])
+			}))
+		}
+		r.pass(time.Second)
+		for name, bytes := range map[string]uint64{"modest": 1 << 30, "greedy": 200 << 20, "worse": 2 << 30, "critical": 2 << 30} {
+			r.runtime.Use(r.container(name, "app").ID, bytes)
+		}
+		l.set(50<<20, 50<<30)
+		r.pass(measurePeriod + 2*time.Second)
+		const want = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. Container app was using 200Mi, request is 100Mi, has larger consumption of memory. "
+		r.wantEvicted("greedy", want)
+		if c := conditions.Find(r.pod("greedy").Status.Conditions, corev1.DisruptionTarget); c == nil || c.Message != want {
+			t.Errorf("condition is %+v", c)
+		}
+		r.pass(measurePeriod + 2*time.Second)
+		if s := r.pod("worse").Status; s.Reason != "Evicted" || s.Message != strings.Replace(want, "200Mi", "2Gi", 1) {
+			t.Errorf("the next pod is %+v", s)
+		}
+		l.set(4<<30, 50<<30)
+		r.pass(time.Minute)
+		for _, name := range []string{"modest", "critical"} {
+			if s := r.pod(name).Status; s.Phase != corev1.PodRunning {
+				t.Errorf("pod %s is %+v", name, s)
+			}
+		}
+		r.api.create(newPod("besteffort"))
+		r.api.create(newPod("burstable", func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources, p.Status.QOSClass = memoryRequest("1Mi"), corev1.PodQOSBurstable
+		}))
+		r.pass(time.Second)
+		if s := r.pod("besteffort").Status; s.Reason != "Evicted" || s.Message != "Pod was rejected: The node had condition: [MemoryPressure]. " {
+			t.Errorf("a pod without requests is %+v", s)
+		}
+		if s := r.pod("burstable").Status; s.Phase != corev1.PodRunning || *freed != 0 {
+			t.Errorf("a pod with requests is %+v; images were removed %d times for memory", s, *freed)
+		}
+	})
+}
+
+func TestLowDiskRemovesImagesBeforePods(t *testing.T) {
+	short(t, nodepressure.Config{Hard: []string{"nodefs.available<10%"}}, func(r *rig, l *low, freed *int) {
+		r.api.create(newPod("writer"))
+		r.api.create(newPod("reader"))
+		r.pass(time.Second)
+		r.runtime.Write(r.container("writer", "app").ID, 5<<30)
+		l.set(4<<30, 5<<30)
+		r.pass(measurePeriod + 2*time.Second)
+		// The usage has the files of the test's disk in it.
+		const want = "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 5Gi. Container app was using "
+		if s := r.pod("writer").Status; s.Phase != corev1.PodFailed || s.Reason != "Evicted" || !strings.HasPrefix(s.Message, want) {
+			t.Errorf("the pod that fills the disk is %+v", s)
+		}
+		if *freed != 1 {
+			t.Errorf("images were removed %d times", *freed)
+		}
+		l.set(4<<30, 50<<30)
+		r.pass(time.Minute)
+		if s := r.pod("reader").Status; s.Phase != corev1.PodRunning {
+			t.Errorf("the other pod is %+v", s)
+		}
+		r.api.create(newPod("late", func(p *corev1.Pod) { p.Spec.Containers[0].Resources = memoryRequest("1Mi") }))
+		r.pass(time.Second)
+		if s := r.pod("late").Status; s.Message != "Pod was rejected: The node had condition: [DiskPressure]. " {
+			t.Errorf("a new pod is %+v", s)
+		}
+	})
+}
+
+// A soft threshold evicts after its grace period, and gives the pod time to end.
+func TestSoftThresholds(t *testing.T) {
+	short(t, nodepressure.Config{Soft: []string{"memory.available<1Gi"}, SoftGrace: map[string]string{"memory.available": "1m"}}, func(r *rig, l *low, _ *int) {
+		r.api.create(newPod("a"))
+		r.pass(time.Second)
+		l.set(500<<20, 50<<30)
+		r.pass(50 * time.Second)
+		if s := r.pod("a").Status; s.Phase != corev1.PodRunning {
+			t.Fatalf("within the grace period the pod is %+v", s)
+		}
+		r.pass(25 * time.Second)
+		r.wantEvicted("a", "The node was low on resource: memory. Threshold quantity: 1Gi, available: 500Mi. ")
+		if calls := r.calls("StopContainer a/app"); len(calls) != 1 {
+			t.Errorf("calls %q", calls)
 		}
 	})
 }

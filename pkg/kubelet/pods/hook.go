@@ -14,9 +14,10 @@ import (
 
 	"podium/pkg/backoff"
 	"podium/pkg/kubelet/probes"
+	"podium/pkg/version"
 )
 
-const hookAgent = "kube-lifecycle/1.36"
+const hookAgent = "kube-lifecycle/" + version.Major + "." + version.Minor
 
 // hook runs a lifecycle handler. It blocks until the handler ends or ctx ends.
 func (m *Manager) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, h *corev1.LifecycleHandler) error {
@@ -35,7 +36,7 @@ func (m *Manager) hook(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	case h.Sleep != nil:
 		return backoff.Sleep(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
 	}
-	return errors.New("invalid handler: a lifecycle hook is exec, httpGet or sleep")
+	return errors.New("invalid handler: a lifecycle hook is exec, httpGet or sleep") // tcpSocket, which upstream does not run either
 }
 
 // httpHook sends the request; any response is a success. If the server does not

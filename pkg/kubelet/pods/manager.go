@@ -41,13 +41,18 @@ type Config struct {
 	Images      cri.Images
 	Volumes     Volumes
 	Cgroups     resources.Cgroups
-	PIDs        PIDs // nil: no PID pressure
+	PIDs        PIDs                  // nil: no PID pressure
+	Pressure    NodePressure          // of memory and disk; nil: none
+	FreeDisk    func(context.Context) // removes what the node can do without; nil: nothing
 	UserNS      UserNS
 	Environment func(context.Context, env.Request) ([]*runtimeapi.KeyValue, error)
 	Secret      func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	Handler     func(ctx context.Context, runtimeClass string) (string, error) // how the runtime calls a RuntimeClass
 
-	ImageRecords *images.Records // of image pulls
+	ImageRecords   *images.Records // of image pulls
+	ImageProviders images.Provider // of credentials; nil: only pull secrets
+
+	ShuttingDown func() bool // the node takes no pods; nil: never
 
 	Services func() (all []*corev1.Service, synced bool)
 	Node     func() *corev1.Node // returns nil while the node is not registered
@@ -72,10 +77,16 @@ type Options struct {
 	AllowNetRaw    bool   // containers have the capability NET_RAW without adding it
 	ParallelPulls  int    // 0: 1
 	VerifyImages   images.Verification
-	DrainTimeout   time.Duration // how long to wait for the proxies to stop sending traffic to a pod; 0: do not wait
-	RefreshPeriod  time.Duration // between refreshes of the contents of volumes; 0: 1 minute
-	LogMaxSize     int64         // of a container's log in bytes before it is rotated; 0: never
-	LogMaxFiles    int
+	// MaxEvictionGrace is the most that containers get to stop when a soft threshold
+	// evicts their pod.
+	MaxEvictionGrace time.Duration
+	DrainTimeout     time.Duration // how long to wait for the proxies to stop sending traffic to a pod; 0: do not wait
+	// MaxRestartDelay limits the crash-loop back-off, which doubles from 10 seconds;
+	// 0: 5 minutes.
+	MaxRestartDelay time.Duration
+	RefreshPeriod   time.Duration // between refreshes of the contents of volumes; 0: 1 minute
+	LogMaxSize      int64         // of a container's log in bytes before it is rotated; 0: never
+	LogMaxFiles     int
 }
 
 // Manager runs the pods of a node. Its methods are safe for concurrent use.
@@ -105,11 +116,14 @@ func New(cfg Config) *Manager {
 	if cfg.RefreshPeriod == 0 {
 		cfg.RefreshPeriod = time.Minute
 	}
+	if cfg.MaxRestartDelay == 0 {
+		cfg.MaxRestartDelay = maxRestartDelay
+	}
 	m := &Manager{cfg: cfg, workers: map[types.UID]*worker{}, wanted: map[types.UID]*corev1.Pod{}, counted: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]deferral{}, decided: map[types.UID]bool{}}
 	m.writer = newWriter(cfg.API, cfg.Log, statusWrites, m.wake)
 	m.puller = images.New(images.Config{
 		Images: cfg.Images, Secret: cfg.Secret, Wake: m.wake, Events: cfg.Events, Log: cfg.Log, Parallel: cfg.ParallelPulls,
-		Records: cfg.ImageRecords, Verify: cfg.VerifyImages,
+		Records: cfg.ImageRecords, Verify: cfg.VerifyImages, Provider: cfg.ImageProviders,
 	})
 	m.observer = newObserver(cfg.Runtime, cfg.Log, m.changed, cfg.Metrics)
 	return m
@@ -137,6 +151,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	g.Go(func() error { m.removeOrphans(ctx); return nil })
 	g.Go(func() error { m.rotateLogs(ctx); return nil })
 	g.Go(func() error { m.relievePIDs(ctx); return nil })
+	g.Go(func() error { m.relieveNode(ctx); return nil })
 	err := g.Wait()
 	m.running.Wait()
 	m.puller.Wait()

@@ -14,7 +14,7 @@ import (
 // Volumes sets up, refreshes and tears down the volumes of pods.
 type Volumes interface {
 	SetUp(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (volumes.Mount, error)
-	Refreshes(v *corev1.Volume) bool
+	Refreshes(pod *corev1.Pod, v *corev1.Volume) bool
 	TearDown(ctx context.Context, uid types.UID) error
 	Orphans() ([]types.UID, error)
 	SubPath(ctx context.Context, mount volumes.Mount, subPath string) (hostPath string, err error)
@@ -60,7 +60,7 @@ func (ms *mounts) setUpAll() bool {
 // volume that an earlier kubelet set up, the first refresh also makes it ready.
 func (ms *mounts) refresh(now time.Time) {
 	for _, v := range volumes.Mounted(ms.pod) {
-		if !ms.m.cfg.Volumes.Refreshes(v) {
+		if !ms.m.cfg.Volumes.Refreshes(ms.pod, v) {
 			continue
 		}
 		m := ms.mount(v.Name)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -34,7 +35,9 @@ type container struct {
 	annotations                map[string]string
 	user                       *runtimeapi.ContainerUser
 	resources                  *runtimeapi.LinuxContainerResources
-	terminationMessage         string // read when the container was first seen exited
+	stopSignal                 *corev1.Signal  // nil: the runtime does not report it
+	recursive                  map[string]bool // paths that are read-only with all mounts below them
+	terminationMessage         string          // read when the container was first seen exited
 	statusRead                 bool
 	resized                    bool // it was stopped because new resources need a new container
 }
@@ -227,7 +230,8 @@ func (r reader) status(ctx context.Context, id string) (*container, error) {
 		created: nanoTime(s.CreatedAt), started: nanoTime(s.StartedAt), finished: nanoTime(s.FinishedAt),
 		exitCode: s.ExitCode, reason: s.Reason, message: s.Message,
 		image: s.GetImage().GetImage(), imageRef: s.ImageRef, annotations: s.Annotations,
-		user: s.User, resources: s.GetResources().GetLinux(), statusRead: true,
+		user: s.User, resources: s.GetResources().GetLinux(), recursive: recursiveMounts(s.Mounts), stopSignal: cri.SignalName(s.StopSignal),
+		statusRead: true,
 	}
 	if n, err := strconv.ParseInt(s.Annotations[cri.AnnotationRestartCount], 10, 32); err == nil {
 		c.attempt = int32(n)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podium/pkg/backoff"
@@ -48,9 +47,7 @@ func (m *Manager) relievePIDs(ctx context.Context) {
 func lowOnPIDs(u pids.Usage, threshold int64) eviction {
 	message := fmt.Sprintf("The node was low on resource: pids. Threshold quantity: %v, available: %v. ",
 		resource.NewQuantity(threshold, resource.DecimalSI), resource.NewQuantity(u.Available(), resource.DecimalSI))
-	return eviction{signal: pids.Signal, message: message, condition: &corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: message,
-	}}
+	return eviction{signal: pids.Signal, message: message, condition: disrupted(message)}
 }
 
 // worstByPIDs returns the worker of the pod to evict first: the lowest priority,
@@ -84,13 +81,4 @@ func (m *Manager) worstByPIDs() *worker {
 	return slices.MinFunc(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(b.count, a.count))
 	}).w
-}
-
-// refusePIDs rejects a new pod while the node is under PIDPressure. As upstream, it
-// admits critical pods.
-func (m *Manager) refusePIDs(pod *corev1.Pod) *refusal {
-	if m.cfg.PIDs == nil || critical(pod) || !m.cfg.PIDs.Pressure() {
-		return nil
-	}
-	return &refusal{reasonEvicted, fmt.Sprintf("The node had condition: %v. ", []corev1.NodeConditionType{corev1.NodePIDPressure})}
 }

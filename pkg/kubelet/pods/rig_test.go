@@ -397,6 +397,8 @@ func (a *fakeAPI) Claim(_ context.Context, _, name string) (*corev1.PersistentVo
 	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
 }
 
+func (a *fakeAPI) HoldVolume(context.Context, *corev1.PersistentVolume) error { return nil }
+
 func (a *fakeAPI) PersistentVolume(_ context.Context, name string) (*corev1.PersistentVolume, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumes"), name)
 }

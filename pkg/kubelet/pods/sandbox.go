@@ -110,7 +110,7 @@ func podLabels(pod *corev1.Pod) map[string]string {
 
 // hostname returns the hostname of the pod's containers.
 func hostname(pod *corev1.Pod, domain string) string {
-	if pod.Spec.HostnameOverride != nil && *pod.Spec.HostnameOverride != "" {
+	if overridesHostname(pod) {
 		return *pod.Spec.HostnameOverride
 	}
 	name := pod.Name
@@ -126,9 +126,14 @@ func hostname(pod *corev1.Pod, domain string) string {
 	return name
 }
 
-// hostDomain returns the pod's domain in the cluster's DNS; "" without a subdomain.
+func overridesHostname(pod *corev1.Pod) bool {
+	return pod.Spec.HostnameOverride != nil && *pod.Spec.HostnameOverride != ""
+}
+
+// hostDomain returns the pod's domain in the cluster's DNS. It returns "" for a pod
+// without a subdomain, and for one whose hostname is not its name in the DNS.
 func hostDomain(pod *corev1.Pod, domain string) string {
-	if pod.Spec.Subdomain == "" {
+	if pod.Spec.Subdomain == "" || overridesHostname(pod) {
 		return ""
 	}
 	return strings.TrimSuffix(pod.Spec.Subdomain+"."+pod.Namespace+".svc."+domain, ".")
@@ -183,6 +188,9 @@ func sandboxSecurity(pod *corev1.Pod, shared *runtimeapi.NamespaceOption) *runti
 		s.RunAsGroup = nil // the runtime rejects a group without a user
 	}
 	s.SupplementalGroups = groups(p)
+	if wantsStrictGroups(pod) {
+		s.SupplementalGroupsPolicy = runtimeapi.SupplementalGroupsPolicy_Strict
+	}
 	s.SelinuxOptions = selinux(p.SELinuxOptions)
 	return s
 }

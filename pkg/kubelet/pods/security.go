@@ -49,7 +49,7 @@ func (m *Manager) security(ctx context.Context, pod *corev1.Pod, spec *corev1.Co
 	}
 	if p := pod.Spec.SecurityContext; p != nil {
 		s.SupplementalGroups = groups(p)
-		if p.SupplementalGroupsPolicy != nil && *p.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict {
+		if wantsStrictGroups(pod) {
 			s.SupplementalGroupsPolicy = runtimeapi.SupplementalGroupsPolicy_Strict
 		}
 	}

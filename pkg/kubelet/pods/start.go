@@ -18,11 +18,11 @@ import (
 // pod is to be terminated.
 func (w *worker) sync(ctx context.Context) {
 	now, cs := time.Now(), w.containers
-	cs.plan = decide(w.pod, w.observed, w.judge, now)
+	cs.plan = decide(w.pod, w.observed, w.judge, now, w.m.cfg.MaxRestartDelay)
 	if cs.plan.newSandbox && len(cs.plan.kill) == 0 && w.retries.due("sandbox", now) {
 		w.publish(false) // ContainerCreating
 		if cs.makeSandbox(ctx) {
-			cs.plan = decide(w.pod, w.observed, w.judge, time.Now())
+			cs.plan = decide(w.pod, w.observed, w.judge, time.Now(), w.m.cfg.MaxRestartDelay)
 		}
 	}
 	if cs.plan.finished && !w.mainActive() {
@@ -146,11 +146,9 @@ func (cs *containers) runSandbox(ctx context.Context) (sandbox, error) {
 	if err := errors.Join(makeLogDir(config.LogDirectory), cs.m.writeIdentity(cs.pod)); err != nil {
 		return sandbox{}, err
 	}
-	handler := "" // the runtime's default
-	if class := cs.pod.Spec.RuntimeClassName; class != nil && *class != "" {
-		if handler, err = cfg.Handler(ctx, *class); err != nil {
-			return sandbox{}, fmt.Errorf("get the handler of RuntimeClass %q: %w", *class, err)
-		}
+	handler, err := cs.m.handler(ctx, cs.pod)
+	if err != nil {
+		return sandbox{}, err
 	}
 	created := time.Now()
 	res, err := cfg.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
@@ -196,7 +194,7 @@ func (cs *containers) startContainers(ctx context.Context) {
 		}
 		cs.plan.start = cs.plan.start[1:]
 		if s.init && len(cs.plan.start) == 0 {
-			cs.plan = decide(cs.pod, cs.observed, cs.judge, time.Now()) // the init container may have exited already
+			cs.plan = decide(cs.pod, cs.observed, cs.judge, time.Now(), cs.m.cfg.MaxRestartDelay) // the init container may have exited already
 			if next := cs.plan.start; len(next) > 0 && next[0].spec.Name == s.spec.Name && next[0].attempt == s.attempt {
 				return // the start failed; it is retried after a back-off
 			}

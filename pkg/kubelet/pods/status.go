@@ -30,7 +30,7 @@ type verdict struct {
 	phase           corev1.PodPhase
 	reason, message string
 	refused         bool                 // it never ran here: its containers have no status
-	evicted         bool                 // its containers get at most evictionGracePeriod
+	grace           *time.Duration       // the most that its containers get to stop; nil: what the pod gives them
 	condition       *corev1.PodCondition // is added to the status; may be nil
 }
 
@@ -73,6 +73,7 @@ func podStatus(v *view) corev1.PodStatus {
 	s.EphemeralContainerStatuses = v.ephemeralStatuses(old.EphemeralContainerStatuses)
 	slices.SortFunc(s.ContainerStatuses, func(a, b corev1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
 	v.addresses(&s)
+	v.podResources(&s)
 	switch {
 	case finalPhase(old.Phase):
 		s.Phase, s.Reason, s.Message = old.Phase, old.Reason, old.Message
@@ -89,6 +90,15 @@ func podStatus(v *view) corev1.PodStatus {
 		setCondition(&s, *v.verdict.condition, v.now)
 	}
 	return s
+}
+
+// podResources sets what the pod itself has, once its cgroup exists. Such pods cannot be
+// resized.
+func (v *view) podResources(s *corev1.PodStatus) {
+	if r := v.pod.Spec.Resources; r != nil && v.observed.current() != nil {
+		s.AllocatedResources = r.Requests.DeepCopy()
+		s.Resources = &corev1.ResourceRequirements{Requests: r.Requests.DeepCopy(), Limits: r.Limits.DeepCopy()}
+	}
 }
 
 func finalPhase(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
@@ -173,7 +183,7 @@ func (v *view) containerStatus(spec *corev1.Container, old *corev1.ContainerStat
 	s.ContainerID = v.runtime + "://" + c.id
 	s.Image, s.ImageID = c.image, c.imageRef
 	s.AllocatedResources, s.Resources = v.resources(spec, c)
-	s.User = containerUser(c.user)
+	s.User, s.VolumeMounts, s.StopSignal = containerUser(c.user), mountStatuses(spec.VolumeMounts, c), c.stopSignal
 	if p := v.observed.previous(c); p != nil {
 		s.LastTerminationState.Terminated = v.terminated(p)
 	} else if old != nil && old.RestartCount == c.attempt {
@@ -214,6 +224,7 @@ func (v *view) absent(spec *corev1.Container, old *corev1.ContainerStatus, init 
 		s.RestartCount, s.ContainerID, s.Image, s.ImageID = old.RestartCount, old.ContainerID, old.Image, old.ImageID
 		s.LastTerminationState = old.LastTerminationState
 		s.Resources, s.AllocatedResources, s.User = old.Resources, old.AllocatedResources, old.User
+		s.VolumeMounts, s.StopSignal = old.VolumeMounts, old.StopSignal
 	}
 	if had && old.State.Terminated != nil && (v.ended || init && v.initialized) {
 		s.State, s.Ready = old.State, init && old.State.Terminated.ExitCode == 0

@@ -108,8 +108,8 @@ func (cs *containers) stopContainers(active []*container) {
 	if cs.isRemoved && cs.pod.DeletionGracePeriodSeconds == nil && cs.pod.Spec.TerminationGracePeriodSeconds == nil {
 		grace = minGracePeriod
 	}
-	if cs.verdict != nil && cs.verdict.evicted {
-		grace = min(grace, evictionGracePeriod)
+	if cs.verdict != nil && cs.verdict.grace != nil {
+		grace = min(grace, *cs.verdict.grace)
 	}
 	cs.giveTurns(active)
 	for _, c := range active {
@@ -176,7 +176,7 @@ func (cs *containers) giveTurns(active []*container) {
 	}
 }
 
-func closed(c chan struct{}) bool {
+func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true

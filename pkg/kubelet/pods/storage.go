@@ -55,7 +55,7 @@ func (w *worker) measureStorage(now time.Time) {
 	w.measured = now
 	pod := w.pod
 	w.job(w.startCtx, "measure", func(ctx context.Context) func() {
-		used, err := w.m.storage(ctx, pod)
+		used, err := w.m.storage(ctx, pod, false)
 		if err != nil && ctx.Err() == nil {
 			w.log.Warn("measure local storage failed", "error", err)
 		}
@@ -104,15 +104,15 @@ func over(used int64, limit *resource.Quantity) bool {
 	return limit != nil && limit.Sign() > 0 && used > limit.Value()
 }
 
-// storage measures the pod's disk usage. With an error it returns what could be
-// measured, which is a lower bound.
-func (m *Manager) storage(ctx context.Context, pod *corev1.Pod) (storage, error) {
+// storage measures the pod's disk usage: only the volumes of a pod without limits, unless
+// all is set. With an error it returns what could be measured, which is a lower bound.
+func (m *Manager) storage(ctx context.Context, pod *corev1.Pod, all bool) (storage, error) {
 	s := storage{containers: map[string]int64{}}
 	var err error
 	if s.volumes, err = m.cfg.Volumes.Usage(ctx, pod); err != nil {
 		return s, err
 	}
-	if limit := resources.StorageLimit(pod); limit.Sign() <= 0 {
+	if limit := resources.StorageLimit(pod); limit.Sign() <= 0 && !all {
 		return s, nil
 	}
 	layers, err := m.writableLayers(ctx, pod)

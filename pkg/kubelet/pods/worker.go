@@ -45,8 +45,9 @@ type worker struct {
 	state     state
 	everReady bool
 	firstSeen time.Time
-	ranAt     time.Time // when its phase was first Running
-	measured  time.Time // when its storage was last measured
+	ranAt     time.Time     // when its phase was first Running
+	measured  time.Time     // when its storage was last measured
+	ended     chan struct{} // closed when nothing of it runs and the API has its final status
 }
 
 // newWorker returns a worker. It ends when ctx ends.
@@ -54,7 +55,7 @@ func newWorker(m *Manager, ctx context.Context, pod *corev1.Pod) *worker {
 	b := newBase(m, ctx, pod)
 	w := &worker{
 		base: b, mounts: &mounts{base: b, volumes: map[string]*mount{}}, state: pending,
-		firstSeen: time.Now(), everReady: conditions.IsTrue(pod.Status.Conditions, corev1.PodReady),
+		firstSeen: time.Now(), ended: make(chan struct{}), everReady: conditions.IsTrue(pod.Status.Conditions, corev1.PodReady),
 	}
 	w.containers = &containers{base: b, mounts: w.mounts, waiting: map[string]corev1.ContainerStateWaiting{}, stops: map[string]stop{}, turns: map[string]chan struct{}{}}
 	w.termination = &termination{base: b}
@@ -88,6 +89,9 @@ func (w *worker) close() {
 	w.probes.Keep(w.upstream, nil, true)
 	w.probes.Wait()
 	w.working.Wait()
+	if !closed(w.ended) {
+		close(w.ended)
+	}
 }
 
 // step does what can be done now. It returns true when nothing of the pod is left.
@@ -116,6 +120,9 @@ func (w *worker) step(ctx context.Context) (done bool) {
 	}
 	if w.state == gone {
 		done = w.release(ctx)
+		if !closed(w.ended) && w.m.writer.flushed(w.uid) {
+			close(w.ended)
+		}
 	}
 	w.again(w.retries.next(now))
 	return done

@@ -19,10 +19,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/version"
 )
 
 // UserAgent is the User-Agent of probes, with the version of the implemented API.
-const UserAgent = "kube-probe/1.36"
+const UserAgent = "kube-probe/" + version.Major + "." + version.Minor
 
 // maxOutput limits the output of a probe in bytes.
 const maxOutput = 10 * 1024

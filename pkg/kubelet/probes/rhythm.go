@@ -90,7 +90,7 @@ func seconds(n, otherwise int32) time.Duration {
 
 // ask runs the check once. It returns true if the probe is finished.
 func (r *rhythm) ask(ctx context.Context) (done bool) {
-	pod := r.set.pod(r.p)
+	pod, began := r.set.pod(r.p), time.Now()
 	var res Result
 	for range tries {
 		res = r.set.cfg.Check.Check(ctx, pod, r.target.Container, r.target.ID, r.spec)
@@ -102,7 +102,7 @@ func (r *rhythm) ask(ctx context.Context) (done bool) {
 		return true
 	}
 	r.recordResult(pod, res)
-	r.set.cfg.Metrics.count(r.kind, pod, r.target.Container.Name, res.Outcome)
+	r.set.cfg.Metrics.observe(r.kind, pod, r.target.Container.Name, res.Outcome, time.Since(began))
 	if res.Outcome == Unknown {
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	podresources "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/kubelet/podspec"
@@ -68,6 +69,7 @@ func OOMScoreAdj(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) int
 	if podspec.Sidecar(c) {
 		request = max(request, leastRequest(pod))
 	}
+	request += sharedRequest(pod)
 	adj := 1000 - 1000*request/memoryCapacity
 	return min(max(adj, 1000+oomGuaranteed), oomBestEffort-1)
 }
@@ -82,19 +84,47 @@ func leastRequest(pod *corev1.Pod) int64 {
 	return least
 }
 
+// sharedRequest returns the container's part of the memory that the pod itself requests
+// and no container does, in bytes.
+func sharedRequest(pod *corev1.Pod) int64 {
+	r := pod.Spec.Resources
+	if r == nil {
+		return 0
+	}
+	request, ok := r.Requests[corev1.ResourceMemory]
+	if !ok {
+		return 0
+	}
+	sum := podresources.AggregateContainerRequests(pod, podresources.PodResourcesOptions{})
+	containers := int64(0)
+	for range podspec.Main(pod) {
+		containers++
+	}
+	return max(request.Value()-sum.Memory().Value(), 0) / max(containers, 1)
+}
+
+// limitOf returns the container's limit or, if it has none, the pod's.
+func limitOf(pod *corev1.Pod, c *corev1.Container, name corev1.ResourceName) resource.Quantity {
+	limit := c.Resources.Limits[name]
+	if r := pod.Spec.Resources; r != nil && limit.IsZero() {
+		return r.Limits[name]
+	}
+	return limit
+}
+
 // Container returns the resources of one container for the runtime. memoryCapacity is
 // the node's memory in bytes; v2 means cgroup v2.
 func Container(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64, v2 bool) *runtimeapi.LinuxContainerResources {
 	request, hasRequest := c.Resources.Requests[corev1.ResourceCPU]
-	limit := c.Resources.Limits.Cpu()
+	limit, memory := limitOf(pod, c, corev1.ResourceCPU), limitOf(pod, c, corev1.ResourceMemory)
 	if !hasRequest && !limit.IsZero() {
-		request = *limit
+		request = limit
 	}
 	r := &runtimeapi.LinuxContainerResources{
 		CpuShares:          Shares(request.MilliValue()),
 		CpuPeriod:          QuotaPeriod,
 		CpuQuota:           Quota(limit.MilliValue()),
-		MemoryLimitInBytes: c.Resources.Limits.Memory().Value(),
+		MemoryLimitInBytes: memory.Value(),
 		OomScoreAdj:        OOMScoreAdj(pod, c, memoryCapacity),
 	}
 	r.HugepageLimits = hugePages(c.Resources.Limits)

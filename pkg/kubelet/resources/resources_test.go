@@ -123,6 +123,31 @@ func TestOOMScoreAdj(t *testing.T) {
 	}
 }
 
+// The containers of a pod with limits of its own share them: a container without a limit
+// has the pod's, and the requests that no container makes are spread over all.
+func TestPodLevelResources(t *testing.T) {
+	small := container(list("cpu", "100m", "memory", "1Gi"), list("memory", "2Gi"))
+	p := pod(container(nil, nil), small)
+	p.Spec.Resources = &corev1.ResourceRequirements{
+		Requests: list("cpu", "1", "memory", "5Gi"), Limits: list("cpu", "2", "memory", "8Gi"),
+	}
+	if diff := cmp.Diff(Group{Shares: 1024, Quota: 200000, Memory: 8 << 30}, Pod(p, 0)); diff != "" {
+		t.Errorf("the pod's cgroup (-want +got):\n%s", diff)
+	}
+	const capacity = 16 << 30
+	r := Container(p, &p.Spec.Containers[0], capacity, false)
+	if r.CpuQuota != 200000 || r.CpuShares != 2048 || r.MemoryLimitInBytes != 8<<30 || r.OomScoreAdj != 1000-1000*2/16 {
+		t.Errorf("a container without limits has %v", r)
+	}
+	r = Container(p, &p.Spec.Containers[1], capacity, false)
+	if r.CpuQuota != 200000 || r.CpuShares != 102 || r.MemoryLimitInBytes != 2<<30 || r.OomScoreAdj != 1000-1000*3/16 {
+		t.Errorf("a container with a limit has %v", r)
+	}
+	if got := QOS(p); got != corev1.PodQOSBurstable {
+		t.Errorf("its class is %s", got)
+	}
+}
+
 func read(t *testing.T, path ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(path...))

@@ -54,6 +54,17 @@ func (s *server) containerLogs(w http.ResponseWriter, r *http.Request) error {
 	return nil // the response has begun; the client has what there was
 }
 
+// queries passes requests with a query to LogQuery, if that is enabled.
+func (s *server) queries(files http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.LogQuery != nil && r.URL.Path == "/logs/" && r.URL.Query().Has("query") {
+			s.LogQuery.ServeHTTP(w, r)
+			return
+		}
+		files.ServeHTTP(w, r)
+	})
+}
+
 // logsDisabled responds as upstream does when the node's log files are not served.
 func logsDisabled(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)

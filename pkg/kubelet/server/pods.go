@@ -64,20 +64,25 @@ func (s *server) summary(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) resourceMetrics(w http.ResponseWriter, r *http.Request) error {
-	return s.series(w, r, stats.ResourceMetrics)
+	sum, err := s.stats.Summary(r.Context())
+	if err != nil {
+		s.Log.Warn("measure containers failed", "err", err)
+		sum = nil
+	}
+	return writeSeries(w, stats.ResourceMetrics(sum))
 }
 
 func (s *server) containerMetrics(w http.ResponseWriter, r *http.Request) error {
-	return s.series(w, r, stats.ContainerMetrics)
-}
-
-func (s *server) series(w http.ResponseWriter, r *http.Request, render func(*stats.Summary) string) error {
 	sum, err := s.stats.Summary(r.Context())
 	if err != nil {
 		return err
 	}
+	return writeSeries(w, stats.ContainerMetrics(sum))
+}
+
+func writeSeries(w http.ResponseWriter, text string) error {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	io.WriteString(w, render(sum))
+	_, _ = io.WriteString(w, text) // an error means that the client has gone
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/client/access"
@@ -38,7 +39,8 @@ type Config struct {
 	// the container ids are taken. The server does not modify the pods.
 	Pods    func() []*corev1.Pod
 	Runtime runtimeapi.RuntimeServiceClient
-	Access  Access // nil: every request is rejected
+	Volume  func(pod types.UID, volume string) (stats.Filesystem, bool) // statistics of volumes; nil: none
+	Access  Access                                                      // nil: every request is rejected
 	// Settings is the configuration for /configz; nil: 404.
 	Settings map[string]any
 	// Streaming reaches the runtime's streaming server; nil: by TCP.
@@ -46,7 +48,9 @@ type Config struct {
 
 	Health   http.Handler         // /healthz, /livez, /readyz, without authorization; nil: plain "ok"
 	Registry *prometheus.Registry // for /metrics; nil: 404
+	Probes   *prometheus.Registry // for /metrics/probes; nil: 404
 	NodeLogs fs.FS                // for /logs/, e.g. logs.FS of /var/log; nil: 405
+	LogQuery http.Handler         // for /logs/?query=…; nil: the parameter has no meaning
 	LogsDir  string               // --pod-logs-dir: the directory of containers' logs
 	RootDir  string               // --root-dir: the statistics report its file system
 	ProcDir  string               // "": /proc
@@ -81,7 +85,7 @@ func New(cfg Config) http.Handler {
 		cfg.Now = time.Now
 	}
 	s := &server{Config: cfg, stats: &stats.Collector{
-		NodeName: cfg.NodeName, Runtime: cfg.Runtime, Pods: cfg.Pods, Now: cfg.Now,
+		NodeName: cfg.NodeName, Runtime: cfg.Runtime, Pods: cfg.Pods, Now: cfg.Now, Volume: cfg.Volume,
 		Machine: stats.Machine{Proc: cfg.ProcDir, RootDir: cfg.RootDir},
 	}}
 	return s.routes()
@@ -126,9 +130,12 @@ func (s *server) routes() http.Handler {
 	if s.Registry != nil {
 		handle("GET /metrics", need{"metrics"}, page(daemon.MetricsHandler(s.Registry)))
 	}
+	if s.Probes != nil {
+		handle("GET /metrics/probes", need{"metrics"}, page(daemon.MetricsHandler(s.Probes)))
+	}
 	nodeLogs := http.Handler(http.HandlerFunc(logsDisabled))
 	if s.NodeLogs != nil {
-		nodeLogs = http.StripPrefix("/logs/", http.FileServerFS(s.NodeLogs))
+		nodeLogs = s.queries(http.StripPrefix("/logs/", http.FileServerFS(s.NodeLogs)))
 	}
 	handle("GET /logs/", need{"log"}, page(nodeLogs))
 	mux.Handle("/", s.guard(need{"proxy"}, page(http.NotFoundHandler()))) // unauthorized clients do not learn which paths exist

@@ -23,6 +23,9 @@ type Collector struct {
 	Machine  Machine
 	Pods     func() []*corev1.Pod
 	Now      func() time.Time
+	// Volume returns the last statistics of a volume by its name in the pod; nil: there
+	// are none.
+	Volume func(pod types.UID, volume string) (Filesystem, bool)
 
 	mu   sync.Mutex
 	last map[string]sample // by container id, and "" for the node
@@ -76,7 +79,7 @@ func (c *Collector) Summary(ctx context.Context) (*Summary, error) {
 }
 
 func (c *Collector) pod(seen map[string]sample, pod *corev1.Pod, stats map[string]*runtimeapi.ContainerStats, now time.Time) Pod {
-	p := Pod{PodRef: PodRef{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID}, Containers: []Container{}}
+	p := Pod{PodRef: PodRef{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID}, Containers: []Container{}, Volumes: volumes(pod, c.Volume)}
 	if pod.Status.StartTime != nil {
 		p.StartTime = *pod.Status.StartTime
 	}
@@ -105,6 +108,13 @@ func (c *Collector) pod(seen map[string]sample, pod *corev1.Pod, stats map[strin
 			add(&p.Memory.WorkingSetBytes, ct.Memory.WorkingSetBytes)
 			add(&p.Memory.RSSBytes, ct.Memory.RSSBytes)
 		}
+		if ct.Swap != nil {
+			if p.Swap == nil {
+				p.Swap = &Swap{Time: metav1.NewTime(now)}
+			}
+			add(&p.Swap.SwapAvailableBytes, ct.Swap.SwapAvailableBytes)
+			add(&p.Swap.SwapUsageBytes, ct.Swap.SwapUsageBytes)
+		}
 		p.Containers = append(p.Containers, ct)
 	}
 	slices.SortFunc(p.Containers, func(a, b Container) int { return strings.Compare(a.Name, b.Name) })
@@ -124,21 +134,24 @@ func add(sum **uint64, v *uint64) {
 func container(name string, st *runtimeapi.ContainerStats) Container {
 	c := Container{Name: name}
 	if cpu := st.GetCpu(); cpu != nil {
-		c.CPU = &CPU{Time: nanoTime(cpu.Timestamp), UsageCoreNanoSeconds: value(cpu.UsageCoreNanoSeconds), UsageNanoCores: value(cpu.UsageNanoCores)}
+		c.CPU = &CPU{Time: nanoTime(cpu.Timestamp), UsageCoreNanoSeconds: count(cpu.UsageCoreNanoSeconds), UsageNanoCores: count(cpu.UsageNanoCores)}
 	}
 	if mem := st.GetMemory(); mem != nil {
-		c.Memory = &Memory{Time: nanoTime(mem.Timestamp), AvailableBytes: value(mem.AvailableBytes), UsageBytes: value(mem.UsageBytes),
-			WorkingSetBytes: value(mem.WorkingSetBytes), RSSBytes: value(mem.RssBytes), PageFaults: value(mem.PageFaults), MajorPageFaults: value(mem.MajorPageFaults)}
+		c.Memory = &Memory{Time: nanoTime(mem.Timestamp), AvailableBytes: count(mem.AvailableBytes), UsageBytes: count(mem.UsageBytes),
+			WorkingSetBytes: count(mem.WorkingSetBytes), RSSBytes: count(mem.RssBytes), PageFaults: count(mem.PageFaults), MajorPageFaults: count(mem.MajorPageFaults)}
+	}
+	if swap := st.GetSwap(); swap != nil {
+		c.Swap = &Swap{Time: nanoTime(swap.Timestamp), SwapAvailableBytes: count(swap.SwapAvailableBytes), SwapUsageBytes: count(swap.SwapUsageBytes)}
 	}
 	if fs := st.GetWritableLayer(); fs != nil {
-		c.Rootfs = &Filesystem{Time: nanoTime(fs.Timestamp), UsedBytes: value(fs.UsedBytes), InodesUsed: value(fs.InodesUsed)}
+		c.Rootfs = &Filesystem{Time: nanoTime(fs.Timestamp), UsedBytes: count(fs.UsedBytes), InodesUsed: count(fs.InodesUsed)}
 	}
 	return c
 }
 
 func nanoTime(nanos int64) metav1.Time { return metav1.NewTime(time.Unix(0, nanos)) }
 
-func value(v *runtimeapi.UInt64Value) *uint64 {
+func count(v *runtimeapi.UInt64Value) *uint64 {
 	if v == nil {
 		return nil
 	}

@@ -26,7 +26,7 @@ func (m Machine) Node(name string, now time.Time) Node {
 		n.StartTime = metav1.Unix(boot, 0)
 		n.CPU = &CPU{Time: at, UsageCoreNanoSeconds: &cpu}
 	}
-	n.Memory = m.memory(at)
+	n.Memory, n.Swap = m.memory(at)
 	n.Network = m.network(at)
 	n.Fs = m.filesystem(at)
 	n.Rlimit = m.processes(at)
@@ -50,7 +50,8 @@ func (m Machine) cpu() (nanos uint64, boot int64, err error) {
 	return nanos, boot, err
 }
 
-func (m Machine) memory(at metav1.Time) *Memory {
+// memory returns a nil Swap for a machine without swap space.
+func (m Machine) memory(at metav1.Time) (*Memory, *Swap) {
 	kb := map[string]uint64{}
 	err := m.lines("meminfo", func(fields []string) {
 		if len(fields) > 1 {
@@ -59,13 +60,20 @@ func (m Machine) memory(at metav1.Time) *Memory {
 	})
 	total := kb["MemTotal"] << 10
 	if err != nil || total == 0 {
-		return nil
+		return nil, nil
 	}
 	usage := total - kb["MemFree"]<<10
 	working := usage - min(usage, kb["Inactive(file)"]<<10)
 	available := total - working
 	rss := kb["AnonPages"] << 10
-	return &Memory{Time: at, AvailableBytes: &available, UsageBytes: &usage, WorkingSetBytes: &working, RSSBytes: &rss}
+	out := &Memory{Time: at, AvailableBytes: &available, UsageBytes: &usage, WorkingSetBytes: &working, RSSBytes: &rss}
+	swap := kb["SwapTotal"] << 10
+	if swap == 0 {
+		return out, nil
+	}
+	free := min(kb["SwapFree"]<<10, swap)
+	swapped := swap - free
+	return out, &Swap{Time: at, SwapAvailableBytes: &free, SwapUsageBytes: &swapped}
 }
 
 func (m Machine) network(at metav1.Time) *Network {

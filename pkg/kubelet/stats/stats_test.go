@@ -3,6 +3,7 @@ package stats_test
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -71,24 +72,44 @@ func TestSummary(t *testing.T) {
 		t.Errorf("5 s of work in 10 s are %v nanocores", got)
 	}
 
-	want := `# HELP container_cpu_usage_seconds_total Cumulative cpu time consumed by the container in core-seconds
-# TYPE container_cpu_usage_seconds_total counter
-container_cpu_usage_seconds_total{container="a",namespace="ns",pod="p"} 10
-# HELP container_memory_working_set_bytes Current working set of the container in bytes
-# TYPE container_memory_working_set_bytes gauge
-container_memory_working_set_bytes{container="a",namespace="ns",pod="p"} 100
-`
-	if got := stats.ResourceMetrics(second); !strings.HasPrefix(got, want) {
-		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
-	}
 	if got := stats.ContainerMetrics(second); !strings.Contains(got, `container_memory_working_set_bytes{container="a",namespace="ns",pod="p"} 100`) {
 		t.Error(got)
 	}
 }
 
+func TestResourceMetrics(t *testing.T) {
+	at := time.Date(2026, 1, 2, 15, 4, 5, 250e6, time.UTC)
+	a, b := measured("1", "u", "a", at, 10e9, 100), measured("2", "u", "b", at, 1500e6, 50)
+	a.Swap = &runtimeapi.SwapUsage{Timestamp: at.UnixNano(), SwapUsageBytes: &runtimeapi.UInt64Value{Value: 7}, SwapAvailableBytes: &runtimeapi.UInt64Value{Value: 93}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}}
+	for _, name := range []string{"a", "b"} {
+		started := metav1.NewTime(at.Add(-2 * time.Second))
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: started}},
+		})
+	}
+	c := &stats.Collector{NodeName: "n", Runtime: &containers{stats: []*runtimeapi.ContainerStats{a, b}}, Pods: func() []*corev1.Pod { return []*corev1.Pod{pod} },
+		Now: func() time.Time { return at }, Machine: stats.Machine{Proc: "testdata/proc", RootDir: "/"}}
+	sum, err := c.Summary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/resource.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), stats.ResourceMetrics(sum)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	failed := "# HELP resource_scrape_error 1 if there was an error while getting container metrics, 0 otherwise\n# TYPE resource_scrape_error gauge\nresource_scrape_error 1\n"
+	if diff := cmp.Diff(failed, stats.ResourceMetrics(nil)); diff != "" {
+		t.Errorf("after a failed measurement (-want +got):\n%s", diff)
+	}
+}
+
 func TestStatsWithoutSources(t *testing.T) {
 	n := stats.Machine{Proc: t.TempDir(), RootDir: "/no/such/directory"}.Node("n", time.Unix(0, 0))
-	if n.CPU != nil || n.Memory != nil || n.Network != nil || n.Fs != nil || n.Rlimit != nil {
+	if n.CPU != nil || n.Memory != nil || n.Swap != nil || n.Network != nil || n.Fs != nil || n.Rlimit != nil {
 		t.Errorf("made up: %+v", n)
 	}
 }

@@ -18,6 +18,7 @@ type Node struct {
 	StartTime metav1.Time `json:"startTime"` // the boot time
 	CPU       *CPU        `json:"cpu,omitempty"`
 	Memory    *Memory     `json:"memory,omitempty"`
+	Swap      *Swap       `json:"swap,omitempty"`
 	Network   *Network    `json:"network,omitempty"`
 	Fs        *Filesystem `json:"fs,omitempty"`
 	Rlimit    *Rlimit     `json:"rlimit,omitempty"`
@@ -30,6 +31,8 @@ type Pod struct {
 	Containers []Container `json:"containers"`
 	CPU        *CPU        `json:"cpu,omitempty"`
 	Memory     *Memory     `json:"memory,omitempty"`
+	Swap       *Swap       `json:"swap,omitempty"`
+	Volumes    []Volume    `json:"volume,omitempty"`
 }
 
 // PodRef identifies a pod.
@@ -45,6 +48,7 @@ type Container struct {
 	StartTime metav1.Time `json:"startTime"`
 	CPU       *CPU        `json:"cpu,omitempty"`
 	Memory    *Memory     `json:"memory,omitempty"`
+	Swap      *Swap       `json:"swap,omitempty"`
 	Rootfs    *Filesystem `json:"rootfs,omitempty"`
 }
 
@@ -64,6 +68,13 @@ type Memory struct {
 	RSSBytes        *uint64     `json:"rssBytes,omitempty"`
 	PageFaults      *uint64     `json:"pageFaults,omitempty"`
 	MajorPageFaults *uint64     `json:"majorPageFaults,omitempty"`
+}
+
+// Swap is swap space in bytes; what is available is the limit without what is in use.
+type Swap struct {
+	Time               metav1.Time `json:"time"`
+	SwapAvailableBytes *uint64     `json:"swapAvailableBytes,omitempty"`
+	SwapUsageBytes     *uint64     `json:"swapUsageBytes,omitempty"`
 }
 
 // Network is the traffic of all interfaces since boot.

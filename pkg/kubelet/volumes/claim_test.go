@@ -9,7 +9,44 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
+
+func TestEphemeralVolumesAreMountedFromTheirOwnClaim(t *testing.T) {
+	for name, tc := range map[string]struct{ owner, want string }{
+		"Own":     {owner: "uid-1"},
+		"Foreign": {owner: "other", want: "PVC default/pod-data was not created for pod default/pod (pod is not owner)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, p := newNode(t), claiming(false)
+			dir := t.TempDir()
+			n.boundClaim(dir)
+			p.Name, p.UID = "pod", "uid-1"
+			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
+			pvc := n.api.claims["data"]
+			pvc.Name = "pod-" + p.Spec.Volumes[0].Name
+			pvc.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", UID: types.UID(tc.owner), Controller: ptr(true)}}
+			n.api.volumes["v"].Spec.ClaimRef.Name = pvc.Name
+			n.api.claims = map[string]*corev1.PersistentVolumeClaim{pvc.Name: pvc}
+			got, err := setUp(t.Context(), n.Manager, p)
+			if tc.want != "" {
+				want := strings.ReplaceAll(tc.want, "pod-data", pvc.Name)
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v, want %q", err, want)
+				}
+				return
+			}
+			if err != nil || len(got) != 1 {
+				t.Fatal(got, err)
+			}
+			for _, m := range got {
+				if m.HostPath != dir {
+					t.Errorf("mounted %+v", m)
+				}
+			}
+		})
+	}
+}
 
 // boundClaim adds a claim to the API that is bound to a local volume.
 func (n *node) boundClaim(path string) {
@@ -52,6 +89,33 @@ func TestClaimsAreMountedFromTheirVolume(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); err != nil {
 		t.Errorf("the volume's directory: %v", err)
+	}
+}
+
+// A second pod of the node waits until the volumes of the first are torn down, even if the
+// kubelet restarts meanwhile.
+func TestOnePodUsesAnExclusiveVolume(t *testing.T) {
+	n := newNode(t)
+	n.boundClaim(t.TempDir())
+	n.api.volumes["v"].Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+	first, second := claiming(false), claiming(false)
+	second.UID = "second"
+	if _, err := setUp(t.Context(), n.Manager, first); err != nil {
+		t.Fatal(err)
+	}
+	n.restart()
+	if _, err := setUp(t.Context(), n.Manager, first); err != nil {
+		t.Errorf("the pod that has it: %v", err)
+	}
+	want := "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+	if _, err := setUp(t.Context(), n.Manager, second); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := n.TearDown(t.Context(), first.UID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := setUp(t.Context(), n.Manager, second); err != nil {
+		t.Error(err)
 	}
 }
 

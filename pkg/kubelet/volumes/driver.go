@@ -35,6 +35,32 @@ type Refresher interface {
 	Refresh(ctx context.Context, v *Volume) error
 }
 
+// PersistentDriver is a Driver that also handles persistent volumes. It keeps them in
+// directories of its own name, from which its TearDown is called.
+type PersistentDriver interface {
+	Driver
+	// SupportsPersistent reports whether the driver handles the persistent volume.
+	SupportsPersistent(pv *corev1.PersistentVolume) bool
+	// SetUpPersistent is as SetUp. It creates c.Dir(d.Name()) instead of c.Volume.Dir.
+	SetUpPersistent(ctx context.Context, c *Claimed) (Mount, error)
+	// RefreshPersistent is as Refresh.
+	RefreshPersistent(ctx context.Context, c *Claimed) error
+}
+
+// Claimed is a persistent volume that a volume of a pod claims.
+type Claimed struct {
+	*Volume
+	Claim  *corev1.PersistentVolumeClaim
+	PV     *corev1.PersistentVolume
+	Device bool // containers get the block device, not a file system
+}
+
+// ReadOnly reports whether the pod asks for a volume that it cannot write to.
+func (c *Claimed) ReadOnly() bool {
+	p := c.Spec.PersistentVolumeClaim
+	return p != nil && p.ReadOnly
+}
+
 // DiskUser is a Driver whose volumes may use space on the node's disk.
 type DiskUser interface {
 	// OnDisk reports whether the volume counts as local storage of the pod.
@@ -48,6 +74,7 @@ type Volume struct {
 	Dir      string         // what containers mount, unless SetUp returns another path
 	StateDir string         // the driver's state across restarts; removed after Dir
 
+	host   *Config
 	pod    types.UID
 	name   string
 	turn   chan struct{} // semaphore of size 1, held during a call
@@ -60,9 +87,10 @@ type Volume struct {
 type Mount struct {
 	HostPath string
 	ReadOnly bool // mount the volume read-only even if the container does not request it
+	Device   bool // HostPath is a block device
 
-	pod    types.UID // for SubPath
-	volume string
+	pod         types.UID // for SubPath
+	volume, key string
 }
 
 // lock blocks until no other call uses the volume, or ctx ends.

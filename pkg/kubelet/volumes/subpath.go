@@ -57,7 +57,7 @@ func (m *Manager) SubPath(ctx context.Context, mount Mount, subPath string) (hos
 func (m *Manager) known(mount Mount) (*Volume, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if v := m.pods[mount.pod][mount.volume]; v != nil {
+	if v := m.pods[mount.pod][mount.key]; v != nil {
 		return v, nil
 	}
 	return nil, fmt.Errorf("volume %q of pod %q is not set up", mount.volume, mount.pod)

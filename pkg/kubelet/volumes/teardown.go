@@ -23,17 +23,12 @@ func (m *Manager) TearDown(ctx context.Context, uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return err
 	}
-	if err := m.recover(uid); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	known := maps.Clone(m.pods[uid])
-	m.mu.Unlock()
+	known, err := m.lockAll(ctx, uid)
 	for _, v := range known {
-		if err := v.lock(ctx); err != nil {
-			return err
-		}
 		defer v.unlock()
+	}
+	if err != nil {
+		return err
 	}
 	// Sub-paths are mounts of files in the volumes, so they go first. The state goes
 	// last: without it, a partly removed emptyDir would be taken for a new one.
@@ -63,6 +58,32 @@ func (m *Manager) TearDown(ctx context.Context, uid types.UID) error {
 		v.ready = nil // a caller may already be waiting for the volume
 	}
 	return nil
+}
+
+// lockAll locks the volumes of a pod, those on disk included, and returns those that it
+// has locked. A set-up that it waited for may have left further volumes on disk.
+func (m *Manager) lockAll(ctx context.Context, uid types.UID) (locked map[string]*Volume, err error) {
+	locked = map[string]*Volume{}
+	for {
+		if err := m.recover(uid); err != nil {
+			return locked, err
+		}
+		m.mu.Lock()
+		known := maps.Clone(m.pods[uid])
+		m.mu.Unlock()
+		if len(known) == len(locked) {
+			return locked, nil
+		}
+		for key, v := range known {
+			if locked[key] != nil {
+				continue
+			}
+			if err := v.lock(ctx); err != nil {
+				return locked, err
+			}
+			locked[key] = v
+		}
+	}
 }
 
 // recover adds the volumes on disk that this process does not know.
@@ -150,7 +171,7 @@ func (c *Config) remove(dir string) error {
 	} else if len(points) > 0 {
 		return fmt.Errorf("remove %s: %s is still a mount point", dir, points[0])
 	}
-	return removeTree(dir)
+	return removeTree(context.Background(), dir)
 }
 
 // Orphans returns the pods that have volumes on disk, whether or not the pods exist.
@@ -174,14 +195,14 @@ func (m *Manager) Orphans() ([]types.UID, error) {
 
 // removeTree removes a directory and everything below it. It does not follow links
 // or enter mounts, even if they appear meanwhile. It limits the number of open
-// descriptors however deep the tree is.
-func removeTree(dir string) error {
+// descriptors however deep the tree is. It stops early with ctx's error.
+func removeTree(ctx context.Context, dir string) error {
 	top, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	defer top.Close()
-	r := &remover{top: int(top.Fd())}
+	r := &remover{top: int(top.Fd()), stopped: ctx.Err}
 	for {
 		names, err := top.Readdirnames(-1)
 		if err != nil {
@@ -206,13 +227,17 @@ func removeTree(dir string) error {
 const maxDepth = 64
 
 type remover struct {
-	top   int
-	moved int
+	top     int
+	moved   int
+	stopped func() error
 }
 
 // remove removes name in the directory parent, recursively. A missing one is not an
 // error.
 func (r *remover) remove(parent int, name string, depth int) error {
+	if err := r.stopped(); err != nil {
+		return err
+	}
 	err := unix.Unlinkat(parent, name, 0)
 	if err == nil || err == unix.ENOENT {
 		return nil

@@ -40,43 +40,54 @@ func (r *reader) token(ctx context.Context, p *corev1.ServiceAccountTokenProject
 	return nil
 }
 
-// freshToken returns the pod's current token, or requests a new one when renewAt has
-// passed. If that fails, it returns the old token until it expires.
+// freshToken returns the token of a projection.
 func (r *reader) freshToken(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error) {
-	key := tokenKey{r.v.Pod.Spec.ServiceAccountName, p.Audience, tokenSeconds}
-	if p.ExpirationSeconds != nil {
-		key.seconds = *p.ExpirationSeconds
+	t, err := r.v.Token(ctx, p.Audience, p.ExpirationSeconds)
+	if err != nil {
+		return "", err
 	}
-	now := r.host.Now()
-	have := r.v.tokens[key]
-	if have != nil && now.Before(renewAt(have, r.v.Pod.UID)) {
-		return have.Status.Token, nil
+	return t.Status.Token, nil
+}
+
+// Token returns the current token of the pod's service account for an audience; "" is
+// that of the API server. seconds is its lifetime; nil is upstream's default. It requests
+// a new token when renewAt has passed. If that fails, it returns the old one until it
+// expires. The caller is the driver, in a call for this volume.
+func (v *Volume) Token(ctx context.Context, audience string, seconds *int64) (*authenticationv1.TokenRequest, error) {
+	key := tokenKey{v.Pod.Spec.ServiceAccountName, audience, tokenSeconds}
+	if seconds != nil {
+		key.seconds = *seconds
+	}
+	now := v.host.Now()
+	have := v.tokens[key]
+	if have != nil && now.Before(renewAt(have, v.Pod.UID)) {
+		return have, nil
 	}
 	var audiences []string
 	if key.audience != "" {
 		audiences = []string{key.audience}
 	}
-	got, err := r.host.Sources.Token(ctx, r.v.Pod.Namespace, key.serviceAccount, &authenticationv1.TokenRequest{
+	got, err := v.host.Sources.Token(ctx, v.Pod.Namespace, key.serviceAccount, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{
 			Audiences:         audiences,
 			ExpirationSeconds: &key.seconds,
-			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: r.v.Pod.Name, UID: r.v.Pod.UID},
+			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: v.Pod.Name, UID: v.Pod.UID},
 		},
 	})
 	if err != nil {
 		if have != nil && now.Before(have.Status.ExpirationTimestamp.Time) {
-			r.host.Log.Warn("service account token could not be renewed; the present one is still good",
-				"pod", r.v.Pod.Namespace+"/"+r.v.Pod.Name, "expires", have.Status.ExpirationTimestamp.Time, "err", err)
-			return have.Status.Token, nil
+			v.host.Log.Warn("service account token could not be renewed; the present one is still good",
+				"pod", v.Pod.Namespace+"/"+v.Pod.Name, "expires", have.Status.ExpirationTimestamp.Time, "err", err)
+			return have, nil
 		}
-		return "", err
+		return nil, err
 	}
 	got = got.DeepCopy()
 	if got.Spec.ExpirationSeconds == nil {
 		got.Spec.ExpirationSeconds = &key.seconds
 	}
-	r.v.tokens[key] = got
-	return got.Status.Token, nil
+	v.tokens[key] = got
+	return got, nil
 }
 
 // renewAt returns the time at 80% of a token's lifetime, at most a day after its

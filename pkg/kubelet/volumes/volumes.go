@@ -24,6 +24,8 @@ type Sources interface {
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
+	// HoldVolume adds the finalizer volumebinding.LocalPath to a volume, if it has not changed.
+	HoldVolume(ctx context.Context, v *corev1.PersistentVolume) error
 	Token(ctx context.Context, namespace, serviceAccount string, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
@@ -46,8 +48,21 @@ type Manager struct {
 	drivers []Driver
 
 	mu   sync.Mutex
-	pods map[types.UID]map[string]*Volume // a cache; the state is on disk
+	pods map[types.UID]map[string]*Volume // by driver and volume; a cache: the state is on disk
 }
+
+// StepError is the error of a step of a set-up, with the text of upstream's events.
+type StepError struct {
+	Step   string // as "MountVolume.SetUp"
+	Volume string // the volume of the pod, or the persistent volume
+	Err    error
+}
+
+func (e *StepError) Error() string {
+	return fmt.Sprintf("%s failed for volume %q : %v", e.Step, e.Volume, e.Err)
+}
+
+func (e *StepError) Unwrap() error { return e.Err }
 
 // New returns a Manager. It does no I/O.
 func New(cfg Config) *Manager {
@@ -83,8 +98,9 @@ func (m *Manager) driver(v *corev1.Volume) Driver {
 // event.
 func (m *Manager) SetUp(ctx context.Context, pod *corev1.Pod, spec *corev1.Volume) (Mount, error) {
 	mount, err := m.setUp(ctx, pod, spec)
-	if err != nil {
-		err = fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", spec.Name, err)
+	var step *StepError
+	if err != nil && !errors.As(err, &step) {
+		err = &StepError{Step: "MountVolume.SetUp", Volume: spec.Name, Err: err}
 	}
 	return mount, err
 }
@@ -114,42 +130,55 @@ func (m *Manager) setUp(ctx context.Context, pod *corev1.Pod, spec *corev1.Volum
 	if err != nil {
 		return Mount{}, err
 	}
-	mount.pod, mount.volume = pod.UID, spec.Name
+	mount.pod, mount.volume, mount.key = pod.UID, spec.Name, volumeKey(driver.Name(), spec.Name)
 	v.ready = &mount
 	return mount, nil
 }
 
-// Refreshes reports whether the contents of the volume can change while the pod runs,
-// so that SetUp is to be called periodically.
-func (m *Manager) Refreshes(v *corev1.Volume) bool {
-	_, ok := m.driver(v).(Refresher)
+// Refreshes reports whether the volume can change while the pod runs, so that SetUp is
+// to be called periodically.
+func (m *Manager) Refreshes(pod *corev1.Pod, v *corev1.Volume) bool {
+	r, ok := m.driver(v).(Refresher)
+	if s, some := r.(selective); some {
+		return s.refreshes(pod)
+	}
 	return ok
+}
+
+// selective is a Refresher that does not refresh all of its volumes.
+type selective interface {
+	refreshes(pod *corev1.Pod) bool
 }
 
 // volume returns the state of a volume and creates it on the first call.
 func (m *Manager) volume(uid types.UID, driver, name string) *Volume {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v := m.pods[uid][name]
+	key := volumeKey(driver, name)
+	v := m.pods[uid][key]
 	if v == nil {
 		v = &Volume{
 			Dir: m.volumeDir(uid, driver, name), StateDir: filepath.Join(m.stateDir(uid, driver), name),
-			pod: uid, name: name, turn: make(chan struct{}, 1), frozen: map[string]any{}, tokens: map[tokenKey]*authenticationv1.TokenRequest{},
+			host: &m.Config, pod: uid, name: name, turn: make(chan struct{}, 1), frozen: map[string]any{}, tokens: map[tokenKey]*authenticationv1.TokenRequest{},
 		}
 		if m.pods[uid] == nil {
 			m.pods[uid] = map[string]*Volume{}
 		}
-		m.pods[uid][name] = v
+		m.pods[uid][key] = v
 	}
 	return v
 }
 
-// Mounted returns the volumes that a container of the pod mounts.
+// Mounted returns the volumes that a container of the pod mounts, or whose block devices
+// it gets.
 func Mounted(pod *corev1.Pod) []*corev1.Volume {
 	used := map[string]bool{}
 	for c := range podspec.Containers(pod) {
 		for _, mount := range c.VolumeMounts {
 			used[mount.Name] = true
+		}
+		for _, device := range c.VolumeDevices {
+			used[device.Name] = true
 		}
 	}
 	var out []*corev1.Volume
@@ -161,15 +190,17 @@ func Mounted(pod *corev1.Pod) []*corev1.Volume {
 	return out
 }
 
-func (m *Manager) podsDir() string               { return filepath.Join(m.Root, "pods") }
-func (m *Manager) podDir(uid types.UID) string   { return filepath.Join(m.podsDir(), string(uid)) }
-func (m *Manager) subPaths(uid types.UID) string { return filepath.Join(m.podDir(uid), subPathsDir) }
-func (m *Manager) stateDir(uid types.UID, driver string) string {
-	return filepath.Join(m.podDir(uid), pluginsDir, driver)
+func volumeKey(driver, name string) string { return driver + "/" + name }
+
+func (c *Config) podsDir() string               { return filepath.Join(c.Root, "pods") }
+func (c *Config) podDir(uid types.UID) string   { return filepath.Join(c.podsDir(), string(uid)) }
+func (c *Config) subPaths(uid types.UID) string { return filepath.Join(c.podDir(uid), subPathsDir) }
+func (c *Config) stateDir(uid types.UID, driver string) string {
+	return filepath.Join(c.podDir(uid), pluginsDir, driver)
 }
 
-func (m *Manager) volumeDir(uid types.UID, driver, volume string) string {
-	return filepath.Join(m.podDir(uid), volumesDir, driver, volume)
+func (c *Config) volumeDir(uid types.UID, driver, volume string) string {
+	return filepath.Join(c.podDir(uid), volumesDir, driver, volume)
 }
 
 const (

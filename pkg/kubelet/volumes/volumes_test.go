@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/kubelet/volumes"
+	"podium/pkg/volumebinding"
 )
 
 // api implements Sources in memory.
@@ -68,6 +69,13 @@ func (a *api) Claim(_ context.Context, _, name string) (*corev1.PersistentVolume
 		return c, nil
 	}
 	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+}
+
+func (a *api) HoldVolume(_ context.Context, v *corev1.PersistentVolume) error {
+	held := v.DeepCopy()
+	held.Finalizers = append(held.Finalizers, volumebinding.LocalPath)
+	a.volumes[v.Name] = held
+	return nil
 }
 
 func (a *api) PersistentVolume(_ context.Context, name string) (*corev1.PersistentVolume, error) {

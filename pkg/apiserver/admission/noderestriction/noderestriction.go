@@ -48,8 +48,14 @@ func New(h admission.Host) admission.Plugin {
 			return r.ownNode()
 		case "serviceaccounts":
 			return r.token()
+		case "persistentvolumes":
+			return r.volume()
 		case "leases.coordination.k8s.io":
 			return r.lease()
+		case "csinodes.storage.k8s.io":
+			return r.csiNode()
+		case "persistentvolumeclaims":
+			return r.claim()
 		}
 		return nil
 	}}
@@ -176,6 +182,9 @@ func (r *rules) audience(asked []string, pod *corev1.Pod) error {
 	}
 	if projects(pod, want) {
 		return nil
+	}
+	if ok, err := r.driverRequests(pod, want); ok || err != nil {
+		return err
 	}
 	grant := &request.Info{
 		IsResource: true, Verb: "request-serviceaccounts-token-audience", Version: "v1",

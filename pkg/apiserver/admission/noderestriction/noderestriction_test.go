@@ -10,7 +10,9 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -90,8 +92,29 @@ func grants() authz.Authorizer {
 	})
 }
 
+func csiNode(name string) *storagev1.CSINode {
+	return &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// claimed returns a claim that is bound to a volume of that size.
+func claimed(size string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"},
+		Status: corev1.PersistentVolumeClaimStatus{Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
+	}
+}
+
 func TestWhatNodeAMayWrite(t *testing.T) {
-	objects := admissiontest.Objects{"pods/mine": pod("mine", "a", tokens("", "vault")), "pods/tokenless": pod("tokenless", "a"), "pods/theirs": pod("theirs", "b"), "nodes/a": node("a"), "nodes/b": node("b")}
+	objects := admissiontest.Objects{"pods/mine": pod("mine", "a", tokens("", "vault")), "pods/tokenless": pod("tokenless", "a"), "pods/theirs": pod("theirs", "b"), "nodes/a": node("a"), "nodes/b": node("b"),
+		"pods/stored":                 pod("stored", "a", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})),
+		"pods/scratched":              pod("scratched", "a", volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}})),
+		"persistentvolumeclaims/data": claimed("1Gi"), "persistentvolumeclaims/scratched-v": claimed("1Gi"),
+		"persistentvolumes/pv": &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disks"}}}},
+		"csidrivers/disks": &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "disks"}}}},
+	}
+	renamed := claimed("1Gi")
+	renamed.Spec.VolumeName = "other"
 	kinds := map[string]*scheme.Kind{}
 	for _, k := range scheme.New().Kinds() {
 		kinds[k.Resource] = k
@@ -176,6 +199,17 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 		"a token of an earlier pod":       {admission.Create, "serviceaccounts/token", "sa", nil, nil, other, "does not match the UID in record"},
 		"a token of any pod of the name":  {admission.Create, "serviceaccounts/token", "sa", nil, nil, without, "without a uid"},
 		"a token of no pod":               {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("ghost"), "not found"},
+
+		"a token for its CSI driver":     {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("stored", "disks"), ""},
+		"a token for its ephemeral one":  {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("scratched", "disks"), ""},
+		"a token for no driver of a pod": {admission.Create, "serviceaccounts/token", "sa", nil, nil, token("mine", "disks"), `audience "disks" not found in pod spec volume`},
+
+		"its CSINode":             {admission.Create, "csinodes", "a", nil, csiNode("a"), nil, ""},
+		"another's CSINode":       {admission.Create, "csinodes", "b", nil, csiNode("b"), nil, "can only access CSINode with the same name as the requesting node"},
+		"another's CSINode again": {admission.Update, "csinodes", "b", csiNode("b"), csiNode("b"), nil, "can only access CSINode with the same name"},
+		"the size of a claim":     {admission.Update, "persistentvolumeclaims/status", "data", claimed("1Gi"), claimed("2Gi"), nil, ""},
+		"the volume of a claim":   {admission.Update, "persistentvolumeclaims/status", "data", claimed("1Gi"), renamed, nil, "is not allowed to update fields other than"},
+		"the claim itself":        {admission.Update, "persistentvolumeclaims", "data", claimed("1Gi"), claimed("1Gi"), nil, "may only update PVC status"},
 
 		"its lease":                 {admission.Update, "leases", "a", lease("kube-node-lease", "a"), lease("kube-node-lease", "a"), nil, ""},
 		"another's lease":           {admission.Update, "leases", "b", lease("kube-node-lease", "b"), lease("kube-node-lease", "b"), nil, "same name as the requesting node"},

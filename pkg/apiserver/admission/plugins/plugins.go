@@ -15,6 +15,7 @@ import (
 	"podium/pkg/apiserver/admission/defaultclass"
 	"podium/pkg/apiserver/admission/defaulttolerations"
 	"podium/pkg/apiserver/admission/eventratelimit"
+	"podium/pkg/apiserver/admission/extendedresources"
 	"podium/pkg/apiserver/admission/externalips"
 	"podium/pkg/apiserver/admission/lifecycle"
 	"podium/pkg/apiserver/admission/limitranger"
@@ -50,6 +51,7 @@ func (c *Config) ordered() []entry {
 		{name: "Priority", new: priority.New},
 		{name: "DefaultTolerationSeconds", new: defaulttolerations.New},
 		{name: "EventRateLimit", new: func(h admission.Host) admission.Plugin { return eventratelimit.New(h, c.EventLimits) }},
+		{name: "ExtendedResourceToleration", new: extendedresources.New, off: true},
 		{name: "DefaultStorageClass", new: defaultclass.Storage},
 		{name: "StorageObjectInUseProtection", new: storageprotection.New},
 		{name: "PersistentVolumeClaimResize", new: claimresize.New},
@@ -72,10 +74,10 @@ func (c *Config) ordered() []entry {
 func missing() []string {
 	return []string{
 		"AlwaysAdmit", "AlwaysDeny", "ClusterTrustBundleAttest",
-		"ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology",
+		"ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology",
 		"NamespaceAutoProvision", "NamespaceExists", "NodeDeclaredFeatureValidator",
-		"OwnerReferencesPermissionEnforcement", "PodNodeSelector", "PodTolerationRestriction",
-		"PodTopologyLabels",
+		"OwnerReferencesPermissionEnforcement", "PodGroupProtection", "PodNodeSelector",
+		"PodResizeValidator", "PodTolerationRestriction", "PodTopologyLabels",
 	}
 }
 

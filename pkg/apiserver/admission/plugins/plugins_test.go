@@ -20,7 +20,7 @@ func TestNames(t *testing.T) {
 		want            string // of the error; "": no error
 	}{
 		{enable: []string{"NamespaceLifecycle", "Priority"}, disable: []string{"ServiceAccount"}},
-		{enable: []string{"ExtendedResourceToleration"}, want: `enable-admission-plugins plugin "ExtendedResourceToleration" of upstream does not exist in Podium; known: NamespaceLifecycle, LimitRanger, ServiceAccount, NodeRestriction, TaintNodesByCondition`},
+		{enable: []string{"ImagePolicyWebhook"}, want: `enable-admission-plugins plugin "ImagePolicyWebhook" of upstream does not exist in Podium; known: NamespaceLifecycle, LimitRanger, ServiceAccount, NodeRestriction, TaintNodesByCondition`},
 		{enable: []string{"Nonsense"}, want: `enable-admission-plugins plugin "Nonsense" is unknown; known: NamespaceLifecycle, LimitRanger, ServiceAccount`},
 		{disable: []string{"ServiceAccount", "MutatingAdmissionWebhook"}},
 		{disable: []string{"serviceaccount"}, want: `disable-admission-plugins plugin "serviceaccount" is unknown`},
@@ -54,7 +54,8 @@ func TestOrder(t *testing.T) {
 		t.Errorf("on by default: %s", got)
 	}
 	want := strings.Replace(byDefault, "PodSecurity", "AlwaysPullImages PodSecurity", 1)
-	if got := strings.Join(names(plugins.Config{Enable: []string{"AlwaysPullImages"}}), " "); got != want {
+	want = strings.Replace(want, "DefaultStorageClass", "ExtendedResourceToleration DefaultStorageClass", 1)
+	if got := strings.Join(names(plugins.Config{Enable: []string{"AlwaysPullImages", "ExtendedResourceToleration"}}), " "); got != want {
 		t.Errorf("enabled: %s", got)
 	}
 }

@@ -1,5 +1,6 @@
 // Package storageprotection is the admission plugin StorageObjectInUseProtection: new
-// claims and volumes have the finalizer that keeps them while they are used.
+// claims, volumes and VolumeAttributesClasses have the finalizer that keeps them while they
+// are used.
 package storageprotection
 
 import (
@@ -7,6 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"podium/pkg/apiserver/admission"
 )
@@ -25,6 +27,8 @@ func New(admission.Host) admission.Plugin {
 				finalizer = "kubernetes.io/pvc-protection"
 			case *corev1.PersistentVolume:
 				finalizer = "kubernetes.io/pv-protection"
+			case *storagev1.VolumeAttributesClass:
+				finalizer = "kubernetes.io/vac-protection"
 			}
 			if finalizer != "" && !slices.Contains(a.Object.GetFinalizers(), finalizer) {
 				a.Object.SetFinalizers(append(a.Object.GetFinalizers(), finalizer))

@@ -34,7 +34,7 @@ func (p *Policy) daemons() {
 		delegate("authorization.k8s.io", "subjectaccessreviews"))
 	p.clusterRoleFor("system:volume-scheduler", users(scheduler),
 		rule("list patch watch", "core", "persistentvolumeclaims persistentvolumes"),
-		rule("list watch", "storage.k8s.io", "storageclasses"))
+		rule("list watch", "storage.k8s.io", "csidrivers csinodes csistoragecapacities storageclasses"))
 	p.leader("kube-scheduler", scheduler)
 
 	// It creates its controllers' service accounts, requests their tokens and
@@ -44,13 +44,14 @@ func (p *Policy) daemons() {
 		rule("list watch", "core", "endpoints namespaces nodes persistentvolumeclaims persistentvolumes pods replicationcontrollers resourcequotas serviceaccounts services"),
 		of(rule("list watch", "core", "configmaps"), "kube-root-ca.crt"),
 		rule("list watch", "apps", "controllerrevisions daemonsets deployments replicasets statefulsets"),
+		rule("list watch", "autoscaling", "horizontalpodautoscalers"),
 		rule("list watch", "batch", "cronjobs jobs"),
 		rule("list watch", "certificates.k8s.io", "certificatesigningrequests"),
 		rule("list watch", "discovery.k8s.io", "endpointslices"),
 		rule("list watch", "policy", "poddisruptionbudgets"),
 		rule("list watch", "networking.k8s.io", "ipaddresses servicecidrs"),
 		rule("list watch", "rbac.authorization.k8s.io", "clusterroles"),
-		rule("list watch", "storage.k8s.io", "storageclasses"),
+		rule("list watch", "storage.k8s.io", "csidrivers storageclasses volumeattachments volumeattributesclasses"),
 		delegate("authentication.k8s.io", "tokenreviews"),
 		delegate("authorization.k8s.io", "subjectaccessreviews"))
 	p.roleFor(corev1.NamespaceNodeLease, "system:kube-controller-manager", users(controllerManager),
@@ -112,10 +113,14 @@ func Node() []rbacv1.PolicyRule {
 		rule("delete get list watch", "core", "pods"),
 		rule("create", "core", "pods/eviction"),
 		rule("patch", "core", "pods/status"),
-		rule("get", "core", "configmaps persistentvolumeclaims persistentvolumes secrets"),
+		rule("get", "core", "configmaps persistentvolumeclaims secrets"),
+		rule("get list patch watch", "core", "persistentvolumes"),
 		rule("create", "core", "serviceaccounts/token"),
 		rule("get list", "discovery.k8s.io", "endpointslices"),
 		rule("create get list update", "coordination.k8s.io", "leases"),
+		rule("patch", "core", "persistentvolumeclaims/status"),
+		rule("get", "storage.k8s.io", "csidrivers volumeattachments"),
+		rule("create get update", "storage.k8s.io", "csinodes"),
 		rule("get", "node.k8s.io", "runtimeclasses"),
 		rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),
 	}
@@ -128,6 +133,11 @@ func (p *Policy) controllers() {
 		account string
 		rules   []rbacv1.PolicyRule
 	}{
+		{"attachdetach-controller", []rbacv1.PolicyRule{
+			rule("patch", "core", "nodes/status"),
+			rule("create delete", "storage.k8s.io", "volumeattachments"),
+			events(),
+		}},
 		{"certificate-controller", []rbacv1.PolicyRule{
 			rule("delete", "certificates.k8s.io", "certificatesigningrequests"),
 			rule("update", "certificates.k8s.io", "certificatesigningrequests/approval certificatesigningrequests/status"),
@@ -180,12 +190,40 @@ func (p *Policy) controllers() {
 			rule("create delete update", "discovery.k8s.io", "endpointslices"),
 			events(),
 		}},
+		{"ephemeral-volume-controller", []rbacv1.PolicyRule{
+			rule("create", "core", "persistentvolumeclaims"),
+			events(),
+		}},
+		{"expand-controller", []rbacv1.PolicyRule{
+			rule("update", "core", "persistentvolumeclaims/status"),
+			rule("patch", "core", "persistentvolumes"),
+			events(),
+		}},
 		// Owners and dependents may be of any kind.
 		{"generic-garbage-collector", []rbacv1.PolicyRule{rule("delete get list patch watch", "*", "*")}},
+		// Targets, and the objects of custom metrics, may be of any kind.
+		{"horizontal-pod-autoscaler", []rbacv1.PolicyRule{
+			rule("get update", "*", "*/scale"),
+			rule("update", "autoscaling", "horizontalpodautoscalers/status"),
+			rule("list", "metrics.k8s.io", "pods"),
+			rule("get", "custom.metrics.k8s.io", "*"),
+			rule("list", "external.metrics.k8s.io", "*"),
+			events(),
+		}},
 		{"job-controller", []rbacv1.PolicyRule{
 			rule("get", "batch", "jobs"),
 			rule("update", "batch", "jobs/status"),
 			rule("create delete patch", "core", "pods"),
+			events(),
+		}},
+		{"legacy-service-account-token-cleaner", []rbacv1.PolicyRule{
+			of(rule("get", "core", "configmaps"), "kube-apiserver-legacy-service-account-token-tracking"),
+			rule("delete list patch watch", "core", "secrets"),
+		}},
+		{"local-path-provisioner", []rbacv1.PolicyRule{
+			rule("get", "core", "nodes"),
+			rule("patch", "core", "persistentvolumeclaims"),
+			rule("create delete", "core", "persistentvolumes"),
 			events(),
 		}},
 		// A namespace may contain objects of any kind.
@@ -257,6 +295,10 @@ func (p *Policy) controllers() {
 		}},
 		{"ttl-after-finished-controller", []rbacv1.PolicyRule{rule("delete get", "batch", "jobs")}},
 		{"ttl-controller", []rbacv1.PolicyRule{rule("patch", "core", "nodes")}},
+		{"volumeattributesclass-protection-controller", []rbacv1.PolicyRule{
+			rule("list", "core", "persistentvolumeclaims persistentvolumes"),
+			rule("patch", "storage.k8s.io", "volumeattributesclasses"),
+		}},
 	} {
 		p.clusterRoleFor("system:controller:"+c.account, account(c.account), c.rules...)
 	}

@@ -1,12 +1,14 @@
 package node
 
 import (
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/scheme"
+	"podium/pkg/volumebinding"
 )
 
 // Graph records which objects the pods of each node refer to. It is a watch
@@ -15,7 +17,16 @@ type Graph struct {
 	mu    sync.RWMutex
 	pods  map[types.NamespacedName]*bound
 	needs map[string]map[ref]int // by node: the number of references from its pods
-	bound map[string]ref         // the claim of each persistent volume that has one
+
+	volumes  map[string]volume // persistent volumes, by name
+	attached map[string]string // by VolumeAttachment: its node
+}
+
+// volume is a persistent volume.
+type volume struct {
+	claim   ref    // that it is bound to; the zero ref if there is none
+	secrets []ref  // that a node needs to mount it
+	home    string // the node that it is confined to, "" if there is none
 }
 
 // ref is an object that a pod refers to.
@@ -30,22 +41,44 @@ type bound struct {
 
 // NewGraph returns an empty graph.
 func NewGraph() *Graph {
-	return &Graph{pods: map[types.NamespacedName]*bound{}, needs: map[string]map[ref]int{}, bound: map[string]ref{}}
+	return &Graph{pods: map[types.NamespacedName]*bound{}, needs: map[string]map[ref]int{}, volumes: map[string]volume{}, attached: map[string]string{}}
 }
 
 // volumeNeeded reports whether a pod of the node uses the claim of a persistent volume.
 func (g *Graph) volumeNeeded(node, name string) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	claim, ok := g.bound[name]
-	return ok && g.needs[node][claim] > 0
+	return g.needs[node][g.volumes[name].claim] > 0
 }
 
-// needed reports whether a pod of the node refers to an object.
+// homeOf returns the node to which a persistent volume is confined, "" if there is none.
+func (g *Graph) homeOf(volume string) string {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.volumes[volume].home
+}
+
+// needed reports whether a pod of the node, or a volume that it claims, refers to an
+// object.
 func (g *Graph) needed(node string, r ref) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return g.needs[node][r] > 0
+	if g.needs[node][r] > 0 || r.resource != "secrets" {
+		return g.needs[node][r] > 0
+	}
+	for _, v := range g.volumes {
+		if slices.Contains(v.secrets, r) && g.needs[node][v.claim] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// attachedTo reports whether a VolumeAttachment is for the node.
+func (g *Graph) attachedTo(node, attachment string) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.attached[attachment] == node
 }
 
 // nodeOf returns the node of a pod, "" if it is unbound. known reports whether
@@ -146,7 +179,7 @@ func refs(p *corev1.Pod) []ref {
 		c.environment(p.Spec.EphemeralContainers[i].Env, p.Spec.EphemeralContainers[i].EnvFrom)
 	}
 	for i := range p.Spec.Volumes {
-		c.volume(&p.Spec.Volumes[i])
+		c.volume(p, &p.Spec.Volumes[i])
 	}
 	return c.refs
 }
@@ -185,14 +218,18 @@ func (c *collector) environment(vars []corev1.EnvVar, from []corev1.EnvFromSourc
 	}
 }
 
-func (c *collector) volume(v *corev1.Volume) {
+func (c *collector) volume(p *corev1.Pod, v *corev1.Volume) {
 	switch {
-	case v.PersistentVolumeClaim != nil:
-		c.add("persistentvolumeclaims", v.PersistentVolumeClaim.ClaimName)
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+		c.add("persistentvolumeclaims", volumebinding.ClaimName(p, v))
 	case v.Secret != nil:
 		c.add("secrets", v.Secret.SecretName)
 	case v.ConfigMap != nil:
 		c.add("configmaps", v.ConfigMap.Name)
+	case v.CSI != nil:
+		if r := v.CSI.NodePublishSecretRef; r != nil {
+			c.add("secrets", r.Name)
+		}
 	case v.Projected != nil:
 		for _, s := range v.Projected.Sources {
 			if s.Secret != nil {

@@ -13,6 +13,7 @@ import (
 	"podium/pkg/apiserver/authz/rbac"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/client/upgradelock"
+	"podium/pkg/volumebinding"
 )
 
 // Authorizer authorizes kubelets' requests. It is safe for concurrent use.
@@ -59,10 +60,14 @@ func (a *Authorizer) foreign(node string, info *request.Info) string {
 	case "secrets", "configmaps", "serviceaccounts", "persistentvolumeclaims":
 		return a.unrelated(node, info)
 	case "persistentvolumes":
-		if !a.graph.volumeNeeded(node, info.Name) {
+		return a.foreignVolume(node, info)
+	case "volumeattachments":
+		if !a.graph.attachedTo(node, info.Name) {
 			return noRelationship(node)
 		}
 		return ""
+	case "csinodes":
+		return foreignCSINode(node, info)
 	case "nodes":
 		return foreignNode(node, info)
 	case "pods":
@@ -82,6 +87,26 @@ func (a *Authorizer) unrelated(node string, info *request.Info) string {
 	return ""
 }
 
+// foreignVolume returns "" for a list or watch of the volumes that are confined to the
+// node, for such a volume, and for a get of one that its pods use; else a reason. Of a
+// volume that it patches, NodeRestriction lets it change only its finalizer.
+func (a *Authorizer) foreignVolume(node string, info *request.Info) string {
+	switch info.Verb {
+	case "list", "watch":
+		sel, err := fields.ParseSelector(info.FieldSelector)
+		if err == nil {
+			if home, ok := sel.RequiresExactMatch(volumebinding.HomeField); ok && home == node {
+				return ""
+			}
+		}
+		return fmt.Sprintf("can only list/watch persistentvolumes with %s field selector of '%s'", volumebinding.HomeField, node)
+	}
+	if a.graph.homeOf(info.Name) == node || info.Verb == "get" && a.graph.volumeNeeded(node, info.Name) {
+		return ""
+	}
+	return noRelationship(node)
+}
+
 func noRelationship(node string) string {
 	return fmt.Sprintf("no relationship found between node '%s' and this object", node)
 }
@@ -91,6 +116,15 @@ func noRelationship(node string) string {
 func foreignNode(node string, info *request.Info) string {
 	if info.Verb != "create" && info.Name != node {
 		return fmt.Sprintf("node '%s' cannot %s '%s', only its own Node object", node, info.Verb, info.Name)
+	}
+	return ""
+}
+
+// foreignCSINode returns "" for the CSINode with the node's name, else a reason.
+// NodeRestriction, which sees the object, checks the name on create.
+func foreignCSINode(node string, info *request.Info) string {
+	if info.Verb != "create" && info.Name != node {
+		return "can only access CSINode with the same name as the requesting node"
 	}
 	return ""
 }

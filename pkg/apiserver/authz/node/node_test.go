@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/apiserver/authz"
@@ -15,6 +16,7 @@ import (
 	"podium/pkg/apiserver/authz/rbac"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/scheme"
+	"podium/pkg/volumebinding"
 )
 
 func pod(name, on string, change func(*corev1.PodSpec)) *corev1.Pod {
@@ -60,8 +62,19 @@ func everything(s *corev1.PodSpec) {
 		{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 			{Secret: &corev1.SecretProjection{LocalObjectReference: local("projected")}}, {ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local("projected-map")}},
 		}}}},
+		{VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: &corev1.LocalObjectReference{Name: "inline"}}}},
 		{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+		{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
 	}
+}
+
+// confined returns a volume that no pod uses and that is on a node.
+func confined(name, node string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{NodeAffinity: volumebinding.OnNode(node)}}
+}
+
+func attachment(name, node string) *storagev1.VolumeAttachment {
+	return &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{NodeName: node}}
 }
 
 func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
@@ -70,14 +83,29 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 	g.Put(pod("theirs", "b", secret("theirs")))
 	g.Put(pod("waiting", "", secret("waiting")))
 	volumes := node.Volumes{Graph: g}
-	volumes.Put(volume("mine", "data"))
+	mine := volume("mine", "data")
+	mine.Spec.CSI = &corev1.CSIPersistentVolumeSource{NodeStageSecretRef: &corev1.SecretReference{Namespace: "storage", Name: "stage"}}
+	volumes.Put(mine)
+	foreign := volume("foreign", "other")
+	foreign.Spec.CSI = &corev1.CSIPersistentVolumeSource{NodePublishSecretRef: &corev1.SecretReference{Namespace: "storage", Name: "publish"}}
+	volumes.Put(foreign)
+	attachments := node.Attachments{Graph: g}
+	attachments.Put(attachment("mine", "a"))
+	attachments.Put(attachment("theirs", "b"))
+	attachments.Put(attachment("gone", "a"))
+	attachments.Remove("", "gone")
 	volumes.Put(volume("freed", "data"))
 	volumes.Put(volume("freed", ""))
 	volumes.Put(volume("theirs", "other"))
 	volumes.Put(volume("gone", "data"))
 	volumes.Remove("", "gone")
+	volumes.Put(confined("home", "a"))
+	volumes.Put(confined("abroad", "b"))
+	volumes.Put(confined("moved", "a"))
+	volumes.Put(confined("moved", "b"))
 	a := node.New(g, rbac.Compile(bootstrap.Node()))
 	kubelet := &request.User{Name: "system:node:a", Groups: []string{request.Nodes, request.Authenticated}}
+	const onlyAtHome = "can only list/watch persistentvolumes with spec.nodeAffinity.nodeName field selector of 'a'"
 	unrelated := "no relationship found between node 'a' and this object"
 	for _, row := range []struct {
 		method, path, reason string
@@ -93,14 +121,42 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 		{"GET", "/api/v1/namespaces/ns/configmaps/volume-map", "", true},
 		{"GET", "/api/v1/namespaces/ns/configmaps/projected-map", "", true},
 		{"GET", "/api/v1/namespaces/ns/persistentvolumeclaims/data", "", true},
+		{"GET", "/api/v1/namespaces/ns/persistentvolumeclaims/mine-scratch", "", true},
 		{"GET", "/api/v1/namespaces/ns/persistentvolumeclaims/other", unrelated, false},
 		{"GET", "/api/v1/namespaces/ns/persistentvolumeclaims", "", false},
 		{"PUT", "/api/v1/namespaces/ns/persistentvolumeclaims/data", "", false},
+		{"PATCH", "/api/v1/namespaces/ns/persistentvolumeclaims/data/status", "", true},
+		{"PATCH", "/api/v1/namespaces/ns/persistentvolumeclaims/other/status", unrelated, false},
+		{"GET", "/api/v1/namespaces/ns/secrets/inline", "", true},
+		{"GET", "/api/v1/namespaces/storage/secrets/stage", "", true},
+		{"GET", "/api/v1/namespaces/storage/secrets/publish", unrelated, false},
+		{"GET", "/apis/storage.k8s.io/v1/volumeattachments/mine", "", true},
+		{"GET", "/apis/storage.k8s.io/v1/volumeattachments/theirs", unrelated, false},
+		{"GET", "/apis/storage.k8s.io/v1/volumeattachments/gone", unrelated, false},
+		{"GET", "/apis/storage.k8s.io/v1/volumeattachments", "", false},
+		{"PUT", "/apis/storage.k8s.io/v1/volumeattachments/mine", "", false},
+		{"GET", "/apis/storage.k8s.io/v1/csidrivers/d", "", true},
+		{"POST", "/apis/storage.k8s.io/v1/csinodes", "", true},
+		{"PUT", "/apis/storage.k8s.io/v1/csinodes/a", "", true},
+		{"PUT", "/apis/storage.k8s.io/v1/csinodes/b", "can only access CSINode with the same name as the requesting node", false},
+		{"GET", "/apis/storage.k8s.io/v1/csinodes", "", false},
 		{"GET", "/api/v1/persistentvolumes/mine", "", true},
 		{"GET", "/api/v1/persistentvolumes/freed", unrelated, false},
 		{"GET", "/api/v1/persistentvolumes/theirs", unrelated, false},
 		{"GET", "/api/v1/persistentvolumes/gone", unrelated, false},
-		{"GET", "/api/v1/persistentvolumes", "", false},
+		{"GET", "/api/v1/persistentvolumes", onlyAtHome, false},
+		{"GET", "/api/v1/persistentvolumes?watch=1&fieldSelector=spec.nodeAffinity.nodeName%3Da", "", true},
+		{"GET", "/api/v1/persistentvolumes?fieldSelector=spec.nodeAffinity.nodeName%3Db", onlyAtHome, false},
+		{"GET", "/api/v1/persistentvolumes?fieldSelector=metadata.name%3Dtheirs", onlyAtHome, false},
+		{"GET", "/api/v1/persistentvolumes/home", "", true},
+		{"PATCH", "/api/v1/persistentvolumes/home", "", true},
+		{"PATCH", "/api/v1/persistentvolumes/home/status", "", false},
+		{"PUT", "/api/v1/persistentvolumes/home", "", false},
+		{"DELETE", "/api/v1/persistentvolumes/home", "", false},
+		{"PATCH", "/api/v1/persistentvolumes/mine", unrelated, false},
+		{"GET", "/api/v1/persistentvolumes/abroad", unrelated, false},
+		{"PATCH", "/api/v1/persistentvolumes/abroad", unrelated, false},
+		{"GET", "/api/v1/persistentvolumes/moved", unrelated, false},
 		{"GET", "/api/v1/namespaces/ns/configmaps/pull", unrelated, false},
 		{"GET", "/api/v1/namespaces/ns/secrets/theirs", unrelated, false},
 		{"GET", "/api/v1/namespaces/ns/secrets/waiting", unrelated, false},

@@ -19,7 +19,7 @@ func validateContainers(spec *corev1.PodSpec, volumes map[string]*corev1.Volume,
 	for i := range spec.InitContainers {
 		at := path.Child("initContainers").Index(i)
 		errs = append(errs, check.container(&spec.InitContainers[i], at)...)
-		errs = append(errs, validateInit(&spec.InitContainers[i], spec.TerminationGracePeriodSeconds, at)...)
+		errs = append(errs, validateInit(&spec.InitContainers[i], spec, at)...)
 	}
 	if len(spec.Containers) == 0 {
 		errs = append(errs, field.Required(path.Child("containers"), ""))
@@ -28,7 +28,7 @@ func validateContainers(spec *corev1.PodSpec, volumes map[string]*corev1.Volume,
 		at := path.Child("containers").Index(i)
 		errs = append(errs, check.container(&spec.Containers[i], at)...)
 		errs = append(errs, validateRestarts(&spec.Containers[i], at)...)
-		errs = append(errs, validateMain(&spec.Containers[i], spec.TerminationGracePeriodSeconds, at)...)
+		errs = append(errs, validateMain(&spec.Containers[i], spec, at)...)
 	}
 	for i := range spec.EphemeralContainers {
 		errs = append(errs, check.ephemeral(&spec.EphemeralContainers[i], path.Child("ephemeralContainers").Index(i))...)
@@ -65,6 +65,7 @@ func (cc *containerCheck) container(c *corev1.Container, path *field.Path) field
 	errs = append(errs, validateEnv(c.Env, path.Child("env"))...)
 	errs = append(errs, validateEnvFrom(c.EnvFrom, path.Child("envFrom"))...)
 	errs = append(errs, cc.mounts(c, path.Child("volumeMounts"))...)
+	errs = append(errs, cc.devices(c, path.Child("volumeDevices"))...)
 	errs = append(errs, ValidateResources(&c.Resources, path.Child("resources"))...)
 	errs = append(errs, validateSecurity(c.SecurityContext, cc.spec, path.Child("securityContext"))...)
 	return append(errs, cc.resizePolicies(c.ResizePolicy, path.Child("resizePolicy"))...)
@@ -88,10 +89,10 @@ func (cc *containerCheck) resizePolicies(policies []corev1.ContainerResizePolicy
 
 // validateInit validates an init container. Unless it is a sidecar, it runs to
 // completion before the others start, and hooks and probes have no meaning for it.
-func validateInit(c *corev1.Container, grace *int64, path *field.Path) field.ErrorList {
+func validateInit(c *corev1.Container, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := validateRestarts(c, path)
 	if Sidecar(c) {
-		return append(errs, validateMain(c, grace, path)...)
+		return append(errs, validateMain(c, spec, path)...)
 	}
 	forbid := func(set bool, name string) {
 		if set {
@@ -110,8 +111,8 @@ func Sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-func validateMain(c *corev1.Container, grace *int64, path *field.Path) field.ErrorList {
-	errs := validateLifecycle(c.Lifecycle, grace, path.Child("lifecycle"))
+func validateMain(c *corev1.Container, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	errs := validateLifecycle(c.Lifecycle, spec, path.Child("lifecycle"))
 	return append(errs, validateProbes(c, path)...)
 }
 

@@ -43,6 +43,10 @@ func Default(spec *corev1.PodSpec) {
 		defaultContainer((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	RoundUp(spec.Overhead)
+	if r := spec.Resources; r != nil {
+		RoundUp(r.Limits)
+		RoundUp(r.Requests)
+	}
 }
 
 // DefaultPod sets the defaults of a pod, including those that templates do not get.
@@ -58,6 +62,7 @@ func DefaultPod(pod *corev1.Pod) {
 			}
 		}
 	}
+	defaultPodRequests(&pod.Spec)
 }
 
 // requestLimits sets missing requests to the limits.
@@ -154,6 +159,10 @@ func defaultVolume(v *corev1.Volume) {
 	case v.DownwardAPI != nil:
 		fillPtr(&v.DownwardAPI.DefaultMode, defaultFileMode)
 		defaultDownward(v.DownwardAPI.Items)
+	case v.Ephemeral != nil:
+		if t := v.Ephemeral.VolumeClaimTemplate; t != nil {
+			fillPtr(&t.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+		}
 	case v.Projected != nil:
 		fillPtr(&v.Projected.DefaultMode, defaultFileMode)
 		for i := range v.Projected.Sources {

@@ -49,13 +49,14 @@ func validateProbe(p *corev1.Probe, once bool, path *field.Path) field.ErrorList
 	return errs
 }
 
-// validateLifecycle validates lifecycle hooks; grace is the termination grace
-// period of the pod.
-func validateLifecycle(l *corev1.Lifecycle, grace *int64, path *field.Path) field.ErrorList {
+// validateLifecycle validates the lifecycle hooks and the stop signal of a container of
+// the pod.
+func validateLifecycle(l *corev1.Lifecycle, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if l == nil {
 		return nil
 	}
-	var errs field.ErrorList
+	grace := spec.TerminationGracePeriodSeconds
+	errs := validateStopSignal(l.StopSignal, spec.OS, path.Child("stopSignal"))
 	if h := l.PostStart; h != nil {
 		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep, grace}, path.Child("postStart"))...)
 	}

@@ -29,10 +29,12 @@ func Refuse(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var r refusals
 	r.when(spec.SchedulingGroup != nil, path.Child("schedulingGroup"))
 	r.when(len(spec.ResourceClaims) > 0, path.Child("resourceClaims"))
-	r.when(spec.Resources != nil, path.Child("resources"))
-	r.when(spec.HostnameOverride != nil, path.Child("hostnameOverride"))
 	if os := spec.OS; os != nil && os.Name != corev1.Linux {
 		r.errs = append(r.errs, field.NotSupported(path.Child("os", "name"), os.Name, []corev1.OSName{corev1.Linux}))
+	}
+	r.when(len(spec.EvictionResponders) > 0, path.Child("evictionResponders"))
+	for i := range spec.Volumes {
+		r.volume(&spec.Volumes[i].VolumeSource, path.Child("volumes").Index(i))
 	}
 	r.podSecurity(spec.SecurityContext, path.Child("securityContext"))
 	for i := range spec.InitContainers {
@@ -53,19 +55,90 @@ func (r *refusals) podSecurity(s *corev1.PodSecurityContext, path *field.Path) {
 	}
 	r.when(s.SELinuxChangePolicy != nil, path.Child("seLinuxChangePolicy"))
 	r.when(s.WindowsOptions != nil, path.Child("windowsOptions"))
-	r.when(s.SupplementalGroupsPolicy != nil && *s.SupplementalGroupsPolicy != corev1.SupplementalGroupsPolicyMerge, path.Child("supplementalGroupsPolicy"))
 }
 
 func (r *refusals) container(c *corev1.Container, path *field.Path) {
-	r.when(len(c.VolumeDevices) > 0, path.Child("volumeDevices"))
 	r.when(len(c.Resources.Claims) > 0, path.Child("resources", "claims"))
-	r.when(c.Lifecycle != nil && c.Lifecycle.StopSignal != nil, path.Child("lifecycle", "stopSignal"))
+	r.lifecycle(c.Lifecycle, path.Child("lifecycle"))
+	r.probe(c.LivenessProbe, path.Child("livenessProbe"))
+	r.probe(c.ReadinessProbe, path.Child("readinessProbe"))
+	r.probe(c.StartupProbe, path.Child("startupProbe"))
 	for i := range c.VolumeMounts {
-		mode := c.VolumeMounts[i].RecursiveReadOnly
-		r.when(mode != nil && *mode == corev1.RecursiveReadOnlyEnabled, path.Child("volumeMounts").Index(i).Child("recursiveReadOnly"))
+		r.when(len(c.VolumeMounts[i].BindMountOptions) > 0, path.Child("volumeMounts").Index(i).Child("bindMountOptions"))
 	}
 	if s := c.SecurityContext; s != nil {
 		r.when(s.WindowsOptions != nil, path.Child("securityContext", "windowsOptions"))
+	}
+}
+
+func (r *refusals) lifecycle(l *corev1.Lifecycle, path *field.Path) {
+	if l == nil {
+		return
+	}
+	if l.PostStart != nil {
+		r.httpGet(l.PostStart.HTTPGet, path.Child("postStart", "httpGet"))
+	}
+	if l.PreStop != nil {
+		r.httpGet(l.PreStop.HTTPGet, path.Child("preStop", "httpGet"))
+	}
+}
+
+func (r *refusals) probe(p *corev1.Probe, path *field.Path) {
+	if p == nil {
+		return
+	}
+	r.httpGet(p.HTTPGet, path.Child("httpGet"))
+	r.when(p.GRPC != nil && p.GRPC.Mode != nil, path.Child("grpc", "mode"))
+}
+
+func (r *refusals) httpGet(h *corev1.HTTPGetAction, path *field.Path) {
+	r.when(h != nil && h.Protocol != nil, path.Child("protocol"))
+}
+
+// volume refuses modes and owners of files that are not implemented.
+func (r *refusals) volume(s *corev1.VolumeSource, path *field.Path) {
+	r.when(s.EmptyDir != nil && s.EmptyDir.Mode != nil, path.Child("emptyDir", "mode"))
+	if v := s.Secret; v != nil {
+		r.files(v.DefaultUser, v.Items, path.Child("secret"))
+	}
+	if v := s.ConfigMap; v != nil {
+		r.files(v.DefaultUser, v.Items, path.Child("configMap"))
+	}
+	if v := s.DownwardAPI; v != nil {
+		r.downward(v.DefaultUser, v.Items, path.Child("downwardAPI"))
+	}
+	if s.Projected == nil {
+		return
+	}
+	r.when(s.Projected.DefaultUser != nil, path.Child("projected", "defaultUser"))
+	for i := range s.Projected.Sources {
+		source, at := &s.Projected.Sources[i], path.Child("projected", "sources").Index(i)
+		if v := source.Secret; v != nil {
+			r.files(nil, v.Items, at.Child("secret"))
+		}
+		if v := source.ConfigMap; v != nil {
+			r.files(nil, v.Items, at.Child("configMap"))
+		}
+		if v := source.DownwardAPI; v != nil {
+			r.downward(nil, v.Items, at.Child("downwardAPI"))
+		}
+		if v := source.ServiceAccountToken; v != nil {
+			r.when(v.User != nil, at.Child("serviceAccountToken", "user"))
+		}
+	}
+}
+
+func (r *refusals) files(user *int64, items []corev1.KeyToPath, path *field.Path) {
+	r.when(user != nil, path.Child("defaultUser"))
+	for i := range items {
+		r.when(items[i].User != nil, path.Child("items").Index(i).Child("user"))
+	}
+}
+
+func (r *refusals) downward(user *int64, items []corev1.DownwardAPIVolumeFile, path *field.Path) {
+	r.when(user != nil, path.Child("defaultUser"))
+	for i := range items {
+		r.when(items[i].User != nil, path.Child("items").Index(i).Child("user"))
 	}
 }
 
@@ -74,7 +147,7 @@ func (r *refusals) container(c *corev1.Container, path *field.Path) {
 func otherSources(s *corev1.VolumeSource) []string {
 	known := corev1.VolumeSource{
 		EmptyDir: s.EmptyDir, HostPath: s.HostPath, Secret: s.Secret,
-		ConfigMap: s.ConfigMap, DownwardAPI: s.DownwardAPI, Projected: s.Projected, CSI: s.CSI, PersistentVolumeClaim: s.PersistentVolumeClaim,
+		ConfigMap: s.ConfigMap, DownwardAPI: s.DownwardAPI, Projected: s.Projected, CSI: s.CSI, PersistentVolumeClaim: s.PersistentVolumeClaim, Ephemeral: s.Ephemeral,
 	}
 	return FieldsBesides(*s, known)
 }
@@ -96,17 +169,16 @@ func FieldsBesides[T comparable](all, known T) []string {
 	return names
 }
 
-// Warnings returns warnings for fields that are accepted, because common manifests
-// set them, but have no effect, and those that upstream returns.
+// Warnings returns the warnings that upstream returns.
 func Warnings(spec *corev1.PodSpec, path *field.Path) []string {
 	var out []string
-	warn := func(set bool, path *field.Path, text string) {
-		if set {
-			out = append(out, path.String()+": "+text)
+	for _, list := range []struct {
+		name       string
+		containers []corev1.Container
+	}{{"containers", spec.Containers}, {"initContainers", spec.InitContainers}} {
+		for i := range list.containers {
+			out = append(out, tcpHookWarnings(list.containers[i].Lifecycle, path.Child(list.name).Index(i).Child("lifecycle"))...)
 		}
-	}
-	for i := range spec.Volumes {
-		warn(spec.Volumes[i].CSI != nil, path.Child("volumes").Index(i).Child("csi"), "Podium does not mount CSI volumes: the pod will not start")
 	}
 	out = append(out, pullSecretWarnings(spec.ImagePullSecrets, path.Child("imagePullSecrets"))...)
 	for i := range spec.Containers {
@@ -117,6 +189,23 @@ func Warnings(spec *corev1.PodSpec, path *field.Path) []string {
 	}
 	for i := range spec.EphemeralContainers {
 		out = append(out, duplicateEnv(spec.EphemeralContainers[i].Env, path.Child("ephemeralContainers").Index(i).Child("env"))...)
+	}
+	return out
+}
+
+// tcpHookWarnings returns warnings for hooks that upstream accepts for compatibility,
+// and that always fail.
+func tcpHookWarnings(l *corev1.Lifecycle, path *field.Path) []string {
+	if l == nil {
+		return nil
+	}
+	const detail = ".tcpSocket: deprecated: lifecycle hooks do not support tcpSocket, the hook fails when it runs"
+	var out []string
+	if l.PostStart != nil && l.PostStart.TCPSocket != nil {
+		out = append(out, path.Child("postStart").String()+detail)
+	}
+	if l.PreStop != nil && l.PreStop.TCPSocket != nil {
+		out = append(out, path.Child("preStop").String()+detail)
 	}
 	return out
 }

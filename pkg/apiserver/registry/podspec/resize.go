@@ -26,6 +26,9 @@ func CopyResources(spec, from *corev1.PodSpec) {
 // all else is equal. Only CPU and memory of app containers and sidecars may change.
 func ValidateResize(new, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	if old.Resources != nil {
+		return field.ErrorList{field.Forbidden(path, "pods with pod-level resources cannot be resized")}
+	}
 	if class := QOSClass(new); class != QOSClass(old) {
 		errs = append(errs, field.Invalid(path, class, "Pod QOS Class may not change as a result of resizing"))
 	}

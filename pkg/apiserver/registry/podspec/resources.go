@@ -82,20 +82,27 @@ func SortedNames(list corev1.ResourceList) []corev1.ResourceName {
 
 // QOSClass returns the QoS class of a pod: Guaranteed if every container has CPU
 // and memory limits and requests that are unset or equal to them, BestEffort if no
-// container has requests or limits for CPU or memory, else Burstable.
+// container has requests or limits for CPU or memory, else Burstable. Resources of the
+// pod itself count instead of its containers'.
 func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	guaranteed, asked := true, false
-	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
-		for i := range list {
-			r := &list[i].Resources
-			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-				request, limit := r.Requests[name], r.Limits[name]
-				if !request.IsZero() || !limit.IsZero() {
-					asked = true
-				}
-				if limit.IsZero() || !request.IsZero() && request.Cmp(limit) != 0 {
-					guaranteed = false
-				}
+	look := func(r *corev1.ResourceRequirements) {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			request, limit := r.Requests[name], r.Limits[name]
+			if !request.IsZero() || !limit.IsZero() {
+				asked = true
+			}
+			if limit.IsZero() || !request.IsZero() && request.Cmp(limit) != 0 {
+				guaranteed = false
+			}
+		}
+	}
+	if r := spec.Resources; r != nil && len(r.Requests)+len(r.Limits) > 0 {
+		look(r)
+	} else {
+		for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+			for i := range list {
+				look(&list[i].Resources)
 			}
 		}
 	}

@@ -29,6 +29,9 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	if p := s.FSGroupChangePolicy; p != nil {
 		errs = append(errs, fieldcheck.OneOf(*p, path.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
 	}
+	if p := s.SupplementalGroupsPolicy; p != nil {
+		errs = append(errs, fieldcheck.OneOf(*p, path.Child("supplementalGroupsPolicy"), corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
+	}
 	errs = append(errs, validateSysctls(s.Sysctls, spec, path.Child("sysctls"))...)
 	errs = append(errs, validateSeccomp(s.SeccompProfile, path.Child("seccompProfile"))...)
 	return append(errs, validateAppArmor(s.AppArmorProfile, path.Child("appArmorProfile"))...)

@@ -39,6 +39,7 @@ func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if spec.Overhead != nil {
 		errs = append(errs, ValidateResources(&corev1.ResourceRequirements{Limits: spec.Overhead}, path.Child("overhead"))...)
 	}
+	errs = append(errs, validatePodResources(spec, path)...)
 	if p := spec.PreemptionPolicy; p != nil {
 		errs = append(errs, fieldcheck.OneOf(*p, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
@@ -97,6 +98,7 @@ func validateHost(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if spec.Subdomain != "" {
 		errs = append(errs, fieldcheck.Invalid(validation.IsDNS1123Label(spec.Subdomain), path.Child("subdomain"), spec.Subdomain)...)
 	}
+	errs = append(errs, validateHostnameOverride(spec, path)...)
 	for i, alias := range spec.HostAliases {
 		at := path.Child("hostAliases").Index(i)
 		errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), alias.IP, false, nil)...)
@@ -109,6 +111,30 @@ func validateHost(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("securityContext", "shareProcessNamespace"), *share, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	return append(errs, validateHostUsers(spec, path)...)
+}
+
+// maxHostname is the kernel's limit for a hostname.
+const maxHostname = 64
+
+// validateHostnameOverride checks that the name fits the kernel, and that the pod has a
+// hostname of its own, which nothing else determines.
+func validateHostnameOverride(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	if spec.HostnameOverride == nil {
+		return nil
+	}
+	name, at := *spec.HostnameOverride, path.Child("hostnameOverride")
+	errs := fieldcheck.Invalid(validation.IsDNS1123Subdomain(name), at, name)
+	if len(name) > maxHostname {
+		errs = append(errs, field.TooLong(at, name, maxHostname))
+	}
+	const detail = "may not be set when `hostnameOverride` is set"
+	if spec.HostNetwork {
+		errs = append(errs, field.Forbidden(path.Child("hostNetwork"), detail))
+	}
+	if fqdn := spec.SetHostnameAsFQDN; fqdn != nil && *fqdn {
+		errs = append(errs, field.Forbidden(path.Child("setHostnameAsFQDN"), detail))
+	}
+	return errs
 }
 
 // Limits of resolvers: resolv.conf(5), and KEP-2595 for the search list.

@@ -59,6 +59,81 @@ func TestValidate(t *testing.T) {
 			change: func(s *corev1.PodSpec, _ *corev1.Container) { s.Containers = nil },
 			want:   []string{"spec.containers: Required value"},
 		},
+		"HostnameOverride": {
+			reason: "it takes precedence over hostname and subdomain, which remain the pod's names in the DNS",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.HostnameOverride, s.Hostname, s.Subdomain = new("db-0.db.example.org"), "a", "b"
+			},
+		},
+		"HostnameOverrideOfAHost": {
+			reason: "the host's name stays; the FQDN is another name; 64 characters are the kernel's limit",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.HostnameOverride, s.HostNetwork, s.SetHostnameAsFQDN = new(strings.Repeat("a", 63)+".b"), true, new(true)
+			},
+			want: []string{
+				`spec.hostnameOverride: Too long: may not be more than 64 bytes`,
+				"spec.hostNetwork: Forbidden: may not be set when `hostnameOverride` is set",
+				"spec.setHostnameAsFQDN: Forbidden: may not be set when `hostnameOverride` is set",
+			},
+		},
+		"HostnameOverrideOfNoName": {
+			reason: "an empty name is not a subdomain",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) { s.HostnameOverride = new("") },
+			want:   []string{`spec.hostnameOverride: Invalid value: "": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`},
+		},
+		"StopSignal": {
+			reason: "sidecars run until they are stopped, too",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				s.OS = &corev1.PodOS{Name: corev1.Linux}
+				c.Lifecycle = &corev1.Lifecycle{StopSignal: new(corev1.SIGUSR1)}
+				sidecar := *c
+				sidecar.Name, sidecar.RestartPolicy = "sidecar", new(corev1.ContainerRestartPolicyAlways)
+				sidecar.Lifecycle = &corev1.Lifecycle{StopSignal: new(corev1.SIGRTMINPLUS15)}
+				s.InitContainers = []corev1.Container{sidecar}
+			},
+		},
+		"StopSignalOfNoSystem": {
+			reason: "signals differ between operating systems",
+			change: func(_ *corev1.PodSpec, c *corev1.Container) {
+				c.Lifecycle = &corev1.Lifecycle{StopSignal: new(corev1.SIGUSR1)}
+			},
+			want: []string{"spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`"},
+		},
+		"GroupsPolicy": {
+			reason: "Merge and Strict are the policies",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.SecurityContext = &corev1.PodSecurityContext{SupplementalGroupsPolicy: new(corev1.SupplementalGroupsPolicy("Loose"))}
+			},
+			want: []string{`spec.securityContext.supplementalGroupsPolicy: Unsupported value: "Loose": supported values: "Merge", "Strict"`},
+		},
+		"StrictGroups": {
+			reason: "a kubelet whose runtime lacks the feature rejects the pod",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.SecurityContext = &corev1.PodSecurityContext{SupplementalGroupsPolicy: new(corev1.SupplementalGroupsPolicyStrict)}
+			},
+		},
+		"RecursiveReadOnly": {
+			reason: "only a read-only mount that no other mount propagates into can be read-only all the way down",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				s.Volumes = []corev1.Volume{{Name: "data"}}
+				mount := func(path string, ro bool, mode corev1.RecursiveReadOnlyMode, p *corev1.MountPropagationMode) corev1.VolumeMount {
+					return corev1.VolumeMount{Name: "data", MountPath: path, ReadOnly: ro, RecursiveReadOnly: &mode, MountPropagation: p}
+				}
+				c.VolumeMounts = []corev1.VolumeMount{
+					mount("/a", true, corev1.RecursiveReadOnlyEnabled, nil),
+					mount("/b", true, corev1.RecursiveReadOnlyIfPossible, new(corev1.MountPropagationNone)),
+					mount("/c", false, corev1.RecursiveReadOnlyDisabled, nil),
+					mount("/d", false, corev1.RecursiveReadOnlyEnabled, nil),
+					mount("/e", true, corev1.RecursiveReadOnlyIfPossible, new(corev1.MountPropagationHostToContainer)),
+					mount("/f", true, "Sometimes", nil),
+				}
+			},
+			want: []string{
+				"spec.containers[0].volumeMounts.recursiveReadOnly: Forbidden: may only be specified when readOnly is true",
+				"spec.containers[0].volumeMounts.recursiveReadOnly: Forbidden: may only be specified when mountPropagation is None or not specified",
+				`spec.containers[0].volumeMounts.recursiveReadOnly: Unsupported value: "Sometimes": supported values: "Disabled", "Enabled", "IfPossible"`,
+			},
+		},
 		"NoImage": {
 			reason: "the text that kubectl users know",
 			change: func(_ *corev1.PodSpec, c *corev1.Container) { c.Image = "" },
@@ -136,6 +211,28 @@ func TestValidate(t *testing.T) {
 					ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "x"}}}}
 			},
 			want: []string{"spec.volumes[0].iscsi: " + unsupported},
+		},
+		"BlockDevice": {
+			reason: "a claim may be a block device",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				s.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
+				c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/disk"}}
+			},
+		},
+		"BlockDeviceOfFiles": {
+			reason: "only claims are block devices, once, at a path of their own",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				s.Volumes = []corev1.Volume{{Name: "dir", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+				c.VolumeMounts = []corev1.VolumeMount{{Name: "dir", MountPath: "/data"}}
+				c.VolumeDevices = []corev1.VolumeDevice{{Name: "dir", DevicePath: "/data"}, {Name: "none", DevicePath: "/dev/../x"}}
+			},
+			want: []string{
+				`spec.containers[0].volumeDevices[0].name: Invalid value: "dir": can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode`,
+				`spec.containers[0].volumeDevices[0].name: Invalid value: "dir": must not already exist in volumeMounts`,
+				`spec.containers[0].volumeDevices[0].devicePath: Invalid value: "/data": must not already exist as a path in volumeMounts`,
+				`spec.containers[0].volumeDevices[1].name: Not found: "none"`,
+				`spec.containers[0].volumeDevices[1].devicePath: Invalid value: "/dev/../x": must not contain '..'`,
+			},
 		},
 		"ProjectedPathTwice": {
 			reason: "two sources would write one file",

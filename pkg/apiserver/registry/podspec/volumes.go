@@ -86,6 +86,9 @@ func validateSource(s *corev1.VolumeSource, at *field.Path) field.ErrorList {
 			return nil
 		})
 	}
+	if s.Ephemeral != nil {
+		source("ephemeral", func(at *field.Path) field.ErrorList { return validateEphemeral(s.Ephemeral, at) })
+	}
 	for _, name := range otherSources(s) {
 		source(name, func(at *field.Path) field.ErrorList { return field.ErrorList{refused(at)} })
 	}
@@ -284,11 +287,11 @@ func ValidateNoBacksteps(p string, at *field.Path) field.ErrorList {
 }
 
 // mounts validates the volume mounts of a container.
-func (cc *containerCheck) mounts(c *corev1.Container, at *field.Path) field.ErrorList {
+func (cc *containerCheck) mounts(c *corev1.Container, list *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}
 	for i := range c.VolumeMounts {
-		m, at := &c.VolumeMounts[i], at.Index(i)
+		m, at := &c.VolumeMounts[i], list.Index(i)
 		switch {
 		case m.Name == "":
 			errs = append(errs, field.Required(at.Child("name"), ""))
@@ -312,6 +315,47 @@ func (cc *containerCheck) mounts(c *corev1.Container, at *field.Path) field.Erro
 			errs = append(errs, descending(m.SubPathExpr, at.Child("subPathExpr"))...)
 		}
 		errs = append(errs, validatePropagation(m, c, at)...)
+		errs = append(errs, validateRecursiveReadOnly(m, list.Child("recursiveReadOnly"))...)
+	}
+	return errs
+}
+
+// devices validates the block devices of a container.
+func (cc *containerCheck) devices(c *corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names, paths := map[string]bool{}, map[string]bool{}
+	for _, m := range c.VolumeMounts {
+		names[m.Name], paths[m.MountPath] = true, true
+	}
+	seenNames, seenPaths := map[string]bool{}, map[string]bool{}
+	for i := range c.VolumeDevices {
+		d, at := &c.VolumeDevices[i], at.Index(i)
+		name, path := at.Child("name"), at.Child("devicePath")
+		switch v := cc.volumes[d.Name]; {
+		case d.Name == "":
+			errs = append(errs, field.Required(name, ""))
+		case v == nil:
+			errs = append(errs, field.NotFound(name, d.Name))
+		case v.PersistentVolumeClaim == nil && v.Ephemeral == nil:
+			errs = append(errs, field.Invalid(name, d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
+		}
+		switch {
+		case seenNames[d.Name]:
+			errs = append(errs, field.Invalid(name, d.Name, "must be unique"))
+		case names[d.Name]:
+			errs = append(errs, field.Invalid(name, d.Name, "must not already exist in volumeMounts"))
+		}
+		switch {
+		case d.DevicePath == "":
+			errs = append(errs, field.Required(path, ""))
+		case seenPaths[d.DevicePath]:
+			errs = append(errs, field.Invalid(path, d.DevicePath, "must be unique"))
+		case paths[d.DevicePath]:
+			errs = append(errs, field.Invalid(path, d.DevicePath, "must not already exist as a path in volumeMounts"))
+		default:
+			errs = append(errs, ValidateNoBacksteps(d.DevicePath, path)...)
+		}
+		seenNames[d.Name], seenPaths[d.DevicePath] = true, true
 	}
 	return errs
 }
@@ -332,4 +376,23 @@ func validatePropagation(m *corev1.VolumeMount, c *corev1.Container, at *field.P
 	}
 	return field.ErrorList{field.NotSupported(at, *m.MountPropagation, []corev1.MountPropagationMode{
 		corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone})}
+}
+
+// validateRecursiveReadOnly validates the mode of the mounts below a read-only mount. As
+// upstream, its errors do not say which mount of the container is meant.
+func validateRecursiveReadOnly(m *corev1.VolumeMount, at *field.Path) field.ErrorList {
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
+		return nil
+	}
+	errs := fieldcheck.OneOf(*m.RecursiveReadOnly, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)
+	if len(errs) > 0 {
+		return errs
+	}
+	if !m.ReadOnly {
+		errs = append(errs, field.Forbidden(at, "may only be specified when readOnly is true"))
+	}
+	if p := m.MountPropagation; p != nil && *p != corev1.MountPropagationNone {
+		errs = append(errs, field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
+	}
+	return errs
 }

@@ -26,6 +26,7 @@ type container struct {
 	written                  uint64 // bytes in its writable layer
 	memory                   uint64 // bytes in use
 	linux                    *runtimeapi.LinuxContainerResources
+	signal                   runtimeapi.Signal
 	end                      *time.Timer
 	gone                     chan struct{} // closed when it has exited
 }
@@ -53,7 +54,7 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 		Image: c.config.Image, ImageRef: c.config.Image.GetImage(), ImageId: c.config.Image.GetImage(),
 		Labels: c.config.Labels, Annotations: c.config.Annotations, Mounts: c.config.Mounts,
 		LogPath:   c.sandbox.config.LogDirectory + "/" + c.config.LogPath,
-		Resources: &runtimeapi.ContainerResources{Linux: c.linux},
+		Resources: &runtimeapi.ContainerResources{Linux: c.linux}, StopSignal: c.signal,
 	}
 }
 
@@ -89,6 +90,9 @@ func (r *Runtime) CreateContainer(ctx context.Context, in *runtimeapi.CreateCont
 		}
 	}
 	c := &container{id: r.id("c"), sandbox: s, config: in.Config, created: time.Now(), gone: make(chan struct{}), linux: in.Config.GetLinux().GetResources()}
+	if r.cfg.StopSignals {
+		c.signal = in.Config.StopSignal
+	}
 	c.seq = r.next
 	r.containers[c.id] = c
 	r.emitLocked(c.id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, s)
@@ -321,8 +325,8 @@ func (r *Runtime) ContainerStatus(ctx context.Context, in *runtimeapi.ContainerS
 	return &runtimeapi.ContainerStatusResponse{Status: c.status()}, nil
 }
 
-// ListContainerStats implements the CRI call. It reports only the sizes of
-// writable layers.
+// ListContainerStats implements the CRI call. It reports only the memory
+// and the sizes of writable layers.
 func (r *Runtime) ListContainerStats(ctx context.Context, in *runtimeapi.ListContainerStatsRequest, _ ...grpc.CallOption) (*runtimeapi.ListContainerStatsResponse, error) {
 	if err := r.begin(ctx, "ListContainerStats", ""); err != nil {
 		return nil, err
@@ -337,6 +341,7 @@ func (r *Runtime) ListContainerStats(ctx context.Context, in *runtimeapi.ListCon
 		}
 		out.Stats = append(out.Stats, &runtimeapi.ContainerStats{
 			Attributes:    &runtimeapi.ContainerAttributes{Id: c.id, Metadata: c.config.Metadata, Labels: c.config.Labels, Annotations: c.config.Annotations},
+			Memory:        &runtimeapi.MemoryUsage{Timestamp: time.Now().UnixNano(), WorkingSetBytes: &runtimeapi.UInt64Value{Value: c.memory}},
 			WritableLayer: &runtimeapi.FilesystemUsage{Timestamp: time.Now().UnixNano(), UsedBytes: &runtimeapi.UInt64Value{Value: c.written}},
 		})
 	}

@@ -41,6 +41,13 @@ type Config struct {
 	NetworkDown bool
 	// UserNamespaces makes Status report that the default handler supports them.
 	UserNamespaces bool
+	// RecursiveReadOnly makes Status report that the default handler supports such mounts.
+	RecursiveReadOnly bool
+	// StrictGroups makes Status report that the runtime supports supplementalGroupsPolicy.
+	StrictGroups bool
+	// StopSignals makes the runtime stop containers with the signal of their
+	// configuration, and report it.
+	StopSignals bool
 	// CgroupDriver is the answer of RuntimeConfig; nil: unimplemented.
 	CgroupDriver *runtimeapi.CgroupDriver
 }
@@ -291,8 +298,13 @@ func (r *Runtime) Status(ctx context.Context, _ *runtimeapi.StatusRequest, _ ...
 	res := &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, network,
 	}}}
-	if r.cfg.UserNamespaces {
-		res.RuntimeHandlers = []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true}}}
+	if r.cfg.UserNamespaces || r.cfg.RecursiveReadOnly {
+		res.RuntimeHandlers = []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{
+			UserNamespaces: r.cfg.UserNamespaces, RecursiveReadOnlyMounts: r.cfg.RecursiveReadOnly,
+		}}}
+	}
+	if r.cfg.StrictGroups {
+		res.Features = &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true}
 	}
 	return res, nil
 }

@@ -24,6 +24,8 @@ type store struct {
 	chosen  map[types.UID][]choice // by pod
 	assumed map[string]types.UID   // by volume: the pod whose claim gets it
 	changed chan struct{}          // closed at the next change
+
+	capacity capacities
 }
 
 func newStore() *store {
@@ -31,6 +33,7 @@ func newStore() *store {
 		claims: map[types.NamespacedName]*corev1.PersistentVolumeClaim{}, volumes: map[string]*corev1.PersistentVolume{},
 		free: map[string]map[string]bool{}, classes: map[string]*storagev1.StorageClass{},
 		chosen: map[types.UID][]choice{}, assumed: map[string]types.UID{}, changed: make(chan struct{}),
+		capacity: capacities{all: map[types.NamespacedName]*storagev1.CSIStorageCapacity{}, published: map[string]bool{}},
 	}
 }
 
@@ -90,6 +93,20 @@ func (s *store) Claim(namespace, name string) *corev1.PersistentVolumeClaim {
 	return s.claims[types.NamespacedName{Namespace: namespace, Name: name}]
 }
 
+// Volume returns a volume, nil if it does not exist.
+func (s *store) Volume(name string) *corev1.PersistentVolume {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.volumes[name]
+}
+
+// Class returns a storage class, nil if it does not exist.
+func (s *store) Class(name string) *storagev1.StorageClass {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.classes[name]
+}
+
 // needs returns what the claims of a pod need of a node, in the order of its volumes.
 func (s *store) needs(pod *snapshot.Pod) []need {
 	if len(pod.Spec.Volumes) == 0 {
@@ -98,19 +115,28 @@ func (s *store) needs(pod *snapshot.Pod) []need {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []need
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil {
-			out = append(out, s.need(pod, v.PersistentVolumeClaim.ClaimName))
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if name := volumebinding.ClaimName(pod.Pod, v); name != "" {
+			out = append(out, s.need(pod, v, name))
 		}
 	}
 	return out
 }
 
-func (s *store) need(pod *snapshot.Pod, name string) need {
+// need returns what the claim of a volume needs. The caller holds s.mu.
+func (s *store) need(pod *snapshot.Pod, v *corev1.Volume, name string) need {
 	claim := s.claims[types.NamespacedName{Namespace: pod.Namespace, Name: name}]
 	switch {
+	case claim == nil && v.Ephemeral != nil:
+		return need{Reason: fmt.Sprintf("waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name)}
 	case claim == nil:
 		return need{Reason: fmt.Sprintf("persistentvolumeclaim %q not found", name)}
+	}
+	if err := volumebinding.CheckOwner(pod.Pod, v, claim); err != nil {
+		return need{Reason: err.Error()}
+	}
+	switch {
 	case claim.DeletionTimestamp != nil:
 		return need{Reason: fmt.Sprintf("persistentvolumeclaim %q is being deleted", name)}
 	case claim.Status.Phase == corev1.ClaimLost:
@@ -125,6 +151,7 @@ func (s *store) need(pod *snapshot.Pod, name string) need {
 	return need{
 		Node: claim.Annotations[volumebinding.SelectedNode], Volumes: s.candidates(pod.UID, claim),
 		Dynamic: class.Provisioner != volumebinding.NoProvisioner, Topologies: class.AllowedTopologies, claim: claim,
+		space: s.spaceFor(claim, class),
 	}
 }
 

@@ -27,6 +27,7 @@ type need struct {
 	Topologies []corev1.TopologySelectorTerm // where; nil: anywhere
 
 	claim *corev1.PersistentVolumeClaim // not part of the shape
+	space *space                        // where it can be provisioned; nil: anywhere
 }
 
 // candidate is a free volume.
@@ -55,6 +56,9 @@ func (p *Plugin) Reads(pod *snapshot.Pod) []any {
 	var out []any
 	for _, n := range p.needs(pod) {
 		out = append(out, n.Reason, n.Affinity, n.Node, n.Volumes, n.Dynamic, n.Topologies)
+		if n.space != nil {
+			out = append(out, n.space.Version, n.claim.Spec.Resources.Requests.Storage().Value())
+		}
 	}
 	return out
 }
@@ -101,6 +105,9 @@ func place(needs []need, node *corev1.Node) ([]choice, *framework.Status) {
 		name := firstFree(n.Volumes, taken, node)
 		if name == "" && !(n.Dynamic && inTopology(n.Topologies, node)) {
 			return nil, framework.NewStatus(framework.UnschedulableAndUnresolvable, noVolume)
+		}
+		if name == "" && !n.space.on(node) {
+			return nil, framework.NewStatus(framework.UnschedulableAndUnresolvable, noSpace)
 		}
 		taken[name] = true
 		choices = append(choices, choice{n.claim, name})

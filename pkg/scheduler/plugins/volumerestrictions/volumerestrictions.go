@@ -9,6 +9,7 @@ import (
 
 	"podium/pkg/scheduler/framework"
 	"podium/pkg/scheduler/snapshot"
+	"podium/pkg/volumebinding"
 )
 
 const reason = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
@@ -42,11 +43,11 @@ func (Plugin) EventsToRegister() framework.Event {
 
 // exclusive returns the names of the pod's claims with the mode.
 func (p Plugin) exclusive(pod *snapshot.Pod) (names []string) {
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim == nil {
+	for i := range pod.Spec.Volumes {
+		name := volumebinding.ClaimName(pod.Pod, &pod.Spec.Volumes[i])
+		if name == "" {
 			continue
 		}
-		name := v.PersistentVolumeClaim.ClaimName
 		if claim := p.claim(pod.Namespace, name); claim != nil && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
 			names = append(names, name)
 		}
@@ -77,15 +78,21 @@ func (u *users) Update(n snapshot.Node) {
 		return
 	}
 	for pod := range n.Pods() {
-		if pod.Namespace == u.namespace && slices.ContainsFunc(pod.Spec.Volumes, u.uses) {
+		if pod.Namespace == u.namespace && u.uses(pod.Pod) {
 			u.on[n.Row()] = true
 			return
 		}
 	}
 }
 
-func (u *users) uses(v corev1.Volume) bool {
-	return v.PersistentVolumeClaim != nil && slices.Contains(u.names, v.PersistentVolumeClaim.ClaimName)
+// uses reports whether a pod uses one of the claims.
+func (u *users) uses(pod *corev1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		if name := volumebinding.ClaimName(pod, &pod.Spec.Volumes[i]); name != "" && slices.Contains(u.names, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // Filter rejects all nodes while a pod uses one of the claims.
