@@ -275,10 +275,11 @@ func (l *lagging) Read(p []byte) (int, error) {
 	return l.ReadCloser.Read(p)
 }
 
-// until waits, in virtual time, until so returns true.
+// until waits, in virtual time, until so returns true. It asks a thousand times at most: each
+// answer of the API server costs real time.
 func (c *cluster) until(limit time.Duration, what string, so func() bool) {
 	c.t.Helper()
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(max(10*time.Millisecond, limit/1000)) {
 		if so() {
 			return
 		}
