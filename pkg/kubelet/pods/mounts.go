@@ -2,6 +2,7 @@ package pods
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
@@ -27,6 +28,9 @@ const (
 	maxMountDelay = 10 * time.Second
 )
 
+// slowMount is how long the set-up of a volume may last before an event reports it.
+const slowMount = 2*time.Minute + 3*time.Second
+
 // mounts sets up and refreshes the volumes of a pod.
 type mounts struct {
 	*base
@@ -39,6 +43,7 @@ type mounts struct {
 type mount struct {
 	ready       *volumes.Mount // nil: not set up by this process
 	attempted   time.Time      // when the last set-up or refresh started
+	reported    time.Time      // when an event last said that the set-up lasts long; else attempted
 	renderedPod *corev1.Pod    // the pod whose fields the contents show
 }
 
@@ -87,11 +92,17 @@ func (ms *mounts) mount(volume string) *mount {
 // that job runs or backs off after a failure.
 func (ms *mounts) setUp(v *corev1.Volume, refresh bool, now time.Time) {
 	key := "volume " + v.Name
-	if ms.busy(key) || !ms.retries.due(key, now) {
-		return // the job's end or the retry wakes the worker
-	}
 	m, pod := ms.mount(v.Name), ms.pod
-	m.attempted, m.renderedPod = now, pod
+	if ms.busy(key) {
+		if !refresh {
+			ms.reportSlow(v, m, now)
+		}
+		return // the job's end wakes the worker
+	}
+	if !ms.retries.due(key, now) {
+		return // the retry wakes the worker
+	}
+	m.attempted, m.reported, m.renderedPod = now, now, pod
 	ms.job(ms.startCtx, key, func(ctx context.Context) func() {
 		made, err := ms.m.cfg.Volumes.SetUp(ctx, pod, v)
 		if ctx.Err() != nil {
@@ -99,6 +110,16 @@ func (ms *mounts) setUp(v *corev1.Volume, refresh bool, now time.Time) {
 		}
 		return func() { ms.mounted(v, m, refresh, made, err) }
 	})
+}
+
+// reportSlow sends an event for a set-up that does not end, once per slowMount: the
+// driver, or the file system under the volume, may have stopped answering.
+func (ms *mounts) reportSlow(v *corev1.Volume, m *mount, now time.Time) {
+	if !now.Before(m.reported.Add(slowMount)) {
+		m.reported = now
+		ms.event(corev1.EventTypeWarning, "FailedMount", fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s]: timed out waiting for the condition", v.Name))
+	}
+	ms.again(m.reported.Add(slowMount))
 }
 
 // mounted handles the result of setUp.

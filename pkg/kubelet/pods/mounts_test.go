@@ -120,8 +120,9 @@ func TestSlowSetUpDelaysOnlyTheContainers(t *testing.T) {
 			t.Errorf("the pod is %+v", p.Status)
 		}
 		d.expect(t, "stage disk")
-		if e := r.api.eventsOf("FailedMount"); len(e) > 0 {
-			t.Errorf("events %v", e)
+		want := []string{"Unable to attach or mount volumes: unmounted volumes=[disk]: timed out waiting for the condition"}
+		if diff := cmp.Diff(want, r.api.eventsOf("FailedMount")); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
 		}
 		r.api.change("a", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(1)) })
 		r.pass(time.Minute)
@@ -179,7 +180,7 @@ func TestFailedSetUpIsRetried(t *testing.T) {
 	slowBubble(t, func(r *rig, d *slowDriver) {
 		d.answer(errors.New("no such export"))
 		r.pass(time.Minute)
-		events := r.api.eventsOf("FailedMount")
+		events := r.api.eventsOf("FailedMount")[1:] // after the one of the slow set-up
 		if len(events) < 6 || len(events) > 12 || events[0] != `MountVolume.SetUp failed for volume "disk" : no such export` {
 			t.Errorf("%d events: %v", len(events), events)
 		}
