@@ -104,9 +104,8 @@ func (a *api) PersistentVolume(ctx context.Context, name string) (*corev1.Persis
 	return a.volumes.Get(ctx, name)
 }
 
-func (a *api) PatchClaimStatus(ctx context.Context, namespace, name string, patch []byte) error {
-	_, err := a.claims.In(namespace).Patch(ctx, name, types.MergePatchType, patch, "status")
-	return err
+func (a *api) PatchClaimStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.PersistentVolumeClaim, error) {
+	return a.claims.In(namespace).Patch(ctx, name, types.MergePatchType, patch, "status")
 }
 
 func (a *api) CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {

@@ -354,9 +354,63 @@ func TestExpansion(t *testing.T) {
 	if got := w.requests["NodeExpandVolume"].(*spec.NodeExpandVolumeRequest); got.CapacityRange.RequiredBytes != 2<<30 {
 		t.Errorf("expanded to %d", got.CapacityRange.RequiredBytes)
 	}
-	if size := w.claim.Status.Capacity[corev1.ResourceStorage]; size.String() != "2Gi" || len(w.claim.Status.Conditions) > 0 {
+	if size := w.claim.Status.Capacity[corev1.ResourceStorage]; size.String() != "2Gi" || len(w.claim.Status.Conditions) > 0 || len(w.claim.Status.AllocatedResourceStatuses) > 0 {
 		t.Errorf("the claim's status: %+v", w.claim.Status)
 	}
+	if len(w.patches) != 2 || !strings.Contains(w.patches[0], `{"allocatedResourceStatuses":{"storage":"NodeResizeInProgress"}}`) {
+		t.Errorf("the claim's status was patched by %v", w.patches)
+	}
+}
+
+// A driver that cannot make the volume so large is not asked again until the controller has
+// another size; one that fails for the moment is.
+func TestFailedExpansion(t *testing.T) {
+	for code, want := range map[codes.Code]string{
+		codes.Unavailable: "NodeResizeInProgress []",
+		codes.Internal:    "NodeResizeInProgress [NodeResizeError]",
+		codes.OutOfRange:  "NodeResizeInfeasible [NodeResizeError]",
+	} {
+		t.Run(code.String(), func(t *testing.T) {
+			w := newWorld(t, func(w *world) {
+				w.driver.Capabilities = append(w.driver.Capabilities, spec.NodeServiceCapability_RPC_EXPAND_VOLUME)
+				w.pv.Spec.Capacity[corev1.ResourceStorage] = resource.MustParse("2Gi")
+				w.fault = func(_ context.Context, method string) error {
+					if method == "NodeExpandVolume" {
+						return status.Error(code, "no")
+					}
+					return nil
+				}
+			})
+			p := w.pod("a")
+			if _, err := w.setUp(p); status.Code(err) != code {
+				t.Errorf("an expansion that fails: %v", err)
+			}
+			if _, err := w.setUp(p); (err == nil) != (code == codes.OutOfRange) {
+				t.Errorf("the next attempt: %v", err)
+			}
+			if got := resizeOf(w.claim); got != want {
+				t.Errorf("the claim is %s, want %s", got, want)
+			}
+			w.mu.Lock()
+			w.fault = nil
+			w.claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] = corev1.PersistentVolumeClaimNodeResizePending
+			w.mu.Unlock()
+			_, err := w.setUp(p)
+			must(t, err)
+			if got := resizeOf(w.claim); got != " []" {
+				t.Errorf("an expanded claim is %s", got)
+			}
+		})
+	}
+}
+
+// resizeOf describes the state of a claim's expansion.
+func resizeOf(c *corev1.PersistentVolumeClaim) string {
+	var types []corev1.PersistentVolumeClaimConditionType
+	for _, cond := range c.Status.Conditions {
+		types = append(types, cond.Type)
+	}
+	return fmt.Sprint(c.Status.AllocatedResourceStatuses[corev1.ResourceStorage], " ", types)
 }
 
 // Drivers with requiresRepublish are called at every refresh, with current tokens.

@@ -27,7 +27,7 @@ type API interface {
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 	VolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
-	PatchClaimStatus(ctx context.Context, namespace, name string, patch []byte) error
+	PatchClaimStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.PersistentVolumeClaim, error)
 
 	GetNode(ctx context.Context, name string) (*corev1.Node, error)
 	PatchNode(ctx context.Context, name string, patch []byte) error // a merge patch

@@ -3,11 +3,16 @@ package csi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/kubelet/volumes"
 	"podium/pkg/volumebinding"
@@ -22,14 +27,26 @@ func grown(c *volumes.Claimed) bool {
 }
 
 // expand calls NodeExpandVolume if the persistent volume has grown, and records the new
-// size in the claim's status. The caller holds the volume's lock.
+// size in the claim's status. After an error that says that the driver cannot make the
+// volume so large, it waits until the controller has another size for the volume. The
+// caller holds the volume's lock.
 func (d *Driver) expand(ctx context.Context, s *service, c *volumes.Claimed, v *volume) error {
 	if !grown(c) || v.readOnly || !s.calls[spec.NodeServiceCapability_RPC_EXPAND_VOLUME] {
+		return nil
+	}
+	state := c.Claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
+	if state == corev1.PersistentVolumeClaimNodeResizeInfeasible {
 		return nil
 	}
 	secrets, err := d.secret(ctx, v.secrets.expand, "NodeExpandSecretRef")
 	if err != nil {
 		return err
+	}
+	claim := c.Claim
+	if state != corev1.PersistentVolumeClaimNodeResizeInProgress {
+		if claim, err = d.patchStatus(ctx, claim, resizeStatus(corev1.PersistentVolumeClaimNodeResizeInProgress)); err != nil {
+			return err
+		}
 	}
 	size := c.PV.Spec.Capacity[corev1.ResourceStorage]
 	req := &spec.NodeExpandVolumeRequest{
@@ -41,22 +58,59 @@ func (d *Driver) expand(ctx context.Context, s *service, c *volumes.Claimed, v *
 	}
 	if _, err := s.NodeExpandVolume(ctx, req); err != nil {
 		d.Events.Event(c.Pod, corev1.EventTypeWarning, "VolumeResizeFailed", fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", v.Volume, err))
-		return fmt.Errorf("NodeExpandVolume: %w", err)
+		return errors.Join(fmt.Errorf("NodeExpandVolume: %w", err), d.recordFailure(ctx, claim, err))
 	}
 	d.Events.Event(c.Pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful", fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Volume, d.NodeName))
-	return d.recordSize(ctx, c.Claim, size)
+	done := resizeStatus(nil)
+	done["capacity"] = map[string]any{"storage": size}
+	done["conditions"] = volumebinding.WithoutResize(claim.Status.Conditions)
+	_, err = d.patchStatus(ctx, claim, done)
+	return err
 }
 
-// recordSize writes the size that the node has given the volume into the claim's status,
-// and removes what says that it is being resized.
-func (d *Driver) recordSize(ctx context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error {
-	status := map[string]any{"capacity": map[string]any{"storage": size}, "conditions": volumebinding.WithoutResize(claim.Status.Conditions)}
-	if _, resizing := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]; resizing {
-		status["allocatedResourceStatuses"] = map[string]any{"storage": nil}
+// resizeStatus returns the part of a claim's status with the state of its expansion; nil:
+// there is none.
+func resizeStatus(state any) map[string]any {
+	return map[string]any{"allocatedResourceStatuses": map[string]any{"storage": state}}
+}
+
+// recordFailure records in the claim's status that the driver has refused to expand the
+// volume. Of other errors the call may still succeed when it is repeated: they leave no
+// record.
+func (d *Driver) recordFailure(ctx context.Context, claim *corev1.PersistentVolumeClaim, failure error) error {
+	status := map[string]any{}
+	switch grpcstatus.Code(failure) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		return nil // the driver may be expanding the volume
+	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
+		status = resizeStatus(corev1.PersistentVolumeClaimNodeResizeInfeasible)
 	}
+	status["conditions"] = withNodeError(claim.Status.Conditions, failure.Error(), time.Now())
+	_, err := d.patchStatus(ctx, claim, status)
+	return err
+}
+
+// withNodeError returns the conditions with NodeResizeError, which keeps its transition
+// time if it was there.
+func withNodeError(conditions []corev1.PersistentVolumeClaimCondition, message string, now time.Time) []corev1.PersistentVolumeClaimCondition {
+	failed := corev1.PersistentVolumeClaimCondition{
+		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)), Message: message,
+	}
+	out := slices.Clone(conditions)
+	if i := slices.IndexFunc(out, func(c corev1.PersistentVolumeClaimCondition) bool { return c.Type == failed.Type }); i >= 0 {
+		failed.LastTransitionTime = out[i].LastTransitionTime
+		out[i] = failed
+		return out
+	}
+	return append(out, failed)
+}
+
+// patchStatus patches the status of a claim, unless the claim has changed, and returns the
+// claim.
+func (d *Driver) patchStatus(ctx context.Context, claim *corev1.PersistentVolumeClaim, status map[string]any) (*corev1.PersistentVolumeClaim, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": claim.ResourceVersion}, "status": status})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return d.API.PatchClaimStatus(ctx, claim.Namespace, claim.Name, patch)
 }

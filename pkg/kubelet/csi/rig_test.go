@@ -338,11 +338,14 @@ func (w *world) VolumeAttachment(_ context.Context, name string) (*storagev1.Vol
 	return &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"path": "/dev/x"}}}, nil
 }
 
-func (w *world) PatchClaimStatus(_ context.Context, _, _ string, patch []byte) error {
+func (w *world) PatchClaimStatus(_ context.Context, _, _ string, patch []byte) (*corev1.PersistentVolumeClaim, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.patches = append(w.patches, string(patch))
-	return patchInto(w.claim, patch)
+	if err := patchInto(w.claim, patch); err != nil {
+		return nil, err
+	}
+	return w.claim.DeepCopy(), nil
 }
 
 func (w *world) GetNode(context.Context, string) (*corev1.Node, error) {
@@ -357,7 +360,7 @@ func (w *world) PatchNode(_ context.Context, _ string, patch []byte) error {
 	return patchInto(w.node, patch)
 }
 
-func patchInto(obj any, patch []byte) error {
+func patchInto[T any](obj *T, patch []byte) error {
 	have, err := json.Marshal(obj)
 	if err != nil {
 		return err
@@ -366,7 +369,12 @@ func patchInto(obj any, patch []byte) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(next, obj)
+	var patched T
+	if err := json.Unmarshal(next, &patched); err != nil {
+		return err
+	}
+	*obj = patched
+	return nil
 }
 
 func (w *world) GetCSINode(_ context.Context, name string) (*storagev1.CSINode, error) {
