@@ -81,6 +81,11 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	running.Go(func() { w.Run(ctx, client.For[*corev1.ConfigMap](maps).In("default")) })
 	running.Go(func() { l.Run(ctx, url) })
 	running.Go(func() { front.Run(ctx, "http://"+net.JoinHostPort(address, "80")+"/") })
+	registers := c.registers()
+	for _, server := range append(c.servers, c.servers...) {
+		maps := client.For[*corev1.ConfigMap](c.only(server).Client(c.T)).In("default")
+		running.Go(func() { registers.Run(ctx, maps) })
+	}
 
 	var all figures
 	defer func() { t.Logf("\n%s", all.table()) }()
@@ -95,6 +100,11 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	running.Wait()
 
 	c.nothingLost(w)
+	ops, unknown, err := registers.Check(2 * time.Minute)
+	if err != nil || ops < 1000 {
+		t.Errorf("%d operations on registers: %v", ops, err)
+	}
+	t.Logf("%d operations on registers are linearizable, the outcome of %d of them is unknown", ops, unknown)
 	requests, slowest, err := l.Result()
 	if err != nil || requests < 500 {
 		t.Errorf("%d requests to the Service; failed:\n%v", requests, err)
@@ -113,6 +123,16 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 	if after := c.pods(); !slices.EqualFunc(before, after, samePod) {
 		t.Error("the pods are not those from before, or were restarted")
 	}
+}
+
+// registers creates the ConfigMaps whose history the test checks.
+func (c *cluster) registers() *traffic.Registers {
+	c.Helper()
+	r := &traffic.Registers{Names: []string{"register-a", "register-b", "register-c"}}
+	if err := r.Create(c.Context(), client.For[*corev1.ConfigMap](c.api).In("default")); err != nil {
+		c.Fatal(err)
+	}
+	return r
 }
 
 // fault is a way to lose a control plane, and the command that brings it back.
