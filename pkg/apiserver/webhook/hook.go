@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"time"
 
@@ -87,12 +88,13 @@ func NewHook(c *registration.WebhookClientConfig, o backends.Objects, dial Dial)
 		if err != nil {
 			return nil, err
 		}
+		u.Path, u.RawPath = path.Join("/", u.Path), "" // in https://host//path servers would redirect
 		out.url, transport.Proxy = *u, http.ProxyFromEnvironment
 	case c.Service != nil:
 		s := *c.Service
 		host := s.Name + "." + s.Namespace + ".svc"
 		trust.ServerName = host
-		out.url = url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(int(portOf(&s)))), Path: pathOf(&s)}
+		out.url = url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(int(portOf(&s)))), Path: path.Join("/", pathOf(&s))}
 		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return dialService(ctx, o, dial, network, &s)
 		}

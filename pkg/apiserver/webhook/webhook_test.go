@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	registration "k8s.io/api/admissionregistration/v1"
+
 	"podium/pkg/client"
 )
 
@@ -117,6 +119,19 @@ func TestNew(t *testing.T) {
 	for _, servers := range [][]string{nil, {"https://a", "https://b"}} {
 		if _, err := New(client.Config{Servers: servers}, Bounds{}); err == nil {
 			t.Errorf("a service at %q", servers)
+		}
+	}
+}
+
+func TestPathOfHook(t *testing.T) {
+	for given, want := range map[string]string{
+		"https://hook.test":              "https://hook.test/",
+		"https://hook.test//ask?x=1":     "https://hook.test/ask?x=1",
+		"https://hook.test:8443/a/./b/?": "https://hook.test:8443/a/b?",
+	} {
+		h, err := NewHook(&registration.WebhookClientConfig{URL: &given}, nil, nil)
+		if err != nil || h.url.String() != want {
+			t.Errorf("%s is asked at %v, %v; want %s", given, h.url.String(), err, want)
 		}
 	}
 }
