@@ -47,7 +47,9 @@ func (h gadgetHooks) ValidateUpdate(ctx context.Context, _, g *Gadget) (admissio
 	return h.ValidateCreate(ctx, g)
 }
 
-func (gadgetHooks) ValidateDelete(context.Context, *Gadget) (admission.Warnings, error) { return nil, nil }
+func (gadgetHooks) ValidateDelete(context.Context, *Gadget) (admission.Warnings, error) {
+	return nil, nil
+}
 
 // gadgetOperator keeps a ConfigMap for each Gadget, and cleans up when it is deleted.
 type gadgetOperator struct {
