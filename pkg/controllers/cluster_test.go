@@ -275,11 +275,21 @@ func (l *lagging) Read(p []byte) (int, error) {
 	return l.ReadCloser.Read(p)
 }
 
-// until waits, in virtual time, until so returns true. It asks a thousand times at most: each
+// until waits, in virtual time, until so returns true. It asks seldom if it may take long: each
 // answer of the API server costs real time.
 func (c *cluster) until(limit time.Duration, what string, so func() bool) {
 	c.t.Helper()
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(max(10*time.Millisecond, limit/1000)) {
+	period := 10 * time.Millisecond
+	if limit > time.Minute {
+		period = limit / 1000
+	}
+	c.poll(limit, period, what, so)
+}
+
+// poll is until with the time between two questions.
+func (c *cluster) poll(limit, period time.Duration, what string, so func() bool) {
+	c.t.Helper()
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(period) {
 		if so() {
 			return
 		}

@@ -77,7 +77,7 @@ func (c *cluster) hasPods(name, want string) {
 // order records the sequence of states of a set's pods until the last of them is want.
 func (c *cluster) order(name, want string) (seen []string) {
 	c.t.Helper()
-	c.until(5*time.Minute, "the pods of "+name+" become "+want, func() bool {
+	c.poll(5*time.Minute, 10*time.Millisecond, "the pods of "+name+" become "+want, func() bool {
 		now := c.podsOf(name)
 		if len(seen) == 0 || seen[len(seen)-1] != now {
 			seen = append(seen, now)

@@ -45,7 +45,7 @@ func TestHungMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.undisturbed(t, "second", s.sleeper("more"))
-	s.pod("mounted", "waits for its container", waits("ContainerCreating"))
+	s.pod("mounted", "waits for the runtime", waits("CreateContainerError")) // which still has the call of the killed kubelet
 
 	// The process of this one does not use the file system.
 	if err := in[*corev1.Pod](s).Delete(t.Context(), "user", metav1.DeleteOptions{}); err != nil {

@@ -4,17 +4,18 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
 // hungFS is a file system with an empty root directory that stops answering, as a network
-// file system does whose server is gone: from then on everything that uses it blocks.
+// file system does whose server is gone: from then on everything that uses it blocks, until
+// it is killed.
 type hungFS struct {
 	dir     string
-	blocked atomic.Bool
+	hanging chan struct{} // closed to stop the answers
+	stopped chan struct{} // closed when there are no more
 	ended   sync.Once
 }
 
@@ -25,19 +26,18 @@ func mountHungFS(t *testing.T) *hungFS {
 	if err != nil {
 		t.Fatalf("open /dev/fuse: %v", err)
 	}
-	f := &hungFS{dir: t.TempDir()}
+	f := &hungFS{dir: t.TempDir(), hanging: make(chan struct{}), stopped: make(chan struct{})}
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)
 	if err := unix.Mount("hungfs", f.dir, "fuse.hungfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		t.Fatalf("mount: %v", err)
 	}
-	done := make(chan struct{})
 	go func() {
+		defer close(f.stopped)
 		f.answer(fd)
-		close(done)
 	}()
 	t.Cleanup(func() {
 		f.end(t)
-		<-done
+		<-f.stopped
 		_ = unix.Close(fd)
 	})
 	return f
@@ -62,15 +62,25 @@ const (
 	fuseMaxWrite = 128 << 10
 )
 
-// answer serves requests until the file system is blocked or the connection is closed.
+// answer serves requests until the file system is to hang or is unmounted. It leaves no
+// request without an answer that it has read: those could not even be killed.
 func (f *hungFS) answer(fd int) {
 	buf := make([]byte, fuseMaxWrite+4096)
 	for {
+		select {
+		case <-f.hanging:
+			return
+		default:
+		}
+		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(ready, 50); n == 0 || err == unix.EINTR {
+			continue
+		}
 		n, err := unix.Read(fd, buf)
 		switch {
 		case err == unix.EINTR || err == unix.ENOENT: // a request was interrupted
 			continue
-		case err != nil || n < fuseHeader || f.blocked.Load():
+		case err != nil || n < fuseHeader:
 			return
 		}
 		opcode, unique := binary.LittleEndian.Uint32(buf[4:]), binary.LittleEndian.Uint64(buf[8:])
@@ -101,4 +111,7 @@ func (f *hungFS) answer(fd int) {
 }
 
 // hang stops the answers.
-func (f *hungFS) hang() { f.blocked.Store(true) }
+func (f *hungFS) hang() {
+	close(f.hanging)
+	<-f.stopped
+}

@@ -164,7 +164,8 @@ func networkState() (lines []string, err error) {
 		}
 		for _, line := range strings.Split(string(out), "\n") {
 			builtin := strings.HasPrefix(line, ":") && !strings.Contains(line, " - ")
-			if line == "" || builtin || strings.ContainsAny(line[:1], "#*") || line == "COMMIT" {
+			late := strings.HasPrefix(line, "multicast ff00::/8 dev ") // the kernel adds it some time after an interface is up
+			if line == "" || builtin || late || strings.ContainsAny(line[:1], "#*") || line == "COMMIT" {
 				continue
 			}
 			lines = append(lines, show+": "+line)

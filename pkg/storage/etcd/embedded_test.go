@@ -140,7 +140,7 @@ func refused(t *testing.T, dir string, want error) {
 }
 
 func TestASnapshotHoldsEverything(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for name, s := range map[string]*etcd.Store{"embedded": embed(t, t.TempDir()), "external": open(t, ours(t).url)} {
 		t.Run(name, func(t *testing.T) {
