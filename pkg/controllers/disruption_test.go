@@ -175,6 +175,7 @@ func (c *cluster) podOf(name string, owner *metav1.OwnerReference) *corev1.Pod {
 	if owner != nil {
 		owner.Controller = new(true)
 		p.OwnerReferences = []metav1.OwnerReference{*owner}
+		p.Finalizers = []string{"example.com/kept"} // by the garbage collector, although its owner may not exist
 	}
 	return create(c, p)
 }
@@ -207,6 +208,7 @@ func TestBudgetsAndOtherControllers(t *testing.T) {
 		fails("other", `no matches for kind "Other" in version "other.example.com/v1"`)
 		c.podOf("lost", &metav1.OwnerReference{APIVersion: "stable.example.com/v1", Kind: "Widget", Name: "w", UID: "another"})
 		fails("lost", `found no controllers for pod "lost"`)
+		edit(c, "lost", func(p *corev1.Pod) { p.Finalizers = nil })
 
 		c.podOf("alone", nil)
 		create(c, budgetOf("alone", minAvailable("50%")))
