@@ -74,10 +74,11 @@ const (
 	crashHere       // the controllers are killed before the request
 )
 
-// inCluster runs a test in a bubble with a cluster of that many nodes.
-func inCluster(t *testing.T, nodes int, f func(t *testing.T, c *cluster)) {
+// inCluster runs a test in a bubble with a cluster of that many nodes. change modifies the
+// configuration of the API server.
+func inCluster(t *testing.T, nodes int, f func(t *testing.T, c *cluster), change ...func(*apiserver.Config)) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
+		c := newCluster(t, change...)
 		c.startControllers()
 		for i := range nodes {
 			c.addNode(fmt.Sprintf("node-%d", i))
@@ -87,7 +88,7 @@ func inCluster(t *testing.T, nodes int, f func(t *testing.T, c *cluster)) {
 	})
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T, change ...func(*apiserver.Config)) *cluster {
 	c := &cluster{t: t, scheme: scheme.New(), network: newNetwork(), remote: newNetwork(), down: map[string]bool{}}
 	store := memory.New()
 	cidr := netip.MustParsePrefix("10.96.0.0/16")
@@ -96,7 +97,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := apiserver.New(apiserver.Config{
+	cfg := apiserver.Config{
 		Access: access,
 		Scheme: c.scheme, Store: store, Log: log, Listener: c.network,
 		Kinds: registry.Kinds(c.scheme, registry.Config{
@@ -110,7 +111,11 @@ func newCluster(t *testing.T) *cluster {
 		}),
 		ServiceCIDR: cidr,
 		Aggregation: aggregation.Config{Dial: c.remote.transport().DialContext},
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	server, err := apiserver.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

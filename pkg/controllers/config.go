@@ -21,6 +21,7 @@ type Config struct {
 	JobSyncs, CronJobSyncs, TTLAfterFinishedSyncs                                                  int
 	ServiceEndpointSyncs, EndpointSyncs, MirroringSyncs                                            int
 	NamespaceSyncs, ServiceAccountSyncs, ResourceQuotaSyncs, GCSyncs, EphemeralVolumeSyncs         int
+	PolicyStatusSyncs                                                                              int
 
 	ResourceQuotaSyncPeriod time.Duration // between two computations of all usage
 
@@ -59,6 +60,7 @@ func Default() Config {
 		JobSyncs: 5, CronJobSyncs: 5, TTLAfterFinishedSyncs: 5,
 		ServiceEndpointSyncs: 5, EndpointSyncs: 5, MirroringSyncs: 5,
 		NamespaceSyncs: 10, ServiceAccountSyncs: 5, ResourceQuotaSyncs: 5, GCSyncs: 20, EphemeralVolumeSyncs: 5,
+		PolicyStatusSyncs:       5,
 		ResourceQuotaSyncPeriod: 5 * time.Minute,
 		ClaimBinderSyncPeriod:   15 * time.Second,
 		MaxEndpointsPerSlice:    100,

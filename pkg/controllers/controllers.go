@@ -26,6 +26,7 @@ import (
 	"podium/pkg/controllers/nodelifecycle"
 	"podium/pkg/controllers/persistentvolume"
 	"podium/pkg/controllers/podgc"
+	"podium/pkg/controllers/policystatus"
 	"podium/pkg/controllers/replicaset"
 	"podium/pkg/controllers/replicationcontroller"
 	"podium/pkg/controllers/resourcequota"
@@ -85,5 +86,6 @@ func specs(c *Config) []controller.Spec {
 		volumeprotection.Claims(),
 		volumeprotection.Volumes(),
 		volumeprotection.AttributesClasses(),
+		policystatus.Spec(c.PolicyStatusSyncs),
 	}
 }

@@ -161,6 +161,7 @@ var spares = []spare{
 	{"system:controller:pod-garbage-collector", "pods", "delete", oneNode},
 	{"system:controller:pod-garbage-collector", "pods/status", "patch", oneNode},
 	{"system:controller:root-ca-cert-publisher", "configmaps", "update", "the cluster's authority stays the same"},
+	{"system:controller:validatingadmissionpolicy-status-controller", "admissionregistration.k8s.io/validatingadmissionpolicies/status", "update", "no policy is made; see pkg/controllers"},
 	{"system:controller:volumeattributesclass-protection-controller", "persistentvolumeclaims", "list", noAttributes},
 	{"system:controller:volumeattributesclass-protection-controller", "persistentvolumes", "list", noAttributes},
 	{"system:controller:volumeattributesclass-protection-controller", "storage.k8s.io/volumeattributesclasses", "patch", noAttributes},

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"maps"
 
-	"podium/pkg/apiserver/admission/expression"
+	"podium/pkg/expression"
 	"podium/pkg/scheme"
 )
 

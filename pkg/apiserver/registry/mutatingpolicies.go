@@ -9,7 +9,7 @@ import (
 	registration "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/admission/expression"
+	"podium/pkg/expression"
 	"podium/pkg/scheme"
 )
 

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/admission/expression"
 	"podium/pkg/apiserver/admission/match"
 	"podium/pkg/apiserver/registry/fieldcheck"
+	"podium/pkg/expression"
 	"podium/pkg/scheme"
 )
 

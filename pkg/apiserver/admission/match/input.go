@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podium/pkg/apiserver/admission"
-	"podium/pkg/apiserver/admission/expression"
 	"podium/pkg/apiserver/authz"
+	"podium/pkg/expression"
 )
 
 // Input returns the values of an expression's variables for a request that
@@ -30,7 +30,7 @@ func Input(a *admission.Attributes, in *admission.Form, authorizer authz.Authori
 		return nil, err
 	}
 	if authorizer != nil {
-		input.Authorizer, input.RequestResource = expression.Authorizer(authorizer, User(a), target{a, in})
+		input.Authorizer, input.RequestResource = authorizerValues(authorizer, User(a), target{a, in})
 	}
 	return input, nil
 }

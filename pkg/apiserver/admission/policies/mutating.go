@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"podium/pkg/apiserver/admission"
-	"podium/pkg/apiserver/admission/expression"
+	"podium/pkg/expression"
 	"podium/pkg/prom"
 	"podium/pkg/scheme"
 )

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"podium/pkg/apiserver/admission"
-	"podium/pkg/apiserver/admission/expression"
 	"podium/pkg/apiserver/admission/match"
+	"podium/pkg/expression"
 	"podium/pkg/scheme"
 )
 

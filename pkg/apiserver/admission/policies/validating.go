@@ -17,8 +17,8 @@ import (
 	limits "k8s.io/apiserver/pkg/apis/cel"
 
 	"podium/pkg/apiserver/admission"
-	"podium/pkg/apiserver/admission/expression"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/expression"
 	"podium/pkg/prom"
 	"podium/pkg/scheme"
 )

@@ -11,9 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"podium/pkg/apiserver/admission"
-	"podium/pkg/apiserver/admission/expression"
 	"podium/pkg/apiserver/admission/match"
 	"podium/pkg/apiserver/webhook"
+	"podium/pkg/expression"
 	"podium/pkg/scheme"
 )
 

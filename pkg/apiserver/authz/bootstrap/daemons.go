@@ -43,6 +43,7 @@ func (p *Policy) daemons() {
 	p.clusterRoleFor("system:kube-controller-manager", users(controllerManager),
 		rule("list watch", "core", "endpoints namespaces nodes persistentvolumeclaims persistentvolumes pods replicationcontrollers resourcequotas serviceaccounts services"),
 		of(rule("list watch", "core", "configmaps"), "kube-root-ca.crt"),
+		rule("list watch", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
 		rule("list watch", "apps", "controllerrevisions daemonsets deployments replicasets statefulsets"),
 		rule("list watch", "autoscaling", "horizontalpodautoscalers"),
 		rule("list watch", "batch", "cronjobs jobs"),
@@ -295,6 +296,9 @@ func (p *Policy) controllers() {
 		}},
 		{"ttl-after-finished-controller", []rbacv1.PolicyRule{rule("delete get", "batch", "jobs")}},
 		{"ttl-controller", []rbacv1.PolicyRule{rule("patch", "core", "nodes")}},
+		{"validatingadmissionpolicy-status-controller", []rbacv1.PolicyRule{
+			rule("update", "admissionregistration.k8s.io", "validatingadmissionpolicies/status"),
+		}},
 		{"volumeattributesclass-protection-controller", []rbacv1.PolicyRule{
 			rule("list", "core", "persistentvolumeclaims persistentvolumes"),
 			rule("patch", "storage.k8s.io", "volumeattributesclasses"),

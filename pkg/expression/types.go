@@ -26,23 +26,36 @@ type Declared struct {
 	Patch      bool
 }
 
+// Types are the types of object (and oldObject) and params. A nil type is
+// dynamic: any use of the variable compiles.
+type Types struct{ Object, Params *apicel.DeclType }
+
 // variables returns the options that declare the variables, and the types that
 // they need.
-func (d Declared) variables() ([]cel.EnvOption, []*apicel.DeclType) {
+func (d Declared) variables(t Types) ([]cel.EnvOption, []*apicel.DeclType) {
 	request, namespace := requestType(), namespaceType()
+	needed := []*apicel.DeclType{namespace, request}
+	typeOf := func(known *apicel.DeclType) *cel.Type {
+		if known == nil {
+			return cel.DynType
+		}
+		needed = append(needed, known)
+		return known.CelType()
+	}
+	object := typeOf(t.Object)
 	options := []cel.EnvOption{
-		cel.Variable(objectVar, cel.DynType),
-		cel.Variable(oldObjectVar, cel.DynType),
+		cel.Variable(objectVar, object),
+		cel.Variable(oldObjectVar, object),
 		cel.Variable(namespaceVar, namespace.CelType()),
 		cel.Variable(requestVar, request.CelType()),
 	}
 	if d.Params {
-		options = append(options, cel.Variable(paramsVar, cel.DynType))
+		options = append(options, cel.Variable(paramsVar, typeOf(t.Params)))
 	}
 	if d.Authorizer {
 		options = append(options, cel.Variable(authorizerVar, library.AuthorizerType), cel.Variable(resourceVar, library.ResourceCheckType))
 	}
-	return options, []*apicel.DeclType{namespace, request}
+	return options, needed
 }
 
 // object declares a type of the group kubernetes. Fields whose name ends in "?"

@@ -1,4 +1,4 @@
-package expression
+package match
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"podium/pkg/apiserver/request"
 )
 
-// Authorizer returns the values of authorizer and authorizer.requestResource for
+// authorizerValues returns the values of authorizer and authorizer.requestResource for
 // a user and the resource of a request.
-func Authorizer(a authz.Authorizer, u *request.User, of library.Resource) (any, resource ref.Val) {
+func authorizerValues(a authz.Authorizer, u *request.User, of library.Resource) (any, resource ref.Val) {
 	info := &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
 	return library.NewAuthorizerVal(info, adapted{a}), library.NewResourceAuthorizerVal(info, adapted{a}, of)
 }

@@ -18,12 +18,19 @@ import (
 // Compiler compiles expressions. It builds an environment when one is first
 // needed, which takes milliseconds. It is safe for concurrent use.
 type Compiler struct {
-	mu   sync.Mutex
-	envs map[Declared]*environment.EnvSet
+	types Types
+	mu    sync.Mutex
+	envs  map[Declared]*environment.EnvSet
 }
 
 // NewCompiler returns a compiler. It does no work.
-func NewCompiler() *Compiler { return &Compiler{envs: map[Declared]*environment.EnvSet{}} }
+func NewCompiler() *Compiler { return NewTypedCompiler(Types{}) }
+
+// NewTypedCompiler returns a compiler that knows the types of objects, so that
+// it refuses expressions that cannot work with them.
+func NewTypedCompiler(t Types) *Compiler {
+	return &Compiler{types: t, envs: map[Declared]*environment.EnvSet{}}
+}
 
 // Program is a compiled expression. It is immutable and safe for concurrent use.
 type Program struct {
@@ -41,7 +48,7 @@ func (c *Compiler) env(d Declared) (*environment.EnvSet, error) {
 	if env := c.envs[d]; env != nil {
 		return env, nil
 	}
-	variables, types := d.variables()
+	variables, types := d.variables(c.types)
 	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(always(variables, types...))
 	if err == nil && d.Patch {
 		env, err = env.Extend(always([]cel.EnvOption{
