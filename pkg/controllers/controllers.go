@@ -35,6 +35,7 @@ import (
 	"podium/pkg/controllers/serviceaccounttoken"
 	"podium/pkg/controllers/servicecidr"
 	"podium/pkg/controllers/statefulset"
+	"podium/pkg/controllers/storagemigration"
 	"podium/pkg/controllers/tainteviction"
 	"podium/pkg/controllers/tokencleaner"
 	"podium/pkg/controllers/ttl"
@@ -87,5 +88,6 @@ func specs(c *Config) []controller.Spec {
 		volumeprotection.Volumes(),
 		volumeprotection.AttributesClasses(),
 		policystatus.Spec(c.PolicyStatusSyncs),
+		storagemigration.Spec(),
 	}
 }

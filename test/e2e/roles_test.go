@@ -161,6 +161,8 @@ var spares = []spare{
 	{"system:controller:pod-garbage-collector", "pods", "delete", oneNode},
 	{"system:controller:pod-garbage-collector", "pods/status", "patch", oneNode},
 	{"system:controller:root-ca-cert-publisher", "configmaps", "update", "the cluster's authority stays the same"},
+	{"system:controller:storage-version-migrator-controller", "*/*", "list patch", "nothing is migrated; see pkg/controllers"},
+	{"system:controller:storage-version-migrator-controller", "storagemigration.k8s.io/storageversionmigrations/status", "update", "nothing is migrated; see pkg/controllers"},
 	{"system:controller:validatingadmissionpolicy-status-controller", "admissionregistration.k8s.io/validatingadmissionpolicies/status", "update", "no policy is made; see pkg/controllers"},
 	{"system:controller:volumeattributesclass-protection-controller", "persistentvolumeclaims", "list", noAttributes},
 	{"system:controller:volumeattributesclass-protection-controller", "persistentvolumes", "list", noAttributes},

@@ -16,7 +16,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// storageVersionMigrations ask a migrator to write all objects of a resource again,
+// storageVersionMigrations ask the controller to write all objects of a resource again,
 // which stores them in the present version and with the present encryption key.
 func storageVersionMigrations(k *scheme.Kind, _ Config) *Kind {
 	life := lifecycle[*migrationv1.StorageVersionMigration, migrationv1.StorageVersionMigrationSpec, migrationv1.StorageVersionMigrationStatus]{
@@ -30,7 +30,6 @@ func storageVersionMigrations(k *scheme.Kind, _ Config) *Kind {
 		Validate:     validateMigration,
 		Columns:      columns(column("Resource", "GroupResource to migrate"), column("Status", "Status of the migration")),
 		Row:          migrationRow,
-		NoController: true,
 		Subresources: []*Subresource{life.status(k, nil, validateMigrationStatus)},
 	}.Kind(k)
 }

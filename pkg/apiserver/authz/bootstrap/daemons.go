@@ -53,6 +53,7 @@ func (p *Policy) daemons() {
 		rule("list watch", "networking.k8s.io", "ipaddresses servicecidrs"),
 		rule("list watch", "rbac.authorization.k8s.io", "clusterroles"),
 		rule("list watch", "storage.k8s.io", "csidrivers storageclasses volumeattachments volumeattributesclasses"),
+		rule("list watch", "storagemigration.k8s.io", "storageversionmigrations"),
 		delegate("authentication.k8s.io", "tokenreviews"),
 		delegate("authorization.k8s.io", "subjectaccessreviews"))
 	p.roleFor(corev1.NamespaceNodeLease, "system:kube-controller-manager", users(controllerManager),
@@ -293,6 +294,11 @@ func (p *Policy) controllers() {
 			rule("create delete patch", "core", "pods"),
 			rule("create update", "core", "persistentvolumeclaims"),
 			events(),
+		}},
+		// Any resource may be migrated.
+		{"storage-version-migrator-controller", []rbacv1.PolicyRule{
+			rule("list patch", "*", "*"),
+			rule("update", "storagemigration.k8s.io", "storageversionmigrations/status"),
 		}},
 		{"ttl-after-finished-controller", []rbacv1.PolicyRule{rule("delete get", "batch", "jobs")}},
 		{"ttl-controller", []rbacv1.PolicyRule{rule("patch", "core", "nodes")}},
