@@ -31,8 +31,9 @@ func newPlan(f *Factory, run, drain func(context.Context, *planOptions) error) *
 		Long: `Show what an apply would change, and where the pods would land, without changing
 anything: the server checks each object in a dry run (validation, admission,
 quota, policies), and the scheduler's own code places the new pods on a copy of
-the cluster's state. Pods of the scheduler's default profile are placed; among
-nodes of equal score the scheduler chooses at random, and plan takes the first.
+the cluster's state. Pods of the scheduler's default profile are placed, without
+its extenders; among nodes of equal score the scheduler chooses at random, and
+plan takes the first.
 
 The exit code is 1 if the server would refuse an object or its pods.`,
 		Example: `  podium plan -f app.yaml

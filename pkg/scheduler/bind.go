@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/backoff"
+	"podium/pkg/scheduler/extender"
 	"podium/pkg/scheduler/framework"
 	"podium/pkg/scheduler/queue"
 	"podium/pkg/scheduler/snapshot"
@@ -63,7 +64,7 @@ func (s *scheduler) bind(ctx context.Context, b *binding) {
 		s.rollBack(ctx, b, err)
 		return
 	}
-	err = s.post(ctx, b)
+	err = s.write(ctx, b)
 	if err != nil && !definite(err) {
 		err = s.resolve(ctx, b, err)
 	}
@@ -101,11 +102,11 @@ func (s *scheduler) post(ctx context.Context, b *binding) error {
 	}, nil)
 }
 
-// definite reports whether the server has decided on the request. Otherwise the pod may or
+// definite reports whether the server, or an extender, has decided on the request. Otherwise the pod may or
 // may not be bound.
 func definite(err error) bool {
 	var status *apierrors.StatusError
-	return errors.As(err, &status) && status.ErrStatus.Code < 500
+	return extender.Refused(err) || errors.As(err, &status) && status.ErrStatus.Code < 500
 }
 
 var (

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/daemon"
+	"podium/pkg/scheduler/extender"
 	"podium/pkg/scheduler/plugins"
 )
 
@@ -23,7 +24,8 @@ type options struct {
 	PodInitialBackoffSeconds int64 `json:"podInitialBackoffSeconds"`
 	PodMaxBackoffSeconds     int64 `json:"podMaxBackoffSeconds"`
 
-	Profiles []plugins.Profile `json:"profiles"`
+	Profiles  []plugins.Profile `json:"profiles"`
+	Extenders []extender.Config `json:"extenders"`
 }
 
 // NewCommand returns the command of kube-scheduler.
@@ -53,7 +55,7 @@ func (o *options) validate() error {
 		return fmt.Errorf("podInitialBackoffSeconds %d and podMaxBackoffSeconds %d: the first must be at least 1 and not above the second",
 			o.PodInitialBackoffSeconds, o.PodMaxBackoffSeconds)
 	}
-	return o.validateProfiles()
+	return errors.Join(o.validateProfiles(), extender.Validate(o.Extenders))
 }
 
 // validateProfiles also sets their default names.
@@ -88,7 +90,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		return err
 	}
 	cfg := o.cfg
-	cfg.Profiles = o.Profiles
+	cfg.Profiles, cfg.Extenders = o.Profiles, o.Extenders
 	cfg.Client, cfg.Registry, cfg.Health, cfg.Log = tools.Client, tools.Registry, tools.Health, tools.Log
 	return o.Run(cmd.Context(), tools, func(ctx context.Context) error { return Run(ctx, cfg) })
 }

@@ -20,7 +20,9 @@ func TestConfigurationFile(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"Plugin":    {head + "profiles: [{plugins: {multiPoint: {enabled: [{name: Magic}]}}}]", `profiles[0]: there is no plugin "Magic"`},
 		"Twice":     {head + "profiles: [{}, {schedulerName: default-scheduler}]", "profiles[1]: there is another profile with schedulerName default-scheduler"},
-		"Unknown":   {head + "extenders: []", `unknown field "extenders"`},
+		"Unknown":   {head + "percentageOfNodesToScore: 50", `unknown field "percentageOfNodesToScore"`},
+		"Extender":  {head + "extenders: [{urlPrefix: example.com, prioritizeVerb: p}]", "extenders[0].urlPrefix: \"example.com\" is not an HTTP or HTTPS URL"},
+		"Timeout":   {head + "extenders: [{urlPrefix: \"http://x\", httpTimeout: -3s}]", "extenders[0].httpTimeout: -3s is negative"},
 		"Point":     {head + "profiles: [{plugins: {filter: {disabled: [{name: NodeName}]}}}]", `unknown field "filter"`},
 		"Version":   {"apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n", "the file must begin with"},
 		"OtherName": {head + "schedulerName: x\nprofiles: [{}]", "--scheduler-name is x, but no profile has this schedulerName"},

@@ -2,12 +2,14 @@ package scheduler
 
 import (
 	"log/slog"
+	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/client"
 	"podium/pkg/daemon"
+	"podium/pkg/scheduler/extender"
 	"podium/pkg/scheduler/framework"
 	"podium/pkg/scheduler/plugins"
 	"podium/pkg/scheduler/queue"
@@ -31,8 +33,12 @@ type Config struct {
 	Queue    queue.Config
 	Profiles []plugins.Profile    // default: one of SchedulerName
 	Plugins  []framework.Weighted // run after those of each profile
-	Binds    int                  // number of pods bound at a time; default 32
-	Seed     uint64               // of the choice among nodes of equal score; 0: the first by name
+
+	Extenders         []extender.Config // asked for the pods of all profiles
+	ExtenderTransport http.RoundTripper // of requests to extenders; default: one of its own for each
+
+	Binds int    // number of pods bound at a time; default 32
+	Seed  uint64 // of the choice among nodes of equal score; 0: the first by name
 }
 
 func (c *Config) setDefaults() {

@@ -16,6 +16,15 @@ import (
 // unfinished selects the pods that use, or will use, a node.
 const unfinished = "status.phase!=Succeeded,status.phase!=Failed"
 
+// strip drops the fields of a pod that nothing reads. Extenders may read all of the others.
+func (s *scheduler) strip(obj scheme.Object) {
+	if len(s.extenders) > 0 {
+		obj.SetManagedFields(nil)
+		return
+	}
+	strip(obj)
+}
+
 // strip drops the fields that no plugin reads: most of an object.
 func strip(obj scheme.Object) {
 	obj.SetManagedFields(nil)

@@ -18,6 +18,7 @@ import (
 	"podium/pkg/client"
 	"podium/pkg/client/events"
 	"podium/pkg/client/informer"
+	"podium/pkg/scheduler/extender"
 	"podium/pkg/scheduler/framework"
 	"podium/pkg/scheduler/plugins"
 	"podium/pkg/scheduler/queue"
@@ -87,7 +88,8 @@ type scheduler struct {
 	writes  pool           // bindings, evictions and status patches
 	permits sync.WaitGroup // bindings that a Permit plugin may delay
 
-	profiles map[string]*profile // by spec.schedulerName
+	profiles  map[string]*profile // by spec.schedulerName
+	extenders extender.List
 
 	mu   sync.Mutex // guards snap and the profiles' algorithms; locked before the queue's own lock
 	snap *snapshot.Snapshot
@@ -118,12 +120,16 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 
 		profiles: map[string]*profile{},
 	}
+	var err error
+	if s.extenders, err = extender.New(cfg.Extenders, cfg.ExtenderTransport, cfg.Log); err != nil {
+		return nil, err
+	}
 	volumes := plugins.NewVolumes(newBinder(cfg.Client), func(name string) *corev1.Node {
 		n, _ := s.nodes.Get("", name)
 		return n
 	})
 	for _, p := range cfg.Profiles {
-		list, err := p.Build()
+		list, err := p.Build(extender.IgnoredResources(cfg.Extenders)...)
 		if err != nil {
 			return nil, fmt.Errorf("profile %s: %w", p.SchedulerName, err)
 		}
@@ -134,7 +140,7 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 		}
 	}
 	s.pods = informer.New(s.api, informer.Options{
-		FieldSelector: unfinished, Log: cfg.Log.With("informer", "pods"), Transform: strip,
+		FieldSelector: unfinished, Log: cfg.Log.With("informer", "pods"), Transform: s.strip,
 	})
 	s.pods.OnChange(s.onPod)
 	s.nodes = informer.New(client.For[*corev1.Node](cfg.Client), informer.Options{
@@ -171,6 +177,7 @@ func (s *scheduler) run(ctx context.Context) error {
 		g.Go(func() error { return p.events.Run(ctx) })
 	}
 	g.Go(func() error {
+		defer s.extenders.Close()
 		defer s.writes.wait()
 		defer s.permits.Wait()
 		if !s.waitSynced(ctx) {
@@ -205,7 +212,9 @@ func (s *scheduler) attempt(ctx context.Context, a *queue.Attempt) {
 	nomination, err := s.cycle(ctx, b)
 	s.metrics.algorithm.Observe(time.Since(b.began).Seconds())
 	switch {
-	case b.node == "":
+	case errors.Is(err, errNotPending):
+		s.queue.Remove(a.Pod.UID)
+	case errors.Is(err, framework.ErrNoNodes) || errors.As(err, new(*framework.FitError)):
 		s.unschedulable(ctx, a, b.began, nomination, err)
 	case err != nil:
 		s.failed(ctx, a, b.began, err)
@@ -218,6 +227,9 @@ func (s *scheduler) attempt(ctx context.Context, a *queue.Attempt) {
 // cycle chooses the binding's node and reserves it. If no node fits, b.node is "", and the
 // PostFilter plugins may nominate one.
 func (s *scheduler) cycle(ctx context.Context, b *binding) (nomination framework.Nomination, err error) {
+	if asked := s.extenders.For(b.pod.Pod); len(asked) > 0 {
+		return s.extended(ctx, b, asked)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	place, err := s.of(b.pod.Pod).algorithm.Schedule(s.snap, b.pod)
@@ -229,12 +241,17 @@ func (s *scheduler) cycle(ctx context.Context, b *binding) (nomination framework
 		}
 		return nomination, err
 	}
-	b.node = place.Node
+	return nomination, s.place(b, place)
+}
+
+// place reserves the node for the binding. Callers hold the lock.
+func (s *scheduler) place(b *binding, at framework.Placement) error {
+	b.node = at.Node
 	s.unnominate(b)
 	b.undo.Push(s.snap.Assume(b.pod, b.node))
-	if err := s.of(b.pod.Pod).algorithm.Reserve(b.pod, b.node, &b.undo); err != nil {
+	err := s.of(b.pod.Pod).algorithm.Reserve(b.pod, b.node, &b.undo)
+	if err != nil {
 		b.undo.Run()
-		return nomination, err
 	}
-	return nomination, nil
+	return err
 }

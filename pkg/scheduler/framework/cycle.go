@@ -15,20 +15,29 @@ type Cycle struct {
 // PostFilter calls the PostFilter plugins until one nominates a node for a pod that fits on no
 // node. It changes nothing but fit.After.
 func (s *Scheduler) PostFilter(snap *snapshot.Snapshot, pod *snapshot.Pod, fit *FitError) Nomination {
-	c := &Cycle{Snapshot: snap, Pod: pod, Error: fit, answers: s.answersFor(snap, pod), shape: string(s.shape)}
+	c := s.cycleOf(snap, pod, fit)
 	var out Nomination
 	for _, p := range only[PostFilterPlugin](s.plugins) {
-		n := p.PostFilter(c)
-		if n.Node != "" {
+		if n := p.PostFilter(c); out.add(n) {
 			return n
 		}
-		if n.Message != "" {
-			out.Message = n.Message
-		}
-		out.Void = out.Void || n.Void
 	}
 	fit.After = out.Message
 	return out
+}
+
+func (s *Scheduler) cycleOf(snap *snapshot.Snapshot, pod *snapshot.Pod, fit *FitError) *Cycle {
+	return &Cycle{Snapshot: snap, Pod: pod, Error: fit, answers: s.answersFor(snap, pod), shape: string(s.shape)}
+}
+
+// add adds what a plugin says that nominates no node. It reports whether the plugin does
+// nominate one.
+func (n *Nomination) add(other Nomination) (nominates bool) {
+	if other.Message != "" {
+		n.Message = other.Message
+	}
+	n.Void = n.Void || other.Void
+	return other.Node != ""
 }
 
 // Shape is equal for pods for which all plugins read the same.

@@ -16,6 +16,8 @@ type FitError struct {
 	Nodes []NodeReasons
 	Wakes Event  // events that may let the pod fit
 	After string // what the PostFilter plugins say; may be ""
+
+	outside map[int]*Status // of rows that only extenders reject
 }
 
 // NodeReasons is the reason why one node cannot run the pod.
@@ -26,14 +28,20 @@ type NodeReasons struct {
 	*Status
 }
 
-// fitError collects the reasons of all nodes.
-func (v *answers) fitError(snap *snapshot.Snapshot, pod *snapshot.Pod) *FitError {
+// fitError returns a *FitError with the reasons of all nodes: those of plugins, and of extenders
+// for the nodes that no plugin rejects. It returns ErrChanged if nothing rejects a node.
+func (v *answers) fitError(snap *snapshot.Snapshot, pod *snapshot.Pod, rejected Rejections) error {
 	e := &FitError{Pod: pod.Namespace + "/" + pod.Name, Wakes: NodeAdded, Nodes: make([]NodeReasons, 0, snap.Nodes())}
 	for row, refused := range v.refused {
 		if refused == absent {
 			continue
 		}
 		plugin, status := v.why(snap, pod, row)
+		if status == nil {
+			if plugin, status = e.reject(row, rejected[snap.At(row).Name()]); status == nil {
+				return ErrChanged
+			}
+		}
 		e.Nodes = append(e.Nodes, NodeReasons{snap.At(row).Name(), row, plugin, status})
 	}
 	for i, n := range e.Nodes {
@@ -42,6 +50,15 @@ func (v *answers) fitError(snap *snapshot.Snapshot, pod *snapshot.Pod) *FitError
 		}
 	}
 	return e
+}
+
+// reject records the status with which an extender rejects a row.
+func (e *FitError) reject(row int, status *Status) (Plugin, *Status) {
+	if e.outside == nil {
+		e.outside = map[int]*Status{}
+	}
+	e.outside[row] = status
+	return byExtender{}, status
 }
 
 // Error returns upstream's message: the number of nodes, and for each reason the number of

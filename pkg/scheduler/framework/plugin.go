@@ -119,6 +119,8 @@ type Nomination struct {
 	Victims []*snapshot.Pod // to evict
 	Void    bool            // an earlier nomination of the pod no longer holds
 	Message string          // why no node is nominated
+
+	Violations int // of PodDisruptionBudgets by the evictions
 }
 
 // ReservePlugin keeps its own state about pods that are being bound.

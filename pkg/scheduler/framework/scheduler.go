@@ -53,7 +53,7 @@ func (s *Scheduler) Schedule(snap *snapshot.Snapshot, pod *snapshot.Pod) (Placem
 	}
 	row, score := v.best(snap, pod, s.rand)
 	if row < 0 {
-		return Placement{}, v.fitError(snap, pod)
+		return Placement{}, v.fitError(snap, pod, nil)
 	}
 	return Placement{Node: snap.At(row).Name(), Score: score, Feasible: len(v.feasible), Asked: snap.Nodes()}, nil
 }

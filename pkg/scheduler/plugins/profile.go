@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"podium/pkg/scheduler/framework"
+	"podium/pkg/scheduler/plugins/resources"
 )
 
 // Profile is an element of the list profiles of upstream's KubeSchedulerConfiguration.
@@ -46,8 +47,9 @@ type PluginConfig struct {
 	Args json.RawMessage `json:"args,omitempty"`
 }
 
-// Build returns new plugins. It reports all errors at once.
-func (p Profile) Build() ([]framework.Weighted, error) {
+// Build returns new plugins. NodeResourcesFit ignores further resources: those that extenders
+// manage alone. It reports all errors at once.
+func (p Profile) Build(ignored ...string) ([]framework.Weighted, error) {
 	var out []framework.Weighted
 	errs := p.unknown()
 	for _, e := range all() {
@@ -63,6 +65,9 @@ func (p Profile) Build() ([]framework.Weighted, error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("pluginConfig of %s: %w", e.name, err))
 			continue
+		}
+		if fit, ok := plugin.(*resources.Fit); ok {
+			fit.Ignore(ignored...)
 		}
 		out = append(out, framework.Weighted{Plugin: plugin, Weight: weight})
 	}

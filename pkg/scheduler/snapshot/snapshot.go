@@ -133,6 +133,14 @@ func (s *Snapshot) Assume(pod *Pod, node string) (undo func()) {
 	}
 }
 
+// PodOn returns a pod on a node, nil if it is not there.
+func (s *Snapshot) PodOn(node string, uid types.UID) *Pod {
+	if p, ok := s.assigned[uid]; ok && s.names[p.row] == node {
+		return p.pod
+	}
+	return nil
+}
+
 // Remove removes a pod from its node. It reports whether the pod was on one.
 func (s *Snapshot) Remove(uid types.UID) bool {
 	delete(s.leaving, uid)

@@ -3,6 +3,9 @@ package defaultpreemption
 
 import (
 	"fmt"
+	"iter"
+	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -33,24 +36,63 @@ func (*Plugin) Name() string { return "DefaultPreemption" }
 // PostFilter looks at all nodes. It nominates none if pods that leave the pod's nominated node
 // are about to make room there.
 func (p *Plugin) PostFilter(c *framework.Cycle) framework.Nomination {
-	if policy := c.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
-		return framework.Nomination{Message: "preemption: " + reasonNever}
+	if why := ineligible(c); why != "" {
+		return framework.Nomination{Message: "preemption: " + why}
 	}
-	if waits(c) {
-		return framework.Nomination{Message: "preemption: " + reasonTerminating}
+	var best candidate
+	found := -1
+	for row, candidate := range p.useful(c) {
+		if found < 0 || candidate.better(&best) {
+			best, found = candidate, row
+		}
 	}
-	node, victims := p.choose(c)
-	if node == "" {
+	if found < 0 {
 		return framework.Nomination{Void: true, Message: "preemption: " + summary(c)}
 	}
-	return framework.Nomination{Node: node, Victims: victims}
+	return best.nomination(c, found)
+}
+
+// Options returns all nodes on which preemption helps.
+func (p *Plugin) Options(c *framework.Cycle) ([]framework.Nomination, framework.Nomination) {
+	if why := ineligible(c); why != "" {
+		return nil, framework.Nomination{Message: "preemption: " + why}
+	}
+	var out []framework.Nomination
+	for row, candidate := range p.useful(c) {
+		out = append(out, candidate.nomination(c, row))
+	}
+	return out, framework.Nomination{Void: true, Message: "preemption: " + summary(c)}
+}
+
+// Best returns the nomination that does the least harm.
+func (p *Plugin) Best(options []framework.Nomination) framework.Nomination {
+	var best candidate
+	var out framework.Nomination
+	for i, n := range options {
+		c := candidate{found: true, victims: slices.Clone(n.Victims), violations: n.Violations, highest: math.MinInt32}
+		if c.rank(); i == 0 || c.better(&best) {
+			best, out = c, n
+		}
+	}
+	return out
+}
+
+// ineligible returns why no pods may be evicted for the pod, "" if they may.
+func ineligible(c *framework.Cycle) string {
+	if policy := c.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
+		return reasonNever
+	}
+	if waits(c) {
+		return reasonTerminating
+	}
+	return ""
 }
 
 // waits reports whether pods of lower priority terminate on the pod's nominated node, on which
 // it may fit then.
 func waits(c *framework.Cycle) bool {
 	n, ok := c.Snapshot.Nominated(c.Pod.UID)
-	if !ok || !c.Resolvable(n.Row()) {
+	if !ok || !resolvable(c, n.Row()) {
 		return false
 	}
 	for other := range n.Pods() {
@@ -61,22 +103,34 @@ func waits(c *framework.Cycle) bool {
 	return false
 }
 
-func (p *Plugin) choose(c *framework.Cycle) (node string, victims []*snapshot.Pod) {
-	var best candidate
-	found := -1
+// resolvable reports whether neither a plugin nor an extender says that preemption cannot help
+// on a row.
+func resolvable(c *framework.Cycle, row int) bool {
+	s := c.Rejected(row)
+	return c.Resolvable(row) && (s == nil || s.Code == framework.Unschedulable)
+}
+
+// useful iterates over the rows on which preemption helps. Where only an extender rejects the
+// pod, nothing is known to help that evicts no pod.
+func (p *Plugin) useful(c *framework.Cycle) iter.Seq2[int, candidate] {
 	own, nominated := c.Snapshot.Nominated(c.Pod.UID)
-	for row, candidate := range p.candidates(c) {
-		if nominated && row == own.Row() {
-			candidate = newCandidate(c, row) // its own nomination is not in its way
-		}
-		if candidate.found && (found < 0 || candidate.better(&best)) {
-			best, found = candidate, row
+	return func(yield func(int, candidate) bool) {
+		for row, candidate := range p.candidates(c) {
+			if nominated && row == own.Row() {
+				candidate = newCandidate(c, row) // its own nomination is not in its way
+			}
+			if !candidate.found || c.Rejected(row) != nil && (!resolvable(c, row) || len(candidate.victims) == 0) {
+				continue
+			}
+			if !yield(row, candidate) {
+				return
+			}
 		}
 	}
-	if found < 0 {
-		return "", nil
-	}
-	return c.Snapshot.At(found).Name(), best.victims
+}
+
+func (a *candidate) nomination(c *framework.Cycle, row int) framework.Nomination {
+	return framework.Nomination{Node: c.Snapshot.At(row).Name(), Victims: a.victims, Violations: a.violations}
 }
 
 // summary says why no node can be freed.
@@ -84,7 +138,7 @@ func summary(c *framework.Cycle) string {
 	return framework.Summary(len(c.Error.Nodes), func(yield func(string, int) bool) {
 		for _, n := range c.Error.Nodes {
 			reason := reasonNoVictims
-			if !c.Resolvable(n.Row) {
+			if !resolvable(c, n.Row) {
 				reason = reasonNotHelpful
 			}
 			if !yield(reason, 1) {

@@ -57,6 +57,11 @@ func NewFit(args FitArgs) (*Fit, error) {
 }
 
 // ignores reports whether Filter ignores an extended resource.
+// Ignore makes Filter ignore further extended resources. Call it before the plugin is used.
+func (f *Fit) Ignore(names ...string) {
+	f.args.IgnoredResources = slices.Concat(f.args.IgnoredResources, names)
+}
+
 func (f *Fit) ignores(name corev1.ResourceName) bool {
 	group, _, _ := strings.Cut(string(name), "/")
 	return slices.Contains(f.args.IgnoredResources, string(name)) || slices.Contains(f.args.IgnoredResourceGroups, group)
