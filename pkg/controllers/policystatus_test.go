@@ -20,15 +20,7 @@ func TestTypesOfPoliciesAreChecked(t *testing.T) {
 		inCluster(t, 0, func(t *testing.T, c *cluster) {
 			stop := c.disturb(seed)
 			for _, name := range []string{"a", "b", "c"} {
-				create(c, &registration.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: registration.ValidatingAdmissionPolicySpec{
-					MatchConstraints: &registration.MatchResources{ResourceRules: []registration.NamedRuleWithOperations{{
-						RuleWithOperations: registration.RuleWithOperations{
-							Operations: []registration.OperationType{registration.Create},
-							Rule:       registration.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
-						},
-					}}},
-					Validations: []registration.Validation{{Expression: "object.replicas > 1"}},
-				}})
+				create(c, policyFor(name, "apps", "deployments", "object.replicas > 1"))
 			}
 			checked := func(warning string) func() bool {
 				return func() bool {
@@ -57,6 +49,31 @@ func TestTypesOfPoliciesAreChecked(t *testing.T) {
 			c.quiet()
 		}, withOpenAPI)
 	})
+}
+
+// Custom resources are checked against the schema of their definition.
+func TestTypesOfCustomResourcesAreChecked(t *testing.T) {
+	inCluster(t, 0, func(t *testing.T, c *cluster) {
+		c.defineBricks()
+		time.Sleep(time.Minute) // the document of the group is published
+		create(c, policyFor("bricks", "build.example.com", "bricks", "object.spec.size + object.metadata.name.size() + object.weight > 1"))
+		c.until(time.Minute, "the policy has a warning", func() bool {
+			tc := all[*registration.ValidatingAdmissionPolicy](c, "")[0].Status.TypeChecking
+			return tc != nil && len(tc.ExpressionWarnings) == 1 && strings.Contains(tc.ExpressionWarnings[0].Warning, "build.example.com/v1, Kind=Brick: ERROR: <input>:1:56: undefined field 'weight'")
+		})
+	}, withOpenAPI)
+}
+
+func policyFor(name, group, resource, expression string) *registration.ValidatingAdmissionPolicy {
+	return &registration.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: registration.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &registration.MatchResources{ResourceRules: []registration.NamedRuleWithOperations{{
+			RuleWithOperations: registration.RuleWithOperations{
+				Operations: []registration.OperationType{registration.Create},
+				Rule:       registration.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{resource}},
+			},
+		}}},
+		Validations: []registration.Validation{{Expression: expression}},
+	}}
 }
 
 func withOpenAPI(c *apiserver.Config) {

@@ -81,7 +81,11 @@ func aKey(name string) string {
 
 func brickVersion(name string, stored bool) apiextensionsv1.CustomResourceDefinitionVersion {
 	return apiextensionsv1.CustomResourceDefinitionVersion{Name: name, Served: true, Storage: stored,
-		Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}}
+		Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+			Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": {
+				Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"size": {Type: "integer"}},
+			}},
+		}}}
 }
 
 // defineBricks creates a definition that stores v1, and 20 objects of it.
@@ -198,7 +202,8 @@ func (c *cluster) dropFirstVersion() {
 	}
 }
 
-// A migration of more objects than a page holds rewrites all of them.
+// A migration of more objects than a page holds rewrites all of them, also if it is created as
+// soon as the key is.
 func TestMigrationsReadPages(t *testing.T) {
 	d := &disk{t: t, file: filepath.Join(t.TempDir(), "encryption.yaml")}
 	d.keys(plain)
@@ -206,8 +211,7 @@ func TestMigrationsReadPages(t *testing.T) {
 		for i := range 1100 {
 			create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s", i)}, Data: map[string][]byte{"word": []byte("hush")}})
 		}
-		d.keys(aKey("key") + plain)
-		time.Sleep(time.Minute)
+		d.keys(aKey("key") + plain) // which the API server reads up to ten seconds later
 		create(c, migrationOf("secrets", "", "secrets"))
 		c.until(time.Hour, "the migration has ended", func() bool { return c.outcomes() != "" })
 		if got := c.outcomes(); got != "secrets succeeded" || d.holding("secrets", "hush") > 0 {

@@ -120,12 +120,10 @@ func resources(m *registration.MatchResources) []schema.GroupVersionResource {
 	}
 	var out []schema.GroupVersionResource
 	for _, rule := range m.ResourceRules {
-		for _, group := range rule.APIGroups {
-			for _, version := range rule.APIVersions {
-				for _, resource := range rule.Resources {
-					if !strings.Contains(group+version, "*") && !strings.ContainsAny(resource, "*/") {
-						out = append(out, schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
-					}
+		for _, group := range first(rule.APIGroups) {
+			for _, version := range first(rule.APIVersions) {
+				for _, resource := range first(rule.Resources) {
+					out = append(out, schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 				}
 			}
 		}
@@ -133,6 +131,15 @@ func resources(m *registration.MatchResources) []schema.GroupVersionResource {
 	slices.SortFunc(out, func(a, b schema.GroupVersionResource) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Resource, b.Resource))
 	})
+	out = slices.Compact(out)
+	return out[:min(len(out), maxKinds)]
+}
+
+// first returns the names without wildcards and subresources: as many, in order, as the first
+// maxKinds combinations may need.
+func first(names []string) []string {
+	out := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.ContainsAny(n, "*/") })
+	slices.Sort(out)
 	out = slices.Compact(out)
 	return out[:min(len(out), maxKinds)]
 }

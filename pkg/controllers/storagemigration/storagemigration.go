@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	migrationv1 "k8s.io/api/storagemigration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,6 +38,10 @@ const (
 	reasonFailed    = "StorageVersionMigrationFailed"
 )
 
+// settling is the time in which all API servers learn of a new storage version and read a new
+// configuration of their encryption.
+const settling = 15 * time.Second
+
 type migration = migrationv1.StorageVersionMigration
 
 type reconciler struct {
@@ -45,13 +50,14 @@ type reconciler struct {
 	discovery  *discovery.Client
 	migrations *informer.Informer[*migration]
 	writer     controller.Writer[*migration]
+	now        func() time.Time
 
 	at map[loop.Key]*progress // of migrations that an error has interrupted; for the one worker only
 }
 
 func build(c controller.Context) (controller.Runner, error) {
 	r := &reconciler{
-		client: c.Client, discovery: discovery.New(c.Client), at: map[loop.Key]*progress{},
+		client: c.Client, discovery: discovery.New(c.Client), at: map[loop.Key]*progress{}, now: time.Now,
 		migrations: informers.For[*migration](c.Informers),
 	}
 	r.Loop = c.NewLoop("storagemigration", 0, r.reconcile, r.migrations)
@@ -99,6 +105,9 @@ func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	}
 	if m.Status.ResourceVersion == "" {
 		return loop.Done, r.begin(ctx, key, m, kind)
+	}
+	if left := settling - r.now().Sub(m.CreationTimestamp.Time); left > 0 {
+		return loop.After(left), nil
 	}
 	problem, err = r.progressOf(key, m).run(ctx, kind)
 	switch {
