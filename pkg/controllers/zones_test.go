@@ -43,7 +43,7 @@ func TestZonesAreTaintedAtTheirRate(t *testing.T) {
 			t.Errorf("%d, later %d nodes of a small unhealthy zone are tainted", early, n)
 		}
 		c.setDown("lost-5", true)
-		c.until(2*time.Minute, "the first taint comes", func() bool { return count("unreachable:NoExecute") > early })
+		c.poll(2*time.Minute, 10*time.Millisecond, "the first taint comes", func() bool { return count("unreachable:NoExecute") > early })
 		began := time.Now()
 		c.until(2*time.Minute, "all nodes are tainted", func() bool { return count("unreachable:NoExecute") == 6 })
 		if d := time.Since(began); d < time.Duration(6-early-1)*10*time.Second {
