@@ -42,6 +42,9 @@ func (w *change) check() error {
 	if err := checkDryRun(w.DryRun); err != nil {
 		return err
 	}
+	if w.Local && w.DryRun == "server" {
+		return errors.New("cannot specify --local and --dry-run=server: did you mean --dry-run=client?")
+	}
 	if w.Validate == "" {
 		return nil
 	}
@@ -60,7 +63,8 @@ func (w *change) query() url.Values {
 }
 
 // doer changes one object. It returns the object after the change (nil: report
-// the target's name only) and the verb to report ("": report nothing).
+// the target's name only) and the verb to report ("": report nothing). With --local the
+// cluster is nil.
 type doer func(context.Context, *rest.Cluster, target) (*rest.Object, string, error)
 
 // each calls do for every selected object and reports the results. With read,
@@ -79,9 +83,11 @@ func (w *change) eachOf(ctx context.Context, find func(context.Context) ([]targe
 	if err != nil {
 		return err
 	}
-	c, err := w.Cluster()
-	if err != nil {
-		return err
+	var c *rest.Cluster
+	if !w.Local {
+		if c, err = w.Cluster(); err != nil {
+			return err
+		}
 	}
 	targets, err := find(ctx)
 	if err != nil {

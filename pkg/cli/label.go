@@ -55,6 +55,7 @@ func labeler(f *Factory, run func(context.Context, *labelOptions) error, field, 
 	}
 	o.listFlags(cmd)
 	o.writeFlags(cmd, "the objects")
+	o.localFlag(cmd)
 	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "allow existing values to be overwritten")
 	cmd.Flags().StringVar(&o.Version, "resource-version", "", "update the object only if this is its resource version")
 	cmd.Flags().BoolVar(&o.List, "list", false, "display the current values")
@@ -98,8 +99,11 @@ func (o *labelOptions) split(args []string) error {
 }
 
 func runLabel(ctx context.Context, o *labelOptions) error {
+	if err := o.localVersion(o.Version); err != nil {
+		return err
+	}
 	return o.each(ctx, true, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
-		if o.given() { // compare with the live object, not with the file
+		if o.given() && !o.Local { // compare with the live object, not with the file
 			var err error
 			if t.Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
 				return nil, "", err
@@ -152,9 +156,13 @@ func (o *labelOptions) write(ctx context.Context, c *rest.Cluster, t target) (*r
 	if len(patch) == 0 {
 		return t.Object, "not " + o.Done, nil
 	}
-	if o.DryRun == "client" {
+	done := o.Done
+	if len(o.Set) == 0 && o.Field == "labels" {
+		done = "unlabeled"
+	}
+	if o.Local || o.DryRun == "client" {
 		o.set(t.Object, patch)
-		return t.Object, o.Done, nil
+		return t.Object, done, nil
 	}
 	meta := map[string]any{o.Field: patch}
 	if o.Version != "" {
@@ -165,10 +173,6 @@ func (o *labelOptions) write(ctx context.Context, c *rest.Cluster, t target) (*r
 		return nil, "", err
 	}
 	obj, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.MergePatchType, body, o.query())
-	done := o.Done
-	if len(o.Set) == 0 && o.Field == "labels" {
-		done = "unlabeled"
-	}
 	return obj, done, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,6 +35,7 @@ func newPatch(f *Factory, run func(context.Context, *patchOptions) error) *cobra
 	cmd.Flags().StringVar(&o.Type, "type", "strategic", "type of patch: strategic, merge or json")
 	cmd.Flags().StringVar(&o.Subresource, "subresource", "", "subresource to patch: status or scale")
 	o.writeFlags(cmd, "the objects")
+	o.localFlag(cmd)
 	return cmd
 }
 
@@ -42,6 +44,9 @@ func runPatch(ctx context.Context, o *patchOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.Local && o.Subresource != "" {
+		return errors.New("--subresource is of the server: it cannot be used with --local")
+	}
 	return o.each(ctx, true, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
 		return o.patch(ctx, c, t, body)
 	})
@@ -49,8 +54,15 @@ func runPatch(ctx context.Context, o *patchOptions) error {
 
 func (o *patchOptions) patch(ctx context.Context, c *rest.Cluster, t target, body []byte) (*rest.Object, string, error) {
 	pt, err := o.patchType(scheme.New().ByKind(t.Kind.GroupVersionKind) != nil)
-	if err != nil || o.DryRun == "client" {
-		return nil, "patched", err
+	if err != nil {
+		return nil, "", err
+	}
+	if o.Local || o.DryRun == "client" {
+		after, err := patchedLocally(t, pt, body)
+		if err == nil && reflect.DeepEqual(after.Object, t.Object.Object) {
+			return after, "patched (no change)", nil
+		}
+		return after, "patched", err
 	}
 	var parts []string
 	if o.Subresource != "" {

@@ -53,6 +53,7 @@ func newSetSelector(f *Factory, run runFieldFunc) *cobra.Command {
 	cmd.Flags().BoolVar(&o.All, "all", false, "select all resources in the namespace of the specified resource types")
 	cmd.Flags().StringVar(&o.ResourceVersion, "resource-version", "", "update the selector only if this is the resource version of the object")
 	o.writeFlags(cmd, "the objects")
+	o.localFlag(cmd)
 	return cmd
 }
 
@@ -109,6 +110,7 @@ func newSetSubject(f *Factory, run runFieldFunc) *cobra.Command {
 	fs.StringArrayVar(&s.accounts, "serviceaccount", nil, "service accounts to bind to the role, as NAMESPACE:NAME")
 	o.labelFlag(cmd)
 	o.writeFlags(cmd, "the role bindings")
+	o.localFlag(cmd)
 	return cmd
 }
 
@@ -176,13 +178,16 @@ func addSubjects(t target, s subjects, namespace string) (map[string]any, error)
 }
 
 func runSetField(ctx context.Context, o *fieldOptions) error {
+	if err := o.localVersion(o.ResourceVersion); err != nil {
+		return err
+	}
 	return o.each(ctx, true, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
 		version := o.ResourceVersion
 		if version == "" && t.Source == "" {
 			version = t.Object.GetResourceVersion() // the patch replaces what was read
 		}
 		patch, err := o.edit(t)
-		if err != nil || patch == nil || o.DryRun == "client" {
+		if err != nil || patch == nil || o.Local || o.DryRun == "client" {
 			verb := o.verb
 			if patch == nil {
 				verb = "" // no changes

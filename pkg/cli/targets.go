@@ -37,6 +37,7 @@ type selection struct {
 	Kustomize     string // -k: directory of a kustomization
 	Labels        string
 	Fields        string
+	Local         bool // --local: only files, without the server
 	All           bool // --all: all objects of the type
 	AllNamespaces bool
 }
@@ -136,6 +137,9 @@ func (s *selection) parsePairs(ctx context.Context, c *rest.Cluster) ([]named, e
 // resolve returns the selected objects. With read, it reads every object;
 // otherwise only those that it must list (selectors, whole types).
 func (s *selection) resolve(ctx context.Context, f *Factory, read bool) ([]target, error) {
+	if s.Local {
+		return s.local(ctx, f)
+	}
 	c, err := f.Cluster()
 	if err != nil {
 		return nil, err
