@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
@@ -23,6 +24,8 @@ type change struct {
 	DryRun   string // none, client or server
 	Validate string // of --validate; empty: the command does not have it
 	Manager  string // of --field-manager; empty: the command does not have it
+
+	SaveConfig bool // keep what is sent in an annotation, for a client-side apply
 }
 
 func (w *change) formatFlag(cmd *cobra.Command) {
@@ -35,6 +38,36 @@ func (w *change) managerFlag(cmd *cobra.Command) {
 
 func (w *change) validateFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&w.Validate, "validate", "strict", "what to do about unknown and duplicate fields: strict (fail), warn, or ignore")
+}
+
+func (w *change) saveConfigFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.SaveConfig, "save-config", false, "save the configuration of the object in its annotation, for a later client-side apply by kubectl")
+}
+
+// saveConfig does what --save-config says.
+func (w *change) saveConfig(obj *rest.Object) error {
+	if !w.SaveConfig {
+		return nil
+	}
+	return annotateConfig(obj)
+}
+
+// annotateConfig writes the object without the annotation into the annotation, from
+// which a client-side apply learns which fields it had set.
+func annotateConfig(obj *rest.Object) error {
+	annotations := obj.GetAnnotations()
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	obj.SetAnnotations(annotations)
+	body, err := obj.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[corev1.LastAppliedConfigAnnotation] = string(body)
+	obj.SetAnnotations(annotations)
+	return nil
 }
 
 // check reports errors in the flags before anything is sent.

@@ -13,9 +13,9 @@ import (
 // createOptions are the flags of create and of its subcommands.
 type createOptions struct {
 	change
-	// Make returns the object of a subcommand; nil: create the objects of
+	// Make returns the objects of a subcommand; nil: create the objects of
 	// files.
-	Make func(namespace string) (*rest.Object, error)
+	Make func(namespace string) ([]*rest.Object, error)
 	Raw  string // URI to which the file is posted
 }
 
@@ -53,6 +53,7 @@ func (o *createOptions) commonFlags(cmd *cobra.Command) {
 	o.formatFlag(cmd)
 	o.managerFlag(cmd)
 	o.validateFlag(cmd)
+	o.saveConfigFlag(cmd)
 }
 
 func runCreate(ctx context.Context, o *createOptions) error {
@@ -60,8 +61,8 @@ func runCreate(ctx context.Context, o *createOptions) error {
 		return o.show()
 	}
 	return o.eachOf(ctx, o.targets, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
-		if o.DryRun == "client" {
-			return t.Object, "created", nil
+		if err := o.saveConfig(t.Object); err != nil || o.DryRun == "client" {
+			return t.Object, "created", err
 		}
 		obj, err := c.Create(ctx, t.Kind, t.Namespace, t.Object, o.query())
 		return obj, "created", err
@@ -89,15 +90,23 @@ func (o *createOptions) show() error {
 	if err != nil {
 		return err
 	}
-	obj, err := o.made()
+	objects, err := o.made()
 	if err != nil {
 		return err
 	}
-	return report.object(obj, "created")
+	for _, obj := range objects {
+		if err := o.saveConfig(obj); err != nil {
+			return err
+		}
+		if err := report.object(obj, "created"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// made returns the object of a subcommand, in its namespace.
-func (o *createOptions) made() (*rest.Object, error) {
+// made returns the objects of a subcommand, in its namespace.
+func (o *createOptions) made() ([]*rest.Object, error) {
 	namespace, _, err := o.Namespace()
 	if err != nil {
 		return nil, err
@@ -110,7 +119,7 @@ func (o *createOptions) targets(ctx context.Context) ([]target, error) {
 	if o.Make == nil {
 		return o.resolve(ctx, o.Factory, false)
 	}
-	obj, err := o.made()
+	objects, err := o.made()
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +127,15 @@ func (o *createOptions) targets(ctx context.Context) ([]target, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := c.ByGVK(ctx, obj.GroupVersionKind())
-	if err != nil {
-		return nil, err
+	var out []target
+	for _, obj := range objects {
+		k, err := c.ByGVK(ctx, obj.GroupVersionKind())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, target{Kind: k, Namespace: obj.GetNamespace(), Name: obj.GetName(), Object: obj})
 	}
-	return []target{{Kind: k, Namespace: obj.GetNamespace(), Name: obj.GetName(), Object: obj}}, nil
+	return out, nil
 }
 
 func newReplace(f *Factory, run func(context.Context, *change) error) *cobra.Command {
@@ -135,13 +148,14 @@ func newReplace(f *Factory, run func(context.Context, *change) error) *cobra.Com
 	}
 	o.writeFlags(cmd, "the objects")
 	o.validateFlag(cmd)
+	o.saveConfigFlag(cmd)
 	return cmd
 }
 
 func runReplace(ctx context.Context, o *change) error {
 	return o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
-		if o.DryRun == "client" {
-			return t.Object, "replaced", nil
+		if err := o.saveConfig(t.Object); err != nil || o.DryRun == "client" {
+			return t.Object, "replaced", err
 		}
 		obj, err := c.Update(ctx, t.Kind, t.Namespace, t.Object, o.query())
 		return obj, "replaced", err

@@ -30,12 +30,13 @@ func creator(f *Factory, run runCreateFunc, cmd *cobra.Command, build func(name,
 	o := &createOptions{change: change{Factory: f}}
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o.Make = func(namespace string) (*rest.Object, error) {
+		o.Make = func(namespace string) ([]*rest.Object, error) {
 			typed, gvk, err := build(args[0], namespace)
 			if err != nil {
 				return nil, err
 			}
-			return toObject(typed, gvk)
+			obj, err := toObject(typed, gvk)
+			return []*rest.Object{obj}, err
 		}
 		return run(cmd.Context(), o)
 	}

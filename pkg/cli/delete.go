@@ -49,13 +49,8 @@ func newDelete(f *Factory, run func(context.Context, *deleteOptions) error) *cob
 	o.fileFlags(cmd, "the objects to delete")
 	o.listFlags(cmd)
 	dryRunFlag(cmd, &o.DryRun)
-	fs.StringVar(&o.Cascade, "cascade", "background", "deletion strategy for dependents: background, foreground, or orphan")
-	fs.Lookup("cascade").NoOptDefVal = "background"
-	fs.Int64Var(&o.GracePeriod, "grace-period", -1, "period of time in seconds given to each pod to terminate gracefully; -1: the pod's own value")
-	fs.BoolVar(&o.Force, "force", false, "with --grace-period=0: delete immediately and bypass graceful deletion")
+	o.deletionFlags(cmd, true)
 	fs.BoolVar(&o.Now, "now", false, "signal resources for immediate shutdown (same as --grace-period=1)")
-	fs.BoolVar(&o.Wait, "wait", true, "wait until the resources are gone, finalizers included")
-	fs.DurationVar(&o.Timeout, "timeout", 0, "length of time to wait before giving up; 0: no limit")
 	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "treat \"resource not found\" as success")
 	fs.StringVarP(&o.Format, "output", "o", "", "print names only: name")
 	fs.BoolVarP(&o.Interactive, "interactive", "i", false, "delete resources only when the user confirms")
@@ -63,12 +58,20 @@ func newDelete(f *Factory, run func(context.Context, *deleteOptions) error) *cob
 	return cmd
 }
 
+// deletionFlags adds the flags that say how objects are deleted.
+func (o *deleteOptions) deletionFlags(cmd *cobra.Command, wait bool) {
+	fs := cmd.Flags()
+	fs.StringVar(&o.Cascade, "cascade", "background", "deletion strategy for dependents: background, foreground, or orphan")
+	fs.Lookup("cascade").NoOptDefVal = "background"
+	fs.Int64Var(&o.GracePeriod, "grace-period", -1, "period of time in seconds given to each pod to terminate gracefully; -1: the pod's own value")
+	fs.BoolVar(&o.Force, "force", false, "with --grace-period=0: delete immediately and bypass graceful deletion")
+	fs.BoolVar(&o.Wait, "wait", wait, "wait until the deleted resources are gone, finalizers included")
+	fs.DurationVar(&o.Timeout, "timeout", 0, "length of time to wait for deleted resources before giving up; 0: no limit")
+}
+
 // options reports errors in the flags and returns the resulting DeleteOptions.
 func (o *deleteOptions) options() (metav1.DeleteOptions, error) {
 	var out metav1.DeleteOptions
-	if err := checkDryRun(o.DryRun); err != nil {
-		return out, err
-	}
 	if o.Format != "" && o.Format != "name" {
 		return out, fmt.Errorf("-o %q: only name is possible here", o.Format)
 	}
@@ -112,6 +115,9 @@ func propagation(cascade string) (metav1.DeletionPropagation, error) {
 }
 
 func runDelete(ctx context.Context, o *deleteOptions) error {
+	if err := checkDryRun(o.DryRun); err != nil {
+		return err
+	}
 	opts, err := o.options()
 	if err != nil {
 		return err

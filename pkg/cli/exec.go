@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -26,6 +27,8 @@ type execOptions struct {
 	TTY       bool
 	Quiet     bool
 	Command   []string
+
+	StartTimeout time.Duration // how long follow waits for the container; 0: no limit
 }
 
 func newExec(f *Factory, run func(context.Context, *execOptions) error) *cobra.Command {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 // deriveOptions are the flags of commands that create an object for each selected one.
 type deriveOptions struct {
 	change
+	overrides
 	verb string
 	make func(t target) (runtime.Object, schema.GroupVersionKind, error)
 }
@@ -34,7 +36,13 @@ func runDerive(ctx context.Context, o *deriveOptions) error {
 			return nil, "", err
 		}
 		obj, err := toObject(typed, gvk)
-		if err != nil || o.DryRun == "client" {
+		if err != nil {
+			return nil, "", err
+		}
+		if obj, err = o.override(obj); err != nil {
+			return nil, "", err
+		}
+		if err := o.saveConfig(obj); err != nil || o.DryRun == "client" {
 			return obj, o.verb, err
 		}
 		k, err := c.ByGVK(ctx, gvk)
@@ -49,6 +57,7 @@ func runDerive(ctx context.Context, o *deriveOptions) error {
 // exposeFlags are the flags of expose.
 type exposeFlags struct {
 	name, kind, target, protocol, clusterIP, selector string
+	labelPairs, externalIP, loadBalancerIP, affinity  string
 	port                                              int32
 }
 
@@ -60,6 +69,7 @@ func newExpose(f *Factory, run runDeriveFunc) *cobra.Command {
 		Short:             "Take a replication controller, service, deployment or pod and expose it as a new Kubernetes service",
 		Example:           "  podium expose deployment/web --port=80 --target-port=8080",
 		ValidArgsFunction: f.completeResources,
+		PreRunE:           func(cmd *cobra.Command, _ []string) error { return o.checkOverrides(cmd) },
 		RunE:              on(&o.selection, o, run),
 	}
 	o.make = func(t target) (runtime.Object, schema.GroupVersionKind, error) {
@@ -73,7 +83,13 @@ func newExpose(f *Factory, run runDeriveFunc) *cobra.Command {
 	cmd.Flags().StringVar(&e.kind, "type", "", "type of the Service: ClusterIP, NodePort or LoadBalancer (default ClusterIP)")
 	cmd.Flags().StringVar(&e.clusterIP, "cluster-ip", "", "ClusterIP to assign, or None for a headless service")
 	cmd.Flags().StringVar(&e.selector, "selector", "", "labels of the Service's pods, as KEY=VALUE pairs (default: those that the object selects)")
+	cmd.Flags().StringVarP(&e.labelPairs, "labels", "l", "", "labels of the Service, as KEY=VALUE pairs (default: those of the object)")
+	cmd.Flags().StringVar(&e.externalIP, "external-ip", "", "additional external IP address of the Service")
+	cmd.Flags().StringVar(&e.loadBalancerIP, "load-balancer-ip", "", "IP address to assign to the load balancer (for the type LoadBalancer)")
+	cmd.Flags().StringVar(&e.affinity, "session-affinity", "", "session affinity of the Service: None or ClientIP")
 	o.writeFlags(cmd, "the objects")
+	o.saveConfigFlag(cmd)
+	o.overrideFlags(cmd)
 	return cmd
 }
 
@@ -86,14 +102,26 @@ func (e *exposeFlags) service(t target) (*corev1.Service, error) {
 	if len(ports) == 0 && e.clusterIP != corev1.ClusterIPNone {
 		return nil, errors.New("couldn't find port via --port flag or introspection")
 	}
-	name := e.name
-	if name == "" {
-		name = t.Name
+	labels := t.Object.GetLabels()
+	if e.labelPairs != "" {
+		if labels, err = pairs("--labels", strings.Split(e.labelPairs, ",")); err != nil {
+			return nil, err
+		}
 	}
-	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: t.Namespace, Name: name, Labels: t.Object.GetLabels()},
-		Spec:       corev1.ServiceSpec{Type: corev1.ServiceType(e.kind), ClusterIP: e.clusterIP, Selector: selector, Ports: ports},
-	}, nil
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: t.Namespace, Name: cmp.Or(e.name, t.Name), Labels: labels},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceType(e.kind), ClusterIP: e.clusterIP, Selector: selector, Ports: ports,
+			LoadBalancerIP: e.loadBalancerIP, SessionAffinity: corev1.ServiceAffinity(e.affinity),
+		},
+	}
+	if e.externalIP != "" {
+		svc.Spec.ExternalIPs = []string{e.externalIP}
+	}
+	if e.loadBalancerIP != "" && svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return nil, errors.New("--load-balancer-ip is only for --type=LoadBalancer")
+	}
+	return svc, nil
 }
 
 // labels returns the selector of the Service: that of the object, or a pod's labels.
@@ -200,6 +228,7 @@ func newAutoscale(f *Factory, run runDeriveFunc) *cobra.Command {
 	cmd.Flags().StringVar(&memory, "memory", "", "target for the memory of the pods: a percentage of their requests (80%), or an amount (200Mi)")
 	_ = cmd.MarkFlagRequired("max")
 	o.writeFlags(cmd, "the objects")
+	o.saveConfigFlag(cmd)
 	return cmd
 }
 

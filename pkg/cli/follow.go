@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -20,10 +22,10 @@ const lookPeriod = 500 * time.Millisecond
 // meanwhile is shown as running until its status is reported.
 const attachTries = 10
 
-// follow waits until a new container has started and attaches to it. If it has ended by
-// then, follow prints its log.
+// follow waits until a new container has started, for StartTimeout at most, and attaches
+// to it. If it has ended by then, follow prints its log.
 func (o *execOptions) follow(ctx context.Context, pod *corev1.Pod, container string) error {
-	waits, tries := "", 0
+	waits, tries, deadline := "", 0, time.Now().Add(o.StartTimeout)
 	return o.watchState(ctx, pod, container, func(c *rest.Cluster, k *rest.Kind, now *corev1.Pod, state corev1.ContainerState) (bool, error) {
 		switch {
 		case state.Running != nil:
@@ -41,6 +43,8 @@ func (o *execOptions) follow(ctx context.Context, pod *corev1.Pod, container str
 				_, err = o.Out.Write(log)
 			}
 			return true, err
+		case tries == 0 && o.StartTimeout > 0 && time.Now().After(deadline):
+			return true, fmt.Errorf("timed out waiting for container %s to start: %s", container, cmp.Or(waits, "the kubelet has not reported it"))
 		case state.Waiting != nil && state.Waiting.Reason != waits:
 			waits = state.Waiting.Reason
 			o.note("Waiting for container " + container + ": " + waits)
