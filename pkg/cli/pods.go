@@ -29,10 +29,6 @@ func findPods(ctx context.Context, f *Factory, c *rest.Cluster, arg string) ([]c
 	if err != nil {
 		return nil, err
 	}
-	pods, err := c.Find(ctx, "pods")
-	if err != nil {
-		return nil, err
-	}
 	word, name, typed := strings.Cut(arg, "/")
 	if !typed {
 		word, name = "pods", arg
@@ -45,17 +41,27 @@ func findPods(ctx context.Context, f *Factory, c *rest.Cluster, arg string) ([]c
 	if err != nil {
 		return nil, err
 	}
+	return findPodsOf(ctx, c, target{Kind: k, Name: name, Object: obj})
+}
+
+// findPodsOf is findPods for an object that was read.
+func findPodsOf(ctx context.Context, c *rest.Cluster, t target) ([]corev1.Pod, error) {
+	k, obj := t.Kind, t.Object
 	if k.Group == "" && k.Kind == "Pod" {
 		pod, err := toPod(obj)
 		return []corev1.Pod{pod}, err
 	}
 	selector, err := selectorOf(obj)
 	if err != nil {
-		return nil, fmt.Errorf("%s/%s: %w", k, name, err)
+		return nil, fmt.Errorf("%s: %w", t, err)
+	}
+	pods, err := c.Find(ctx, "pods")
+	if err != nil {
+		return nil, err
 	}
 	found, err := listPods(ctx, c, pods, obj.GetNamespace(), selector)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%s/%s has no pods now", k, name)
+		err = fmt.Errorf("%s has no pods now", t)
 	}
 	return found, err
 }
