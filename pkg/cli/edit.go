@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,26 +16,45 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"sigs.k8s.io/yaml"
 
+	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
 )
 
 // editOptions are the flags of edit. Edit opens a file in the user's editor and
 // blocks until it is closed.
 type editOptions struct {
-	*Factory
-	selection
-	Edit func(ctx context.Context, path string) error
+	change
+	Subresource string
+	ShowPatch   bool
+	Windows     bool // line endings
+	Edit        func(ctx context.Context, path string) error
 }
 
 func newEdit(f *Factory, run func(context.Context, *editOptions) error) *cobra.Command {
-	o := &editOptions{Factory: f}
+	o := &editOptions{change: change{Factory: f, DryRun: "none"}}
 	o.Edit = o.editor
 	cmd := &cobra.Command{
-		Use:               "edit TYPE/NAME",
-		Short:             "Edit a resource on the server",
+		Use:   "edit TYPE/NAME | -f FILE",
+		Short: "Edit a resource on the server",
+		Long: `Edit a resource on the server with $KUBE_EDITOR, $EDITOR or vi. The objects are
+those of the arguments, or those that the files name. Several objects are opened
+one after the other.`,
+		Example: `  podium edit deployment/web
+  podium edit deployment/web -o json
+  podium edit deployment/web --subresource=status`,
 		ValidArgsFunction: f.completeResources,
 		RunE:              on(&o.selection, o, run),
 	}
+	fs := cmd.Flags()
+	o.fileFlags(cmd, "the objects to edit")
+	fs.StringVarP(&o.Format, "output", "o", "", "edit and print the objects in this format: json or yaml (default: edit in YAML, print the name)")
+	fs.BoolVar(&o.ManagedFields, "show-managed-fields", false, "keep managedFields in what is edited and printed")
+	fs.StringVar(&o.Subresource, "subresource", "", "subresource to edit: status, scale, resize or ephemeralcontainers")
+	fs.BoolVar(&o.ShowPatch, "output-patch", false, "print the patch of each edited object")
+	fs.BoolVar(&o.Windows, "windows-line-endings", false, "write the lines of the edited file with Windows line endings")
+	o.managerFlag(cmd)
+	o.validateFlag(cmd)
+	o.saveConfigFlag(cmd)
 	return cmd
 }
 
@@ -54,20 +74,61 @@ func (o *editOptions) editor(ctx context.Context, path string) error {
 	return nil
 }
 
+// checkEdit reports flags with values that edit does not have, or that do not go
+// together.
+func (o *editOptions) checkEdit() error {
+	switch o.Format {
+	case "", "yaml", "json":
+	default:
+		return fmt.Errorf("-o %q: objects are edited as json or yaml", o.Format)
+	}
+	switch o.Subresource {
+	case "", "status", "scale", "resize", "ephemeralcontainers":
+	default:
+		return fmt.Errorf("--subresource=%q: use status, scale, resize or ephemeralcontainers", o.Subresource)
+	}
+	switch {
+	case o.ShowPatch && o.Format != "":
+		return errors.New("--output-patch and --output may not be specified together")
+	case o.SaveConfig && o.Subresource != "":
+		return errors.New("--save-config is for whole objects: it cannot be used with --subresource")
+	}
+	return o.check()
+}
+
 func runEdit(ctx context.Context, o *editOptions) error {
+	if err := o.checkEdit(); err != nil {
+		return err
+	}
 	c, err := o.Cluster()
 	if err != nil {
 		return err
 	}
-	targets, err := o.resolve(ctx, o.Factory, true)
+	report, err := newReport(o.Factory, o.options(), o.DryRun)
+	if err != nil {
+		return err
+	}
+	targets, err := o.resolve(ctx, o.Factory, false)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, t := range targets {
-		errs = append(errs, o.one(ctx, c, t))
+		if t.Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name, o.parts()...); err != nil {
+			errs = append(errs, inSource(t.Source, err))
+			continue
+		}
+		errs = append(errs, o.one(ctx, c, t, report))
 	}
 	return errors.Join(errs...)
+}
+
+// parts returns the subresource as the rest of a path.
+func (o *editOptions) parts() []string {
+	if o.Subresource == "" {
+		return nil
+	}
+	return []string{o.Subresource}
 }
 
 const editHeader = `# Edit the object below. Lines that begin with '#' are ignored; an empty file
@@ -75,13 +136,15 @@ const editHeader = `# Edit the object below. Lines that begin with '#' are ignor
 `
 
 // one edits one object until the server accepts the change or the user cancels.
-func (o *editOptions) one(ctx context.Context, c *rest.Cluster, t target) error {
-	t.Object.SetManagedFields(nil)
-	original, err := yaml.Marshal(t.Object.Object)
+func (o *editOptions) one(ctx context.Context, c *rest.Cluster, t target, report *report) error {
+	if !o.ManagedFields {
+		t.Object.SetManagedFields(nil)
+	}
+	original, err := o.encode(t.Object)
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp("", "podium-edit-*.yaml")
+	file, err := os.CreateTemp("", "podium-edit-*"+o.extension())
 	if err != nil {
 		return err
 	}
@@ -89,17 +152,10 @@ func (o *editOptions) one(ctx context.Context, c *rest.Cluster, t target) error 
 	file.Close()
 	text, problem := original, ""
 	for {
-		if err := os.WriteFile(path, append([]byte(editHeader+problem+"#\n"), text...), 0o600); err != nil {
-			return err
-		}
-		if err := o.Edit(ctx, path); err != nil {
-			return err
-		}
-		data, err := os.ReadFile(path)
+		edited, err := o.open(ctx, path, text, problem)
 		if err != nil {
 			return err
 		}
-		edited := withoutComments(data)
 		if len(bytes.TrimSpace(edited)) == 0 || bytes.Equal(edited, original) {
 			fmt.Fprintln(o.Err, "Edit cancelled, no changes made.")
 			return os.Remove(path)
@@ -107,35 +163,100 @@ func (o *editOptions) one(ctx context.Context, c *rest.Cluster, t target) error 
 		if problem != "" && bytes.Equal(edited, text) {
 			return fmt.Errorf("nothing was changed since the error; what you wrote is in %s", path)
 		}
-		if err := o.save(ctx, c, t, original, edited); err != nil {
-			problem = "#\n# " + strings.ReplaceAll(Message(err), "\n", "\n# ") + "\n"
-			text = edited
+		patch, after, err := o.save(ctx, c, t, original, edited)
+		if err != nil {
+			problem, text = Message(err), edited
 			continue
 		}
-		fmt.Fprintf(o.Out, "%s edited\n", t)
-		return os.Remove(path)
+		if o.ShowPatch {
+			fmt.Fprintf(o.Out, "Patch: %s\n", patch)
+		}
+		if o.Format == "" {
+			after = nil // the name of the object, also if a subresource has another
+		}
+		return errors.Join(report.tell(t, after, "edited"), os.Remove(path))
 	}
 }
 
-// save sends the difference between original and edited as a merge patch, with
-// strict field validation.
-func (o *editOptions) save(ctx context.Context, c *rest.Cluster, t target, original, edited []byte) error {
+func (o *editOptions) extension() string {
+	if o.Format == "json" {
+		return ".json"
+	}
+	return ".yaml"
+}
+
+// encode returns an object as it is edited.
+func (o *editOptions) encode(obj *rest.Object) ([]byte, error) {
+	if o.Format != "json" {
+		return yaml.Marshal(obj.Object)
+	}
+	var text bytes.Buffer
+	printer, err := output.New(output.Options{Format: "json", ManagedFields: true})
+	if err != nil {
+		return nil, err
+	}
+	err = printer.Print(&text, obj)
+	return text.Bytes(), err
+}
+
+// open opens the editor and returns what the user has written. The problem of the last
+// attempt stands above the text, or, since JSON has no comments, is printed.
+func (o *editOptions) open(ctx context.Context, path string, text []byte, problem string) ([]byte, error) {
+	if o.Format == "json" {
+		if problem != "" {
+			fmt.Fprintln(o.Err, problem)
+		}
+	} else {
+		header := editHeader
+		if problem != "" {
+			header += "#\n# " + strings.ReplaceAll(problem, "\n", "\n# ") + "\n"
+		}
+		text = append([]byte(header+"#\n"), text...)
+	}
+	if o.Windows {
+		text = bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return nil, err
+	}
+	if err := o.Edit(ctx, path); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(path)
+	if o.Windows {
+		data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	}
+	return withoutComments(data), err
+}
+
+// save sends the difference between original and edited as a merge patch.
+func (o *editOptions) save(ctx context.Context, c *rest.Cluster, t target, original, edited []byte) (patch []byte, after *rest.Object, err error) {
 	before, err := yaml.YAMLToJSON(original)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	after, err := yaml.YAMLToJSONStrict(edited)
+	wanted, err := yaml.YAMLToJSONStrict(edited)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	patch, err := jsonpatch.CreateMergePatch(before, after)
+	if o.SaveConfig {
+		obj := &rest.Object{}
+		if err := json.Unmarshal(wanted, obj); err != nil {
+			return nil, nil, err
+		}
+		if err := annotateConfig(obj); err != nil {
+			return nil, nil, err
+		}
+		if wanted, err = obj.MarshalJSON(); err != nil {
+			return nil, nil, err
+		}
+	}
+	patch, err = jsonpatch.CreateMergePatch(before, wanted)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	q := rest.WriteQuery(false, manager)
-	q.Set("fieldValidation", "Strict")
-	_, err = c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.MergePatchType, patch, q)
-	return err
+	after, err = c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.MergePatchType, patch, o.query(), o.parts()...)
+	return patch, after, err
 }
 
 // withoutComments removes the comment lines at the top.
