@@ -55,7 +55,7 @@ func newCommand(f *Factory) *cobra.Command {
 		newCerts(f.IO, machine.CheckCertificates, machine.RenewCertificates, machine.UploadCertificates), newEtcd(f.IO, machine.ListMembers, machine.RemoveMember),
 		newUpgrade(f.IO, machine.PlanUpgrade, machine.ApplyUpgrade),
 		newBackup(f.IO, machine.Backup), newRestore(f.IO, machine.Restore))
-	root.AddCommand(newAlpha(f), newOptions(f), newPlugin(f))
+	root.AddCommand(newAlpha(f), newOptions(f), newPlugin(f), newKuberc(f))
 	refuseUnknown(root)
 	return root
 }

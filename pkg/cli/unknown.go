@@ -2,16 +2,9 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
-
-// onlyKubectl maps kubectl's commands that podium does not have, by their path,
-// to the podium command to use instead; "" if there is none.
-var onlyKubectl = map[string]string{
-	"podium kuberc": "edit the file ~/.kube/kuberc",
-}
 
 // refuseUnknown makes every command that has subcommands report unknown ones
 // with unknownCommand.
@@ -31,15 +24,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
-	path := cmd.CommandPath() + " " + args[0]
-	if instead, ok := onlyKubectl[path]; ok {
-		text += fmt.Sprintf("\n\nOnly kubectl has this command, and works on this cluster: kubectl%s", strings.TrimPrefix(path, cmd.Root().Name()))
-		if instead != "" {
-			text += "\nIn podium: " + instead
-		}
-	} else {
-		text += suggestions(cmd, args[0])
-	}
+	text += suggestions(cmd, args[0])
 	return fmt.Errorf("%s\n\nSee '%s --help' for all commands", text, cmd.CommandPath())
 }
 

@@ -17,40 +17,16 @@ var kubectlCommands = []string{
 	"replace -f x", "wait pod/x --for=delete", "kustomize x", "label pod x a=b", "annotate pod x a=b", "completion bash", "alpha", "api-resources", "api-versions",
 	"config view", "config get-users", "config delete-context x", "config set a b --set-raw-bytes", "config rename-context a b", "plugin list --name-only", "version", "options",
 	"create job x --image=y", "create cronjob x --image=y --schedule=z", "create ingress x --rule=a/=b:80", "create quota x --hard=a=1",
-	"create poddisruptionbudget x --min-available=1", "create priorityclass x --value=1", "kuberc view",
+	"create poddisruptionbudget x --min-available=1", "create priorityclass x --value=1", "kuberc view", "kuberc set --section=x",
 }
 
-// For each command of kubectl, podium has it or reports an unknown command,
-// never an unknown flag.
-func TestCommandsOfKubectlThatAreMissing(t *testing.T) {
-	missing := map[string]string{ // the advice in the error
-		"kuberc": "~/.kube/kuberc",
-	}
+func TestCommandsOfKubectlExist(t *testing.T) {
 	for _, line := range kubectlCommands {
-		t.Run(line, func(t *testing.T) {
-			words := strings.Fields(line)
-			name, parent := words[0], "podium"
-			hint, gone := missing[name]
-			if !gone && len(words) > 1 {
-				parent, name = "podium "+words[0], words[1]
-				hint, gone = missing[words[0]+" "+name]
-			}
-			root := NewCommand(IO{})
-			root.InitDefaultCompletionCmd()
-			if found, _, _ := root.Find(words); !gone {
-				if found == root {
-					t.Error("there is no such command")
-				}
-				return
-			}
-			got := fails(t, words...)
-			if want := `unknown command "` + name + `" for "` + parent + `"`; !strings.Contains(got, want) || !strings.Contains(got, hint) {
-				t.Errorf("got %q, want %q and %q", got, want, hint)
-			}
-			if strings.Contains(got, "Did you mean") {
-				t.Errorf("another command is suggested: %q", got)
-			}
-		})
+		root := NewCommand(IO{})
+		root.InitDefaultCompletionCmd()
+		if found, _, _ := root.Find(strings.Fields(line)); found == root {
+			t.Errorf("there is no command for %q", line)
+		}
 	}
 }
 

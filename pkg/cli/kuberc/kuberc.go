@@ -27,8 +27,8 @@ const (
 type Preference struct {
 	metav1.TypeMeta `json:",inline"`
 
-	Defaults []Defaults `json:"defaults"`
-	Aliases  []Alias    `json:"aliases"`
+	Defaults []Defaults `json:"defaults,omitempty"`
+	Aliases  []Alias    `json:"aliases,omitempty"`
 
 	// Which credential plugins may run. Podium runs none, and only checks the fields.
 	CredentialPluginPolicy    string        `json:"credentialPluginPolicy,omitempty"`
@@ -63,27 +63,37 @@ type PluginEntry struct {
 	Command string `json:"command,omitempty"`
 }
 
-// Load returns the preferences of the file that the flag names, else $KUBERC, else
-// ~/.kube/kuberc; nil if there are none. Errors of a file that is not named are
-// returned as a warning, as are unknown fields.
-func Load(flag string) (p *Preference, warning string, err error) {
+// ErrOff means that the user has switched preferences off.
+var ErrOff = errors.New("kuberc is disabled by KUBERC=off or KUBECTL_KUBERC=false")
+
+// Path returns the file that the flag names, else $KUBERC, else ~/.kube/kuberc. named is
+// false for the last, which may be missing; path is "" if there is no home directory.
+func Path(flag string) (path string, named bool, err error) {
 	env := os.Getenv("KUBERC")
-	if env == "off" || os.Getenv("KUBECTL_KUBERC") == "false" {
-		if flag != "" {
-			return nil, "", errors.New("disabling kuberc via KUBERC=off and passing kuberc flag are mutually exclusive")
-		}
+	switch {
+	case env == "off" || os.Getenv("KUBECTL_KUBERC") == "false":
+		return "", false, ErrOff
+	case flag != "":
+		return flag, true, nil
+	case env != "":
+		return env, true, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", false, nil
+	}
+	return filepath.Join(home, ".kube", "kuberc"), false, nil
+}
+
+// Load returns the preferences of the file at Path; nil if there are none. Errors of a
+// file that is not named are returned as a warning, as are unknown fields.
+func Load(flag string) (p *Preference, warning string, err error) {
+	path, named, err := Path(flag)
+	switch {
+	case errors.Is(err, ErrOff) && flag != "":
+		return nil, "", errors.New("disabling kuberc via KUBERC=off and passing kuberc flag are mutually exclusive")
+	case errors.Is(err, ErrOff) || path == "":
 		return nil, "", nil
-	}
-	path, named := flag, true
-	if path == "" {
-		path = env
-	}
-	if path == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return nil, "", nil
-		}
-		path, named = filepath.Join(home, ".kube", "kuberc"), false
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && !named {
