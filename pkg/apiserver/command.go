@@ -245,7 +245,7 @@ func (o *options) kindsConfig(nodes *nodeproxy.Proxy) registry.Config {
 	k, c := o.kinds, &o.cfg
 	k.Access, k.Store, k.ServiceCIDR, k.Now, k.Streams = c.Access, c.Store, c.ServiceCIDR, time.Now, nodes.Streams()
 	k.Tokens, k.TokenAudiences, k.Identify, k.MaxTokenLife = c.Authn.Issuer, c.Authn.Audiences, c.Authn.Tokens, o.authn.maxToken
-	k.DenyPrivileged = !o.upstream.allowPrivileged
+	k.DenyPrivileged, k.Components = !o.upstream.allowPrivileged, components(c.Store)
 	return k
 }
 

@@ -19,3 +19,6 @@ func Recheck(s *Server, r *http.Request, user string) func() error {
 func (s *Server) Width(r *http.Request) int {
 	return s.width(r, request.New(request.Parse(r), http.Header{}))
 }
+
+// HealthAt exposes the probe of a component.
+var HealthAt = healthAt

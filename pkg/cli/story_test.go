@@ -79,6 +79,7 @@ func serve(t *testing.T) (address string, stop func()) {
 		Kinds: registry.Kinds(s, registry.Config{
 			Store: store, ServiceCIDR: cidr, NodePorts: registry.PortRange{First: 30000, Last: 32767}, Now: time.Now,
 			Tokens: tokens, TokenAudiences: tokens.Audiences(), Identify: tokens, Access: access,
+			Components: []registry.Component{{Name: "scheduler", Probe: func(context.Context) (string, error) { return "ok", nil }}},
 		}),
 		OpenAPI:      &openapi.Documents{V2: docs.V2, V3: docs.V3, Paths: docs.Paths},
 		ServiceCIDR:  cidr,

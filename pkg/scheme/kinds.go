@@ -47,14 +47,16 @@ type Kind struct {
 	ShortNames []string
 	Categories []string
 	Namespaced bool
+	Computed   bool // objects are not stored: the server computes them for each read, such as ComponentStatus
 
 	New     func() Object         // returns an empty object
-	NewList func() runtime.Object // returns an empty list; nil: objects are not stored, such as SubjectAccessReview
+	NewList func() runtime.Object // returns an empty list; nil: there are no lists, such as of SubjectAccessReviews
 }
 
 // Stored reports whether objects of the kind are stored. If not, the kind supports
-// only create, which returns the object with a status.
-func (k *Kind) Stored() bool { return k.NewList != nil }
+// only create, which returns the object with a status, or, if objects are computed,
+// only get and list.
+func (k *Kind) Stored() bool { return k.NewList != nil && !k.Computed }
 
 // ListGVK returns the group, version and kind of lists.
 func (k *Kind) ListGVK() schema.GroupVersionKind {
@@ -102,6 +104,7 @@ func (k *Kind) IsUntyped() bool {
 // kinds returns the served kinds in discovery order.
 func kinds() []*Kind {
 	return []*Kind{
+		of[corev1.ComponentStatus, corev1.ComponentStatusList](corev1.SchemeGroupVersion, "componentstatuses", singular("componentstatus"), short("cs"), computed),
 		of[corev1.ConfigMap, corev1.ConfigMapList](corev1.SchemeGroupVersion, "configmaps", namespaced, short("cm")),
 		of[corev1.Endpoints, corev1.EndpointsList](corev1.SchemeGroupVersion, "endpoints", namespaced, singular("endpoints"), short("ep")),
 		of[corev1.Event, corev1.EventList](corev1.SchemeGroupVersion, "events", namespaced, short("ev")),
@@ -175,6 +178,7 @@ func kinds() []*Kind {
 type option func(*Kind)
 
 func namespaced(k *Kind)           { k.Namespaced = true }
+func computed(k *Kind)             { k.Computed = true }
 func all(k *Kind)                  { category("all")(k) }
 func category(name string) option  { return func(k *Kind) { k.Categories = append(k.Categories, name) } }
 func short(names ...string) option { return func(k *Kind) { k.ShortNames = names } }

@@ -203,6 +203,8 @@ func (c *call) verbs() map[string]handler {
 	switch {
 	case c.res.Review != nil:
 		return reviewVerbs
+	case c.res.Compute != nil:
+		return computedVerbs
 	case c.sub == nil && c.info.Name != "" && c.info.Verb != "list" && c.info.Verb != "watch" && c.info.Verb != "deletecollection":
 		return objectVerbs
 	case c.sub == nil && c.res.Namespaced && c.info.Namespace == "":
@@ -226,6 +228,7 @@ var (
 	collectionVerbs          = map[string]handler{"list": (*call).list, "watch": (*call).watch, "create": (*call).create, "deletecollection": (*call).deleteCollection}
 	collectionButDeleteVerbs = map[string]handler{"list": (*call).list, "watch": (*call).watch, "create": (*call).create}
 	everywhereVerbs          = map[string]handler{"list": (*call).list, "watch": (*call).watch}
+	computedVerbs            = map[string]handler{"get": (*call).getComputed, "list": (*call).listComputed}
 	reviewVerbs              = map[string]handler{"create": (*call).review}
 	partVerbs                = map[string]handler{"get": (*call).get, "update": (*call).update, "patch": (*call).patch}
 	viewVerbs                = map[string]handler{"get": (*call).getView, "update": (*call).updateView, "patch": (*call).patchView}
@@ -236,6 +239,9 @@ var (
 func Verbs(k *registry.Kind) []string {
 	if k.Review != nil {
 		return []string{"create"}
+	}
+	if k.Compute != nil {
+		return []string{"get", "list"}
 	}
 	if k.NoDeleteCollection {
 		return []string{"create", "delete", "get", "list", "patch", "update", "watch"}

@@ -45,17 +45,22 @@ func (c *call) respondPage(f wire.Format, p page) error {
 		return err
 	}
 	defer release()
+	return answerList(c, f, p.entries, p.meta)
+}
+
+// answerList writes objects as a list in the form f.
+func answerList[E shown](c *call, f wire.Format, objects []E, meta metav1.ListMeta) error {
 	switch {
 	case f.As == nil:
-		return c.writeList(f, p)
+		return writeList(c, f, objects, meta)
 	case f.As.Kind == wire.Table:
-		rows := make([]shown, len(p.entries))
-		for i, e := range p.entries {
+		rows := make([]shown, len(objects))
+		for i, e := range objects {
 			rows[i] = c.res.show(e)
 		}
-		return c.respondTable(200, f, rows, p.meta)
+		return c.respondTable(200, f, rows, meta)
 	}
-	return c.writePartialList(f, p)
+	return writePartialList(c, f, objects, meta)
 }
 
 // page returns the objects that a list selects.

@@ -63,9 +63,9 @@ func objectMeta(obj scheme.Object) metav1.ObjectMeta {
 }
 
 // writePartialList answers with the metadata of the objects of a list.
-func (c *call) writePartialList(f wire.Format, p page) error {
-	items := make([][]byte, len(p.entries))
-	for i, e := range p.entries {
+func writePartialList[E shown](c *call, f wire.Format, objects []E, meta metav1.ListMeta) error {
+	items := make([][]byte, len(objects))
+	for i, e := range objects {
 		var err error
 		if one := (partial{e, c.res.text}); f.Media == scheme.Protobuf {
 			items[i], err = one.Proto()
@@ -80,5 +80,5 @@ func (c *call) writePartialList(f wire.Format, p page) error {
 		}
 	}
 	gvk := f.As.GroupVersion().WithKind(wire.PartialObjectMetadataList)
-	return writeItems(c.w, c.r, f, gvk, &p.meta, items)
+	return writeItems(c.w, c.r, f, gvk, &meta, items)
 }

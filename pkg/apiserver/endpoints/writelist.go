@@ -17,9 +17,9 @@ import (
 
 // writeList answers with a list. It sums up the sizes first and then writes the
 // cached bytes of each item, so that nothing is encoded twice.
-func (c *call) writeList(f wire.Format, p page) error {
-	items := make([][]byte, len(p.entries))
-	for i, e := range p.entries {
+func writeList[E shown](c *call, f wire.Format, objects []E, meta metav1.ListMeta) error {
+	items := make([][]byte, len(objects))
+	for i, e := range objects {
 		var err error
 		if f.Media == scheme.Protobuf {
 			items[i], err = c.res.show(e).Proto()
@@ -33,7 +33,7 @@ func (c *call) writeList(f wire.Format, p page) error {
 			return err
 		}
 	}
-	return writeItems(c.w, c.r, f, c.res.served.ListGVK(), &p.meta, items)
+	return writeItems(c.w, c.r, f, c.res.served.ListGVK(), &meta, items)
 }
 
 // writeItems answers with a list of encoded items.

@@ -30,9 +30,19 @@ type Config struct {
 
 	Streams Streams
 
+	Components []Component // what ComponentStatuses are about
+
 	DenyPrivileged bool // reject privileged containers, including those in templates
 
 	ranges *serviceRanges // set by Kinds
+}
+
+// A Component is a part of the control plane whose health can be asked.
+type Component struct {
+	Name string
+
+	// Probe returns what the component says of its health. It must return when ctx ends.
+	Probe func(ctx context.Context) (message string, err error)
 }
 
 // PortRange is the ports from First to Last, both inclusive.

@@ -83,6 +83,11 @@ type Of[T scheme.Object] struct {
 	// Defaults and admission run before. user is the user of the request, or nil.
 	Review func(ctx context.Context, b Backend, user *request.User, obj T) (T, error)
 
+	// Compute returns the objects of a kind whose objects are not stored (see
+	// scheme.Kind.Computed): the one of that name or none, or all if name is "". Such a
+	// kind supports only get and list.
+	Compute func(ctx context.Context, name string) []T
+
 	// Columns and Row define the Table form, which `kubectl get` prints.
 	Columns []metav1.TableColumnDefinition
 	Row     func(obj T, now time.Time) []any
@@ -259,6 +264,12 @@ func (o Of[T]) Kind(k *scheme.Kind) *Kind {
 		Warnings: pair(o.warnings(k)),
 		Review: when(o.Review, func(ctx context.Context, b Backend, user *request.User, obj scheme.Object) (scheme.Object, error) {
 			return o.Review(ctx, b, user, typed[T](obj))
+		}),
+		Compute: when(o.Compute, func(ctx context.Context, name string) (out []scheme.Object) {
+			for _, obj := range o.Compute(ctx, name) {
+				out = append(out, obj)
+			}
+			return out
 		}),
 		Row:    when(o.Row, func(obj scheme.Object, now time.Time) []any { return o.Row(typed[T](obj), now) }),
 		Fields: when(o.Fields, func(obj scheme.Object) fields.Set { return o.Fields(typed[T](obj)) }),

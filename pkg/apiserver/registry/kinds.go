@@ -13,6 +13,7 @@ import (
 func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 	cfg.ranges = newServiceRanges(cfg.ServiceCIDR)
 	makers := map[string]func(*scheme.Kind, Config) *Kind{
+		"componentstatuses":      componentStatuses,
 		"configmaps":             configMaps,
 		"endpoints":              endpoints,
 		"events":                 events,

@@ -140,6 +140,12 @@ func (r resource) paths() map[string]spec.PathItem {
 		base += "/namespaces/{namespace}"
 	}
 	list := base + "/" + r.Resource
+	if r.Computed {
+		return map[string]spec.PathItem{
+			list:             r.item(false, spec.PathItemProps{Get: r.list("")}),
+			list + "/{name}": r.item(true, spec.PathItemProps{Get: r.read(nil)}),
+		}
+	}
 	if !r.Stored() {
 		return map[string]spec.PathItem{list: r.item(false, spec.PathItemProps{Post: r.create()})}
 	}
