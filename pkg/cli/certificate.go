@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
 )
 
@@ -21,6 +20,7 @@ import (
 type certificateOptions struct {
 	*Factory
 	selection
+	printing
 	Force   bool
 	Verdict verdict
 }
@@ -58,6 +58,7 @@ func newDecide(f *Factory, run func(context.Context, *certificateOptions) error,
 		},
 	}
 	o.fileFlags(cmd, "the requests")
+	o.printingFlags(cmd, "print the requests: ", "")
 	cmd.Flags().BoolVar(&o.Force, "force", false, "update the CSR even if it is already approved or denied")
 	return cmd
 }
@@ -76,7 +77,7 @@ func runCertificate(ctx context.Context, o *certificateOptions) error {
 	if err != nil {
 		return err
 	}
-	report, err := newReport(o.Factory, output.Options{}, "")
+	report, err := newReport(o.Factory, o.options(), "none")
 	if err != nil {
 		return err
 	}
@@ -86,11 +87,12 @@ func runCertificate(ctx context.Context, o *certificateOptions) error {
 			errs = append(errs, fmt.Errorf("%s is not a certificate signing request", t))
 			continue
 		}
-		if err := o.decide(ctx, c, t); err != nil {
+		after, err := o.decide(ctx, c, t)
+		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if err := report.target(t, o.Verdict.Done); err != nil {
+		if err := report.object(after, o.Verdict.Done); err != nil {
 			return err
 		}
 	}
@@ -100,12 +102,13 @@ func runCertificate(ctx context.Context, o *certificateOptions) error {
 // decideTries is the number of attempts after conflicts with other clients.
 const decideTries = 10
 
-// decide adds the verdict to a request, and retries after conflicts.
-func (o *certificateOptions) decide(ctx context.Context, c *rest.Cluster, t target) error {
+// decide adds the verdict to a request, retries after conflicts, and returns the
+// request.
+func (o *certificateOptions) decide(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, error) {
 	for try := 1; ; try++ {
 		now, err := c.Get(ctx, t.Kind, "", t.Name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		request := &certificatesv1.CertificateSigningRequest{}
 		text, err := json.Marshal(now)
@@ -113,21 +116,21 @@ func (o *certificateOptions) decide(ctx context.Context, c *rest.Cluster, t targ
 			err = json.Unmarshal(text, request)
 		}
 		if err != nil {
-			return fmt.Errorf("read %s: %w", t, err)
+			return nil, fmt.Errorf("read %s: %w", t, err)
 		}
 		conditions, changed, err := o.Verdict.on(request, o.Force, time.Now())
 		if err != nil || !changed {
-			return err
+			return now, err
 		}
 		patch, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"resourceVersion": request.ResourceVersion}, "status": map[string]any{"conditions": conditions},
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		_, err = c.Patch(ctx, t.Kind, "", t.Name, types.MergePatchType, patch, rest.WriteQuery(false, manager), "approval")
+		after, err := c.Patch(ctx, t.Kind, "", t.Name, types.MergePatchType, patch, rest.WriteQuery(false, manager), "approval")
 		if !apierrors.IsConflict(err) || try == decideTries {
-			return err
+			return after, err
 		}
 	}
 }

@@ -93,7 +93,7 @@ type dumpOptions struct {
 	Directory     string
 	Namespaces    []string
 	AllNamespaces bool
-	Format        string
+	printing
 }
 
 func newClusterInfoDump(f *Factory, run func(context.Context, *dumpOptions) error) *cobra.Command {
@@ -105,7 +105,7 @@ func newClusterInfoDump(f *Factory, run func(context.Context, *dumpOptions) erro
 	cmd.Flags().StringVar(&o.Directory, "output-directory", "", "where to write the files; empty or -: standard output")
 	cmd.Flags().StringSliceVar(&o.Namespaces, "namespaces", nil, "namespaces to dump, separated by commas (default: kube-system and that of the context)")
 	cmd.Flags().BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "dump all namespaces")
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "json", "print the objects: "+output.Formats)
+	o.printingFlags(cmd, "print the objects: ", "json")
 	return cmd
 }
 
@@ -174,13 +174,13 @@ func (o *dumpOptions) dump(ctx context.Context, c *rest.Cluster, word, namespace
 	if err != nil {
 		return err
 	}
-	printer, err := output.New(output.Options{Format: o.Format})
+	printer, err := output.New(o.options())
 	if err != nil {
 		return err
 	}
 	suffix := ".txt"
-	if o.Format == "json" || o.Format == "yaml" {
-		suffix = "." + o.Format
+	if format := o.format(); format == "json" || format == "yaml" {
+		suffix = "." + format
 	}
 	items := make([]any, len(list.Items))
 	for i := range list.Items {

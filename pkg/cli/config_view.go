@@ -19,8 +19,8 @@ import (
 // viewOptions are the flags of config view.
 type viewOptions struct {
 	*Factory
+	printing
 	Raw, Minify, Flatten, Merge bool
-	Format                      string
 }
 
 func newConfigView(f *Factory, run func(context.Context, *viewOptions) error) *cobra.Command {
@@ -38,12 +38,12 @@ func newConfigView(f *Factory, run func(context.Context, *viewOptions) error) *c
 	cmd.Flags().BoolVar(&o.Minify, "minify", false, "remove all information that the current context does not use")
 	cmd.Flags().BoolVar(&o.Flatten, "flatten", false, "read the files that the kubeconfig names into it, and display sensitive data: a kubeconfig that works elsewhere")
 	cmd.Flags().BoolVar(&o.Merge, "merge", true, "merge the full hierarchy of kubeconfig files")
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "yaml", "print the kubeconfig: "+output.Formats)
+	o.printingFlags(cmd, "print the kubeconfig: ", "yaml")
 	return cmd
 }
 
 func runConfigView(_ context.Context, o *viewOptions) error {
-	printer, err := output.New(output.Options{Format: o.Format})
+	printer, err := output.New(o.options())
 	if err != nil {
 		return err
 	}

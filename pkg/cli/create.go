@@ -137,27 +137,3 @@ func (o *createOptions) targets(ctx context.Context) ([]target, error) {
 	}
 	return out, nil
 }
-
-func newReplace(f *Factory, run func(context.Context, *change) error) *cobra.Command {
-	o := &change{Factory: f}
-	cmd := &cobra.Command{
-		Use:   "replace -f FILE",
-		Short: "Replace a resource by file name or standard input",
-		Args:  noArgs,
-		RunE:  onFiles(&o.selection, o, run),
-	}
-	o.writeFlags(cmd, "the objects")
-	o.validateFlag(cmd)
-	o.saveConfigFlag(cmd)
-	return cmd
-}
-
-func runReplace(ctx context.Context, o *change) error {
-	return o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
-		if err := o.saveConfig(t.Object); err != nil || o.DryRun == "client" {
-			return t.Object, "replaced", err
-		}
-		obj, err := c.Update(ctx, t.Kind, t.Namespace, t.Object, o.query())
-		return obj, "replaced", err
-	})
-}

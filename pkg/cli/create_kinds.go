@@ -252,9 +252,16 @@ func newSecretTLS(f *Factory, run runCreateFunc) *cobra.Command {
 
 func newSecretRegistry(f *Factory, run runCreateFunc) *cobra.Command {
 	var server, user, password, email string
+	var data dataFlags
 	cmd := creator(f, run, &cobra.Command{Use: "docker-registry NAME", Short: "Create a secret for use with a Docker registry"},
 		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 			s := secret(name, ns, corev1.SecretTypeDockerConfigJson)
+			if len(data.files) > 0 {
+				return s, core("Secret"), registryFile(s, &data, user+password+email)
+			}
+			if user == "" || password == "" {
+				return nil, core("Secret"), errors.New("either --from-file or the combination of --docker-username, --docker-password and --docker-server is required")
+			}
 			entry := map[string]any{"username": user, "password": password, "auth": []byte(user + ":" + password)}
 			if email != "" {
 				entry["email"] = email
@@ -267,9 +274,24 @@ func newSecretRegistry(f *Factory, run runCreateFunc) *cobra.Command {
 	cmd.Flags().StringVar(&user, "docker-username", "", "username for Docker registry authentication")
 	cmd.Flags().StringVar(&password, "docker-password", "", "password for Docker registry authentication")
 	cmd.Flags().StringVar(&email, "docker-email", "", "email for the Docker registry")
-	_ = cmd.MarkFlagRequired("docker-username")
-	_ = cmd.MarkFlagRequired("docker-password")
+	cmd.Flags().StringArrayVar(&data.files, "from-file", nil, "the file "+corev1.DockerConfigJsonKey+" of Docker, instead of the --docker flags: ["+corev1.DockerConfigJsonKey+"=]FILE")
 	return cmd
+}
+
+// registryFile sets the data of a secret from the file of --from-file. given are the
+// values of flags that say the same.
+func registryFile(s *corev1.Secret, data *dataFlags, given string) error {
+	if given != "" {
+		return errors.New("--from-file cannot be used with --docker-username, --docker-password or --docker-email")
+	}
+	err := data.collect(func(key string, value []byte) error {
+		s.Data[key] = value
+		return nil
+	})
+	if _, ok := s.Data[corev1.DockerConfigJsonKey]; err == nil && (!ok || len(s.Data) > 1) {
+		err = fmt.Errorf("--from-file must give one key, %s: want %s=FILE", corev1.DockerConfigJsonKey, corev1.DockerConfigJsonKey)
+	}
+	return err
 }
 
 func newCreateDeployment(f *Factory, run runCreateFunc) *cobra.Command {

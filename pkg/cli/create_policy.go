@@ -103,7 +103,7 @@ func amounts(flag string, pairs []string) (corev1.ResourceList, error) {
 
 func newCreateIngress(f *Factory, run runCreateFunc) *cobra.Command {
 	var class, otherwise string
-	var rules []string
+	var rules, annotations []string
 	cmd := creator(f, run, &cobra.Command{
 		Use: "ingress NAME --rule=HOST/PATH=SERVICE:PORT[,tls[=SECRET]]", Aliases: []string{"ing"}, Short: "Create an ingress with the specified name",
 		Example: `  podium create ingress web --class=default --rule="web.example/*=web:80,tls=web-cert"`,
@@ -112,7 +112,11 @@ func newCreateIngress(f *Factory, run runCreateFunc) *cobra.Command {
 		if len(rules) == 0 && otherwise == "" {
 			return nil, kind, errors.New("not enough information provided: every ingress has to either specify a default-backend (which catches all traffic) or a list of rules (which catch specific paths)")
 		}
-		in := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+		notes, err := pairs("--annotation", annotations)
+		if err != nil {
+			return nil, kind, err
+		}
+		in := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Annotations: notes}}
 		if class != "" {
 			in.Spec.IngressClassName = &class
 		}
@@ -130,6 +134,7 @@ func newCreateIngress(f *Factory, run runCreateFunc) *cobra.Command {
 		}
 		return in, kind, nil
 	})
+	cmd.Flags().StringArrayVar(&annotations, "annotation", nil, "annotation of the ingress, as KEY=VALUE; may be repeated")
 	cmd.Flags().StringVar(&class, "class", "", "ingress class to use")
 	cmd.Flags().StringVar(&otherwise, "default-backend", "", "service for requests that no rule matches, as SERVICE:PORT")
 	cmd.Flags().StringArrayVar(&rules, "rule", nil, "rule as HOST/PATH=SERVICE:PORT[,tls[=SECRET]]; a PATH that ends with * matches prefixes; may be repeated")

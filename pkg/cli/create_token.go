@@ -24,7 +24,7 @@ type createTokenOptions struct {
 	BoundKind string
 	BoundName string
 	BoundUID  string
-	Format    string
+	printing
 }
 
 func newCreateToken(f *Factory, run func(context.Context, *createTokenOptions) error) *cobra.Command {
@@ -44,7 +44,7 @@ func newCreateToken(f *Factory, run func(context.Context, *createTokenOptions) e
 	fs.StringVar(&o.BoundKind, "bound-object-kind", "", "kind of an object to bind the token to: Pod, Secret or Node")
 	fs.StringVar(&o.BoundName, "bound-object-name", "", "name of an object to bind the token to")
 	fs.StringVar(&o.BoundUID, "bound-object-uid", "", "UID of an object to bind the token to")
-	fs.StringVarP(&o.Format, "output", "o", "", "print the TokenRequest: "+output.Formats)
+	o.printingFlags(cmd, "print the TokenRequest: ", "")
 	return cmd
 }
 
@@ -103,8 +103,8 @@ func runCreateToken(ctx context.Context, o *createTokenOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.Format != "" {
-		printer, err := output.New(output.Options{Format: o.Format})
+	if format := o.options(); format.Format != "" {
+		printer, err := output.New(format)
 		if err != nil {
 			return err
 		}

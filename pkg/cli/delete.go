@@ -49,7 +49,8 @@ func newDelete(f *Factory, run func(context.Context, *deleteOptions) error) *cob
 	o.fileFlags(cmd, "the objects to delete")
 	o.listFlags(cmd)
 	dryRunFlag(cmd, &o.DryRun)
-	o.deletionFlags(cmd, true)
+	o.deletionFlags(cmd)
+	o.waitFlag(cmd, true)
 	fs.BoolVar(&o.Now, "now", false, "signal resources for immediate shutdown (same as --grace-period=1)")
 	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "treat \"resource not found\" as success")
 	fs.StringVarP(&o.Format, "output", "o", "", "print names only: name")
@@ -59,14 +60,17 @@ func newDelete(f *Factory, run func(context.Context, *deleteOptions) error) *cob
 }
 
 // deletionFlags adds the flags that say how objects are deleted.
-func (o *deleteOptions) deletionFlags(cmd *cobra.Command, wait bool) {
+func (o *deleteOptions) deletionFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&o.Cascade, "cascade", "background", "deletion strategy for dependents: background, foreground, or orphan")
 	fs.Lookup("cascade").NoOptDefVal = "background"
 	fs.Int64Var(&o.GracePeriod, "grace-period", -1, "period of time in seconds given to each pod to terminate gracefully; -1: the pod's own value")
 	fs.BoolVar(&o.Force, "force", false, "with --grace-period=0: delete immediately and bypass graceful deletion")
-	fs.BoolVar(&o.Wait, "wait", wait, "wait until the deleted resources are gone, finalizers included")
 	fs.DurationVar(&o.Timeout, "timeout", 0, "length of time to wait for deleted resources before giving up; 0: no limit")
+}
+
+func (o *deleteOptions) waitFlag(cmd *cobra.Command, byDefault bool) {
+	cmd.Flags().BoolVar(&o.Wait, "wait", byDefault, "wait until the deleted resources are gone, finalizers included")
 }
 
 // options reports errors in the flags and returns the resulting DeleteOptions.

@@ -26,8 +26,8 @@ type eventsOptions struct {
 	Types         []string
 	AllNamespaces bool
 	Watch         bool
-	Format        string
 	NoHeaders     bool
+	printing
 }
 
 func newEvents(f *Factory, run func(context.Context, *eventsOptions) error) *cobra.Command {
@@ -44,7 +44,7 @@ func newEvents(f *Factory, run func(context.Context, *eventsOptions) error) *cob
 	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "select resources across all namespaces")
 	fs.BoolVarP(&o.Watch, "watch", "w", false, "stream new entries as they arrive")
 	fs.BoolVar(&o.NoHeaders, "no-headers", false, "do not print headers")
-	fs.StringVarP(&o.Format, "output", "o", "", output.Formats)
+	o.printingFlags(cmd, "", "")
 	return cmd
 }
 
@@ -81,7 +81,7 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 		return err
 	}
 	found = slices.DeleteFunc(found, func(e corev1.Event) bool { return !o.wants(&e) })
-	if o.Format != "" {
+	if o.format() != "" {
 		return o.printObjects(list.Items)
 	}
 	view := &eventView{o: o}
@@ -131,7 +131,9 @@ func (o *eventsOptions) wants(e *corev1.Event) bool {
 }
 
 func (o *eventsOptions) printObjects(items []rest.Object) error {
-	p, err := output.New(output.Options{Format: o.Format, NoHeaders: o.NoHeaders})
+	format := o.options()
+	format.NoHeaders = o.NoHeaders
+	p, err := output.New(format)
 	if err != nil {
 		return err
 	}

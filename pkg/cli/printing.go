@@ -14,11 +14,13 @@ type printing struct {
 	Template       string
 	ManagedFields  bool
 	LenientMissing bool
+	unless         string // the default of -o, which --template replaces
 }
 
 // printingFlags adds the flags. usage says what -o does, before the formats.
 func (p *printing) printingFlags(cmd *cobra.Command, usage, value string) {
 	fs := cmd.Flags()
+	p.unless = value
 	fs.StringVarP(&p.Format, "output", "o", value, usage+output.Formats)
 	fs.StringVar(&p.Template, "template", "", "template string, or path to a template file with -o go-template-file; without -o, a Go template")
 	fs.BoolVar(&p.ManagedFields, "show-managed-fields", false, "keep managedFields when printing objects in JSON or YAML")
@@ -30,7 +32,7 @@ func (p *printing) format() string {
 	switch {
 	case p.Template == "":
 		return p.Format
-	case p.Format == "":
+	case p.Format == p.unless:
 		return "go-template=" + p.Template
 	case strings.Contains(p.Format, "=") || p.Format == "json" || p.Format == "yaml" || p.Format == "name" || p.Format == "wide":
 		return p.Format

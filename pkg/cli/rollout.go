@@ -33,6 +33,8 @@ type rolloutOptions struct {
 	Watch    bool
 	Timeout  time.Duration
 	DryRun   string
+	Manager  string // of --field-manager
+	printing
 }
 
 func newRollout(f *Factory) *cobra.Command {
@@ -76,11 +78,14 @@ func newRolloutUndo(f *Factory, run runRollout) *cobra.Command {
 	cmd, o := rolloutCommand(f, "undo", "Undo a previous rollout", run)
 	cmd.Flags().Int64Var(&o.Revision, "to-revision", 0, "revision to roll back to; 0: the previous one")
 	dryRunFlag(cmd, &o.DryRun)
+	o.printingFlags(cmd, "print the workloads: ", "")
 	return cmd
 }
 
 func newRolloutChange(f *Factory, use, short string, run runRollout) *cobra.Command {
-	cmd, _ := rolloutCommand(f, use, short, run)
+	cmd, o := rolloutCommand(f, use, short, run)
+	cmd.Flags().StringVar(&o.Manager, "field-manager", manager, "name of the manager used to track field ownership")
+	o.printingFlags(cmd, "print the workloads: ", "")
 	return cmd
 }
 
@@ -191,6 +196,10 @@ func runRolloutUndo(ctx context.Context, o *rolloutOptions) error {
 	if err := checkDryRun(o.DryRun); err != nil {
 		return err
 	}
+	report, err := newReport(o.Factory, o.options(), o.DryRun)
+	if err != nil {
+		return err
+	}
 	return o.each(ctx, func(c *rest.Cluster, t target, w *workload) error {
 		if w.Paused != nil && *w.Paused {
 			return fmt.Errorf("you cannot rollback a paused deployment; resume it first with 'podium rollout resume %s' and try again", t)
@@ -204,20 +213,22 @@ func runRolloutUndo(ctx context.Context, o *rolloutOptions) error {
 			return err
 		}
 		if sameTemplate(&to.Template, w.Template) {
-			fmt.Fprintf(o.Out, "%s skipped rollback (current template already matches revision %d)\n", t, to.Number)
-			return nil
+			return report.object(t.Object, fmt.Sprintf("skipped rollback (current template already matches revision %d)", to.Number))
 		}
-		if o.DryRun != "client" {
-			patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec/template", "value": to.Template}})
-			if err != nil {
-				return err
-			}
-			if _, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.JSONPatchType, patch, rest.WriteQuery(o.DryRun == "server", manager)); err != nil {
-				return err
-			}
+		patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec/template", "value": to.Template}})
+		if err != nil {
+			return err
 		}
-		_, err = fmt.Fprintf(o.Out, "%s rolled back%s\n", t, dryRunNote(o.DryRun))
-		return err
+		var after *rest.Object
+		if o.DryRun == "client" {
+			after, err = patchedLocally(t, types.JSONPatchType, patch)
+		} else {
+			after, err = c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.JSONPatchType, patch, rest.WriteQuery(o.DryRun == "server", manager))
+		}
+		if err != nil {
+			return err
+		}
+		return report.object(after, "rolled back")
 	})
 }
 
@@ -254,15 +265,19 @@ func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 
 // patch patches every selected workload, unless refuse returns an error.
 func (o *rolloutOptions) patch(ctx context.Context, verb, patch string, refuse func(*workload) error) error {
+	report, err := newReport(o.Factory, o.options(), "none")
+	if err != nil {
+		return err
+	}
 	return o.each(ctx, func(c *rest.Cluster, t target, w *workload) error {
 		if err := refuse(w); err != nil {
 			return fmt.Errorf("%s %q %w", t.Kind.Plural(), t.Name, err)
 		}
-		if _, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.StrategicMergePatchType, []byte(patch), rest.WriteQuery(false, manager)); err != nil {
+		after, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.StrategicMergePatchType, []byte(patch), rest.WriteQuery(false, o.Manager))
+		if err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(o.Out, "%s %s\n", t, verb)
-		return err
+		return report.object(after, verb)
 	})
 }
 

@@ -79,7 +79,8 @@ func (r *runFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&r.leave, "leave-stdin-open", false, "leave standard input open after the first attach completes")
 	fs.DurationVar(&r.session.StartTimeout, "pod-running-timeout", time.Minute, "length of time to wait until the pod to attach to is running")
 	fs.BoolVar(&r.remove, "rm", false, "delete the pod after an attached session")
-	r.removal.deletionFlags(cmd, false)
+	r.removal.deletionFlags(cmd)
+	r.removal.waitFlag(cmd, false)
 	r.overrideFlags(cmd)
 	_ = cmd.MarkFlagRequired("image")
 }

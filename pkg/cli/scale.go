@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"podium/pkg/backoff"
 	"podium/pkg/cli/rest"
 )
 
@@ -17,7 +19,8 @@ type scaleOptions struct {
 	change
 	Replicas int32
 	Current  int32
-	Version  string // --resource-version
+	Version  string        // --resource-version
+	Timeout  time.Duration // how long to wait until there are as many replicas; 0: do not wait
 }
 
 func newScale(f *Factory, run func(context.Context, *scaleOptions) error) *cobra.Command {
@@ -42,13 +45,48 @@ func newScale(f *Factory, run func(context.Context, *scaleOptions) error) *cobra
 	o.labelFlag(cmd)
 	o.fileFlags(cmd, "what to scale")
 	dryRunFlag(cmd, &o.DryRun)
+	o.formatFlag(cmd)
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 0, "length of time to wait until the object has its replicas, before giving up; 0: do not wait")
 	return cmd
 }
 
 func runScale(ctx context.Context, o *scaleOptions) error {
 	return o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
-		return nil, "scaled", o.scale(ctx, c, t)
+		if err := o.scale(ctx, c, t); err != nil {
+			return nil, "", err
+		}
+		if o.Timeout > 0 && o.DryRun == "none" {
+			if err := o.await(ctx, c, t); err != nil {
+				return nil, "", err
+			}
+		}
+		if o.options().Format == "" {
+			return nil, "scaled", nil
+		}
+		now, err := c.Get(ctx, t.Kind, t.Namespace, t.Name)
+		return now, "scaled", err
 	})
+}
+
+// await waits until the object has as many replicas as it was scaled to.
+func (o *scaleOptions) await(ctx context.Context, c *rest.Cluster, t target) error {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	for {
+		now, err := c.Get(ctx, t.Kind, t.Namespace, t.Name, "scale")
+		if err == nil {
+			if have, _, _ := unstructured.NestedInt64(now.Object, "status", "replicas"); have == int64(o.Replicas) {
+				return nil
+			}
+			err = backoff.Sleep(ctx, lookPeriod)
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("%s was scaled, and timed out waiting for %d replicas", t, o.Replicas)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // scale sets the replicas through the scale subresource. With

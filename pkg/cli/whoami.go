@@ -16,7 +16,7 @@ import (
 // whoAmIOptions are the flags of auth whoami.
 type whoAmIOptions struct {
 	*Factory
-	Format string
+	printing
 }
 
 func newWhoAmI(f *Factory, run func(context.Context, *whoAmIOptions) error) *cobra.Command {
@@ -27,7 +27,7 @@ func newWhoAmI(f *Factory, run func(context.Context, *whoAmIOptions) error) *cob
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
 	}
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "print the SelfSubjectReview: "+output.Formats)
+	o.printingFlags(cmd, "print the SelfSubjectReview: ", "")
 	return cmd
 }
 
@@ -50,8 +50,8 @@ func runWhoAmI(ctx context.Context, o *whoAmIOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.Format != "" {
-		printer, err := output.New(output.Options{Format: o.Format})
+	if format := o.options(); format.Format != "" {
+		printer, err := output.New(format)
 		if err != nil {
 			return err
 		}

@@ -198,15 +198,15 @@ func (c *Cluster) Post(ctx context.Context, path string, obj *Object) (*Object, 
 	})
 }
 
-// Update replaces an object and returns it as stored. The resource version in
-// obj, if any, must match.
-func (c *Cluster) Update(ctx context.Context, k *Kind, namespace string, obj *Object, query url.Values) (*Object, error) {
+// Update replaces an object, or the subresource in parts, and returns it as stored.
+// The resource version in obj, if any, must match.
+func (c *Cluster) Update(ctx context.Context, k *Kind, namespace string, obj *Object, query url.Values, parts ...string) (*Object, error) {
 	body, err := obj.MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
 	return c.object(ctx, client.Request{
-		Method: http.MethodPut, Path: k.Path(namespace, obj.GetName()), Query: query, Body: body,
+		Method: http.MethodPut, Path: k.Path(namespace, obj.GetName(), parts...), Query: query, Body: body,
 		Header: http.Header{"Content-Type": {"application/json"}},
 	})
 }
