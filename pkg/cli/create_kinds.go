@@ -170,6 +170,7 @@ func checkKey(key string, taken bool) error {
 
 func newCreateConfigMap(f *Factory, run runCreateFunc) *cobra.Command {
 	var data dataFlags
+	var hash appendHash
 	cmd := creator(f, run, &cobra.Command{
 		Use: "configmap NAME", Aliases: []string{"cm"}, Short: "Create a config map from a local file, directory or literal value",
 	}, func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
@@ -190,9 +191,13 @@ func newCreateConfigMap(f *Factory, run runCreateFunc) *cobra.Command {
 			cm.BinaryData[key] = value
 			return nil
 		})
+		if err == nil {
+			err = hash.configMap(cm)
+		}
 		return cm, core("ConfigMap"), err
 	})
 	data.add(cmd)
+	hash.add(cmd)
 	return cmd
 }
 
@@ -206,6 +211,7 @@ func newCreateSecret(f *Factory, run runCreateFunc) *cobra.Command {
 
 func newSecretGeneric(f *Factory, run runCreateFunc) *cobra.Command {
 	var data dataFlags
+	var hash appendHash
 	kind := ""
 	cmd := creator(f, run, &cobra.Command{Use: "generic NAME", Short: "Create a secret from a local file, directory or literal value"},
 		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
@@ -218,9 +224,13 @@ func newSecretGeneric(f *Factory, run runCreateFunc) *cobra.Command {
 				s.Data[key] = value
 				return nil
 			})
+			if err == nil {
+				err = hash.secret(s)
+			}
 			return s, core("Secret"), err
 		})
 	data.add(cmd)
+	hash.add(cmd)
 	cmd.Flags().StringVar(&kind, "type", "", "type of secret to create (default Opaque)")
 	return cmd
 }
@@ -231,6 +241,7 @@ func secret(name, ns string, kind corev1.SecretType) *corev1.Secret {
 
 func newSecretTLS(f *Factory, run runCreateFunc) *cobra.Command {
 	var cert, key string
+	var hash appendHash
 	cmd := creator(f, run, &cobra.Command{Use: "tls NAME --cert=FILE --key=FILE", Short: "Create a TLS secret"},
 		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 			s := secret(name, ns, corev1.SecretTypeTLS)
@@ -241,8 +252,9 @@ func newSecretTLS(f *Factory, run runCreateFunc) *cobra.Command {
 				}
 				s.Data[k] = data
 			}
-			return s, core("Secret"), nil
+			return s, core("Secret"), hash.secret(s)
 		})
+	hash.add(cmd)
 	cmd.Flags().StringVar(&cert, "cert", "", "path to the PEM encoded public key certificate")
 	cmd.Flags().StringVar(&key, "key", "", "path to the private key of the certificate")
 	_ = cmd.MarkFlagRequired("cert")
@@ -253,11 +265,15 @@ func newSecretTLS(f *Factory, run runCreateFunc) *cobra.Command {
 func newSecretRegistry(f *Factory, run runCreateFunc) *cobra.Command {
 	var server, user, password, email string
 	var data dataFlags
+	var hash appendHash
 	cmd := creator(f, run, &cobra.Command{Use: "docker-registry NAME", Short: "Create a secret for use with a Docker registry"},
 		func(name, ns string) (runtime.Object, schema.GroupVersionKind, error) {
 			s := secret(name, ns, corev1.SecretTypeDockerConfigJson)
 			if len(data.files) > 0 {
-				return s, core("Secret"), registryFile(s, &data, user+password+email)
+				if err := registryFile(s, &data, user+password+email); err != nil {
+					return nil, core("Secret"), err
+				}
+				return s, core("Secret"), hash.secret(s)
 			}
 			if user == "" || password == "" {
 				return nil, core("Secret"), errors.New("either --from-file or the combination of --docker-username, --docker-password and --docker-server is required")
@@ -267,9 +283,13 @@ func newSecretRegistry(f *Factory, run runCreateFunc) *cobra.Command {
 				entry["email"] = email
 			}
 			data, err := json.Marshal(map[string]any{"auths": map[string]any{server: entry}})
+			if err != nil {
+				return nil, core("Secret"), err
+			}
 			s.Data[corev1.DockerConfigJsonKey] = data
-			return s, core("Secret"), err
+			return s, core("Secret"), hash.secret(s)
 		})
+	hash.add(cmd)
 	cmd.Flags().StringVar(&server, "docker-server", "https://index.docker.io/v1/", "server location of the Docker registry")
 	cmd.Flags().StringVar(&user, "docker-username", "", "username for Docker registry authentication")
 	cmd.Flags().StringVar(&password, "docker-password", "", "password for Docker registry authentication")

@@ -19,7 +19,9 @@ import (
 type diffOptions struct {
 	*Factory
 	selection
-	Force bool
+	Force         bool
+	Manager       string // of --field-manager
+	ManagedFields bool
 }
 
 func newDiff(f *Factory, run func(context.Context, *diffOptions) error) *cobra.Command {
@@ -44,6 +46,8 @@ there are no differences, 1 if there are, and greater than 1 on an error.`,
 	}
 	o.fileFlags(cmd, "the objects to compare")
 	o.labelFlag(cmd)
+	cmd.Flags().StringVar(&o.Manager, "field-manager", manager, "name of the manager that would apply")
+	cmd.Flags().BoolVar(&o.ManagedFields, "show-managed-fields", false, "include managed fields in the diff")
 	cmd.Flags().BoolVar(&o.Force, "force-conflicts", false, "diff as if fields of other managers were taken over")
 	return cmd
 }
@@ -86,7 +90,7 @@ func (o *diffOptions) write(ctx context.Context, c *rest.Cluster, t target, dir 
 	if err != nil {
 		return err
 	}
-	merged, err := serverSideApply(ctx, c, t, body, rest.WriteQuery(true, manager), o.Force)
+	merged, err := serverSideApply(ctx, c, t, body, rest.WriteQuery(true, o.Manager), o.Force)
 	if err != nil {
 		return err
 	}
@@ -94,7 +98,9 @@ func (o *diffOptions) write(ctx context.Context, c *rest.Cluster, t target, dir 
 	for side, obj := range map[string]*rest.Object{"LIVE": live, "MERGED": merged} {
 		var text []byte
 		if obj != nil {
-			obj.SetManagedFields(nil)
+			if !o.ManagedFields {
+				obj.SetManagedFields(nil)
+			}
 			if text, err = yaml.Marshal(obj.Object); err != nil {
 				return err
 			}

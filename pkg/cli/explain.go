@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -21,6 +22,8 @@ type explainOptions struct {
 	Path       string
 	APIVersion string
 	Recursive  bool
+	MaxDepth   int    // of Recursive; 0: no limit
+	Format     string // of -o
 }
 
 func newExplain(f *Factory, run func(context.Context, *explainOptions) error) *cobra.Command {
@@ -32,12 +35,19 @@ func newExplain(f *Factory, run func(context.Context, *explainOptions) error) *c
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.completeResources,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Path = args[0]
+			switch o.Path = args[0]; {
+			case o.Format != "" && o.Format != "plaintext":
+				return fmt.Errorf("-o %q: fields are explained as plaintext", o.Format)
+			case o.MaxDepth < 0 || cmd.Flags().Changed("max-depth") && !o.Recursive:
+				return errors.New("--max-depth is a number of levels of --recursive")
+			}
 			return run(cmd.Context(), o)
 		},
 	}
 	cmd.Flags().StringVar(&o.APIVersion, "api-version", "", "use the given API version (group/version) of the resource")
-	cmd.Flags().BoolVar(&o.Recursive, "recursive", false, "print the name of all the fields recursively")
+	cmd.Flags().BoolVarP(&o.Recursive, "recursive", "R", false, "print the name of all the fields recursively")
+	cmd.Flags().IntVar(&o.MaxDepth, "max-depth", 0, "with --recursive: print this many levels of fields; 0: all")
+	cmd.Flags().StringVarP(&o.Format, "output", "o", "", "format of the explanation: plaintext")
 	return cmd
 }
 
@@ -76,7 +86,7 @@ func runExplain(ctx context.Context, o *explainOptions) error {
 	if root == nil {
 		return fmt.Errorf("the server does not describe %s", k.Plural())
 	}
-	e := &explanation{w: o.Out, doc: doc, recursive: o.Recursive}
+	e := &explanation{w: o.Out, doc: doc, recursive: o.Recursive, levels: o.MaxDepth}
 	return e.print(k, root, fields)
 }
 
@@ -222,6 +232,7 @@ type explanation struct {
 	w         io.Writer
 	doc       *document
 	recursive bool
+	levels    int // of recursive; 0: all
 }
 
 // print prints the description of a kind, or of the field at path.
@@ -292,7 +303,7 @@ func (e *explanation) fields(s *fieldSchema, depth int, seen []*fieldSchema) {
 			e.paragraph(strings.Repeat("  ", depth)+"  ", text)
 			continue
 		}
-		if inner != s && !slices.Contains(seen, inner) {
+		if depth != e.levels && inner != s && !slices.Contains(seen, inner) {
 			e.fields(inner, depth+1, append(seen, s))
 		}
 	}
