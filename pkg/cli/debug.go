@@ -187,9 +187,7 @@ func (o *debugOptions) container(c corev1.Container, p profile) (corev1.Containe
 	for _, v := range env {
 		c.Env = append(slices.DeleteFunc(c.Env, func(have corev1.EnvVar) bool { return have.Name == v.Name }), v)
 	}
-	if o.Profile != "legacy" {
-		c.SecurityContext = p.security
-	}
+	c.SecurityContext = p.secure(c.SecurityContext)
 	if o.Custom == "" {
 		return c, nil
 	}

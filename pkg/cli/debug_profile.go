@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -13,6 +14,7 @@ import (
 // profile says what a debug container may do.
 type profile struct {
 	security *corev1.SecurityContext // of the debug container
+	adds     bool                    // security is added to what the container has, instead of replacing it
 	keep     bool                    // a copied pod keeps its annotations and probes, and each container its own processes
 
 	hostNamespaces, hostRoot bool // of a node's debug pod
@@ -22,9 +24,9 @@ type profile struct {
 func profileOf(name string, onNode bool) (profile, error) {
 	switch name {
 	case "legacy":
-		return profile{keep: true, hostNamespaces: true, hostRoot: true}, nil
+		return profile{adds: true, keep: true, hostNamespaces: true, hostRoot: true}, nil
 	case "general":
-		p := profile{hostNamespaces: true, hostRoot: true}
+		p := profile{adds: true, hostNamespaces: true, hostRoot: true}
 		if !onNode { // tracing the processes of another container needs this capability
 			p.security = addCapabilities("SYS_PTRACE")
 		}
@@ -38,15 +40,41 @@ func profileOf(name string, onNode bool) (profile, error) {
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		}}, nil
 	case "netadmin":
-		return profile{security: addCapabilities("NET_ADMIN", "NET_RAW"), hostNamespaces: true}, nil
+		return profile{security: addCapabilities("NET_ADMIN", "NET_RAW"), adds: true, hostNamespaces: true}, nil
 	case "sysadmin":
-		return profile{security: &corev1.SecurityContext{Privileged: new(true)}, hostNamespaces: true, hostRoot: true}, nil
+		return profile{security: &corev1.SecurityContext{Privileged: new(true)}, adds: true, hostNamespaces: true, hostRoot: true}, nil
 	}
 	return profile{}, fmt.Errorf("unknown profile %q: use general, baseline, restricted, netadmin or sysadmin", name)
 }
 
 func addCapabilities(names ...corev1.Capability) *corev1.SecurityContext {
 	return &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: names}}
+}
+
+// secure returns the security context of a debug container that has another one, or nil,
+// without the profile.
+func (p profile) secure(have *corev1.SecurityContext) *corev1.SecurityContext {
+	switch {
+	case !p.adds || have == nil:
+		return p.security
+	case p.security == nil:
+		return have
+	}
+	out := have.DeepCopy()
+	if p.security.Privileged != nil {
+		out.Privileged = p.security.Privileged
+	}
+	if more := p.security.Capabilities; more != nil {
+		if out.Capabilities == nil {
+			out.Capabilities = &corev1.Capabilities{}
+		}
+		for _, name := range more.Add {
+			if !slices.Contains(out.Capabilities.Add, name) {
+				out.Capabilities.Add = append(out.Capabilities.Add, name)
+			}
+		}
+	}
+	return out
 }
 
 // customize merges the partial container of --custom into the debug container.
