@@ -75,6 +75,9 @@ func logQuery(q url.Values) (url.Values, field.ErrorList) {
 			out.Set(name, "true")
 		}
 	}
+	if flag(q, "insecureSkipTLSVerifyBackend") {
+		errs = append(errs, field.Forbidden(field.NewPath("insecureSkipTLSVerifyBackend"), "the kubelet's certificate is always verified"))
+	}
 	for _, n := range []struct {
 		name  string
 		least int64

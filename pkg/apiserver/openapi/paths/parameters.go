@@ -85,7 +85,6 @@ func streamParameters(subresource string) []spec.Parameter {
 		return []spec.Parameter{
 			container,
 			query("follow", "boolean", "Stream what comes."),
-			query("insecureSkipTLSVerifyBackend", "boolean", "Do not verify the kubelet's certificate."),
 			query("limitBytes", "integer", "Stop after so many bytes."),
 			query("previous", "boolean", "The log of the container's previous life."),
 			query("sinceSeconds", "integer", "Only what is at most so old."),
