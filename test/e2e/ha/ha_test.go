@@ -101,10 +101,10 @@ func TestTheLossOfAControlPlane(t *testing.T) {
 
 	c.nothingLost(w)
 	ops, unknown, err := registers.Check(2 * time.Minute)
+	t.Logf("%d operations on registers, the outcome of %d of them is unknown", ops, unknown)
 	if err != nil || ops < 1000 {
 		t.Errorf("%d operations on registers: %v", ops, err)
 	}
-	t.Logf("%d operations on registers are linearizable, the outcome of %d of them is unknown", ops, unknown)
 	requests, slowest, err := l.Result()
 	if err != nil || requests < 500 {
 		t.Errorf("%d requests to the Service; failed:\n%v", requests, err)

@@ -2,8 +2,10 @@ package traffic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
@@ -70,16 +72,24 @@ func (r *Registers) Run(ctx context.Context, maps client.Resource[*corev1.Config
 	for n := 0; ctx.Err() == nil; n++ {
 		name := r.Names[rand.IntN(len(r.Names))]
 		have := r.read(ctx, id, maps, name)
+		if have == nil {
+			Pause(ctx, afterFailure)
+			continue
+		}
 		value := fmt.Sprintf("%d-%d", id, n)
-		switch {
-		case n%3 == 0 || have == nil:
+		switch n % 3 {
+		case 0:
 			r.write(ctx, id, maps, call{register: name, kind: "write", next: value}, "")
-		case n%3 == 1:
+		case 1:
 			r.write(ctx, id, maps, call{register: name, kind: "swap", old: have.Data[valueKey], next: value}, have.ResourceVersion)
 		}
 		Pause(ctx, 40*time.Millisecond)
 	}
 }
+
+// afterFailure is the pause of a client that got no answer: each operation whose outcome is
+// unknown makes the check harder.
+const afterFailure = time.Second
 
 // read reads a register, by GET or by LIST. It returns nil if there was no answer: that says
 // nothing of the register, so it is not recorded.
@@ -115,9 +125,17 @@ func (r *Registers) write(ctx context.Context, id int, maps client.Resource[*cor
 		r.record(id, c, called, answer{swapped: true})
 	case apierrors.IsConflict(err) && version != "":
 		r.record(id, c, called, answer{})
+	case unsent(err):
 	default:
 		r.record(id, c, called, answer{unknown: true})
+		Pause(ctx, afterFailure)
 	}
+}
+
+// unsent reports whether no connection could be made for a request.
+func unsent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 func (r *Registers) record(id int, c call, called time.Time, a answer) {
