@@ -23,8 +23,13 @@ type health struct {
 	status   *runtimeapi.StatusResponse
 }
 
+// answerWithin is how long a call of the runtime may take until the runtime counts as down.
+const answerWithin = 30 * time.Second
+
 // look reads the runtime's status. The messages are upstream's.
 func look(ctx context.Context, r cri.Runtime) health {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	res, err := r.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
 		return health{problems: []string{"container runtime is down"}}
@@ -67,11 +72,11 @@ func (a *Agent) fill(ctx context.Context, n *corev1.Node, now time.Time) {
 	if a.cfg.InUse != nil {
 		s.VolumesInUse = a.cfg.InUse()
 	}
-	if images, err := a.images(ctx); err == nil {
-		s.Images = images
-	}
 	if res := a.runtime.status; res != nil {
 		s.RuntimeHandlers, s.Features = handlers(res), features(res)
+		if images, err := a.images(ctx); err == nil {
+			s.Images = images
+		}
 	}
 	p := Pressure{}
 	if a.cfg.Pressure != nil {
@@ -127,6 +132,8 @@ func less(q, reserved resource.Quantity) resource.Quantity {
 
 // images returns the largest images on the node, at most MaxImages.
 func (a *Agent) images(ctx context.Context) ([]corev1.ContainerImage, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	res, err := a.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
 		return nil, err
