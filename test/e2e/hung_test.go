@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
+	"podium/pkg/conditions"
 )
 
 // onPath returns a pod with a hostPath volume of a type.
@@ -60,6 +63,44 @@ func TestHungMount(t *testing.T) {
 	fs.end(t) // the pods must go with their space
 }
 
+// A runtime that stops answering makes the node not ready within a minute, and nothing else:
+// when it answers again, the containers are the same, and what was asked for meanwhile is done.
+func TestHungRuntime(t *testing.T) {
+	s := newSpace(t)
+	before := s.sleeper("before")
+	pid := the.containerPID(t, before)
+	runtime := the.pid(t, "containerd")
+	resume := sync.OnceFunc(func() { _ = syscall.Kill(runtime, syscall.SIGCONT) })
+	t.Cleanup(resume)
+	if err := syscall.Kill(runtime, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(box("during", "sleep 3600"))
+	s.nodeIs(corev1.ConditionFalse, "container runtime is down")
+	resume()
+	s.nodeIs(corev1.ConditionTrue, "kubelet is posting ready status")
+	s.ready("during")
+	if now := s.ready("before"); the.containerPID(t, now) != pid || now.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("the pod from before is not as it was: %s", describe(now))
+	}
+}
+
+// nodeIs waits for the status and message of the node's Ready condition.
+func (s *space) nodeIs(status corev1.ConditionStatus, message string) {
+	s.Helper()
+	eventually(s.T, 90*time.Second, fmt.Sprintf("the node's Ready is %s: %s", status, message), func() error {
+		node, err := client.For[*corev1.Node](s.api).Get(s.Context(), "node-a")
+		if err != nil {
+			return err
+		}
+		ready := conditions.Find(node.Status.Conditions, corev1.NodeReady)
+		if ready == nil || ready.Status != status || ready.Message != message {
+			return fmt.Errorf("it is %+v", ready)
+		}
+		return nil
+	})
+}
+
 // sleeper creates a pod that sleeps and waits until it is Ready.
 func (s *space) sleeper(name string) *corev1.Pod {
 	s.Helper()
@@ -91,13 +132,5 @@ func (s *space) undisturbed(t *testing.T, name string, ends *corev1.Pod) {
 		}
 		return err
 	})
-	node, err := client.For[*corev1.Node](s.api).Get(t.Context(), "node-a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			t.Errorf("the node is %s: %s", c.Reason, c.Message)
-		}
-	}
+	s.nodeIs(corev1.ConditionTrue, "kubelet is posting ready status")
 }
