@@ -72,7 +72,7 @@ func FuzzIdentify(f *testing.F) {
 			case !strings.HasPrefix(plain, "x-remote-"):
 			case name == "X-Remote-User" && cmp.Equal(values, []string{"jane"}), name == "X-Remote-Group" && cmp.Equal(values, []string{"dev"}):
 			case strings.HasPrefix(name, "X-Remote-Extra-") && cmp.Equal(values, []string{"v"}):
-				if got := authn.ExtraKey(name[len("X-Remote-Extra-"):]); got != strings.ToLower(key) {
+				if got := authn.ExtraKey(name[len("X-Remote-Extra-"):]); strings.ToLower(got) != strings.ToLower(key) {
 					t.Errorf("the extra %q arrives as %q", key, got)
 				}
 			default:

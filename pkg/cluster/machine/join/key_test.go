@@ -1,7 +1,6 @@
 package join
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -41,7 +40,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(sealed[:20])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if got, err := key.Open("ca.key", data); err == nil && !bytes.Equal(data, sealed) {
+		if got, err := key.Open("ca.key", data); err == nil && string(got) != "secret" { // each process seals anew
 			t.Errorf("%q was opened as %q", data, got)
 		}
 	})
