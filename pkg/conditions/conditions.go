@@ -16,7 +16,7 @@ import (
 // Condition is a condition type of the API. To add one, add a line here and in
 // fields.
 type Condition interface {
-	corev1.PodCondition | corev1.NodeCondition | corev1.NamespaceCondition |
+	corev1.PodCondition | corev1.NodeCondition | corev1.NamespaceCondition | corev1.PersistentVolumeClaimCondition |
 		appsv1.DeploymentCondition | appsv1.ReplicaSetCondition |
 		autoscalingv2.HorizontalPodAutoscalerCondition |
 		batchv1.JobCondition | apiextensionsv1.CustomResourceDefinitionCondition |
@@ -31,6 +31,8 @@ func fields[C Condition](c *C) (conditionType string, status corev1.ConditionSta
 	case *corev1.NodeCondition:
 		return string(c.Type), c.Status, &c.LastTransitionTime
 	case *corev1.NamespaceCondition:
+		return string(c.Type), c.Status, &c.LastTransitionTime
+	case *corev1.PersistentVolumeClaimCondition:
 		return string(c.Type), c.Status, &c.LastTransitionTime
 	case *appsv1.DeploymentCondition:
 		return string(c.Type), c.Status, &c.LastTransitionTime

@@ -2,13 +2,13 @@ package volumeexpand
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/conditions"
 	"podium/pkg/volumebinding"
 )
 
@@ -81,7 +81,7 @@ func finished(claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) s
 }
 
 // recorded returns the status of a claim while its expansion is in a state.
-func recorded(claim *corev1.PersistentVolumeClaim, now time.Time, state corev1.ClaimResourceStatus, conditions ...corev1.PersistentVolumeClaimCondition) *corev1.PersistentVolumeClaimStatus {
+func recorded(claim *corev1.PersistentVolumeClaim, now time.Time, state corev1.ClaimResourceStatus, current ...corev1.PersistentVolumeClaimCondition) *corev1.PersistentVolumeClaimStatus {
 	next := claim.Status.DeepCopy()
 	next.AllocatedResources = maps.Clone(next.AllocatedResources)
 	if next.AllocatedResources == nil {
@@ -93,10 +93,10 @@ func recorded(claim *corev1.PersistentVolumeClaim, now time.Time, state corev1.C
 	}
 	next.AllocatedResourceStatuses[corev1.ResourceStorage] = state
 	next.Conditions = volumebinding.WithoutResize(next.Conditions)
-	for _, c := range conditions {
+	for _, c := range current {
 		c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
-		if i := slices.IndexFunc(claim.Status.Conditions, func(old corev1.PersistentVolumeClaimCondition) bool { return old.Type == c.Type }); i >= 0 {
-			c.LastTransitionTime = claim.Status.Conditions[i].LastTransitionTime
+		if old := conditions.Find(claim.Status.Conditions, c.Type); old != nil {
+			c.LastTransitionTime = old.LastTransitionTime
 		}
 		next.Conditions = append(next.Conditions, c)
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/conditions"
 	"podium/pkg/kubelet/volumes"
 	"podium/pkg/volumebinding"
 )
@@ -85,24 +86,12 @@ func (d *Driver) recordFailure(ctx context.Context, claim *corev1.PersistentVolu
 	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
 		status = resizeStatus(corev1.PersistentVolumeClaimNodeResizeInfeasible)
 	}
-	status["conditions"] = withNodeError(claim.Status.Conditions, failure.Error(), time.Now())
+	status["conditions"] = conditions.Set(slices.Clone(claim.Status.Conditions), corev1.PersistentVolumeClaimCondition{
+		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, Message: failure.Error(),
+		LastTransitionTime: metav1.NewTime(time.Now().Truncate(time.Second)),
+	})
 	_, err := d.patchStatus(ctx, claim, status)
 	return err
-}
-
-// withNodeError returns the conditions with NodeResizeError, which keeps its transition
-// time if it was there.
-func withNodeError(conditions []corev1.PersistentVolumeClaimCondition, message string, now time.Time) []corev1.PersistentVolumeClaimCondition {
-	failed := corev1.PersistentVolumeClaimCondition{
-		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)), Message: message,
-	}
-	out := slices.Clone(conditions)
-	if i := slices.IndexFunc(out, func(c corev1.PersistentVolumeClaimCondition) bool { return c.Type == failed.Type }); i >= 0 {
-		failed.LastTransitionTime = out[i].LastTransitionTime
-		out[i] = failed
-		return out
-	}
-	return append(out, failed)
 }
 
 // patchStatus patches the status of a claim, unless the claim has changed, and returns the
