@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -72,7 +73,7 @@ func FuzzIdentify(f *testing.F) {
 			case !strings.HasPrefix(plain, "x-remote-"):
 			case name == "X-Remote-User" && cmp.Equal(values, []string{"jane"}), name == "X-Remote-Group" && cmp.Equal(values, []string{"dev"}):
 			case strings.HasPrefix(name, "X-Remote-Extra-") && cmp.Equal(values, []string{"v"}):
-				if got := authn.ExtraKey(name[len("X-Remote-Extra-"):]); strings.ToLower(got) != strings.ToLower(key) {
+				if got := authn.ExtraKey(name[len("X-Remote-Extra-"):]); !strings.EqualFold(got, key) || utf8.ValidString(key) && got != strings.ToLower(key) {
 					t.Errorf("the extra %q arrives as %q", key, got)
 				}
 			default:
