@@ -50,7 +50,7 @@ func growCurrent(d *appsv1.Deployment, current int32, all []*appsv1.ReplicaSet) 
 	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || current >= want {
 		return want
 	}
-	room := want + maxSurge(d) - specReplicas(all)
+	room := want + maxSurge(d) - presentReplicas(all)
 	return current + max(0, min(room, want-current))
 }
 
@@ -77,7 +77,7 @@ func shrinkOld(d *appsv1.Deployment, current *appsv1.ReplicaSet, old []*appsv1.R
 			budget -= n
 		}
 	}
-	spare := availableReplicas(all) - keep
+	spare := keptReplicas(all) - keep
 	for _, rs := range oldestFirst(old) {
 		if n := min(spare, size(rs)); n > 0 {
 			to[rs.Name] = size(rs) - n
@@ -224,6 +224,24 @@ func statusReplicas(sets []*appsv1.ReplicaSet) (n int32) {
 func availableReplicas(sets []*appsv1.ReplicaSet) (n int32) {
 	for _, rs := range sets {
 		n += rs.Status.AvailableReplicas
+	}
+	return n
+}
+
+// The status of a set that has just been made smaller still counts the pods that are to go.
+
+// presentReplicas counts the pods that there are or will be.
+func presentReplicas(sets []*appsv1.ReplicaSet) (n int32) {
+	for _, rs := range sets {
+		n += max(*rs.Spec.Replicas, rs.Status.Replicas)
+	}
+	return n
+}
+
+// keptReplicas counts the available pods that no set is to delete.
+func keptReplicas(sets []*appsv1.ReplicaSet) (n int32) {
+	for _, rs := range sets {
+		n += min(*rs.Spec.Replicas, rs.Status.AvailableReplicas)
 	}
 	return n
 }
