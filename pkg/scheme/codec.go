@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
@@ -121,8 +122,12 @@ func (s *Scheme) Encode(obj runtime.Object, mediaType string) ([]byte, error) {
 
 // BareJSON encodes an object as in the items of a list: without kind and API
 // version. The type metadata of the object must be empty.
-func BareJSON(obj runtime.Object) ([]byte, error) {
-	data, err := json.Marshal(obj)
+func BareJSON(obj runtime.Object) (data []byte, err error) {
+	if u, untyped := obj.(*unstructured.Unstructured); untyped {
+		data, err = TreeJSON(u.Object)
+	} else {
+		data, err = json.Marshal(obj)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %T as JSON: %w", obj, err)
 	}

@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -179,7 +178,7 @@ func cleanMetadata(obj *unstructured.Unstructured, strict bool) (problems []erro
 	if obj.Object == nil {
 		return nil, errors.New("the body is not an object")
 	}
-	raw, err := json.Marshal(obj.Object["metadata"])
+	raw, err := scheme.TreeJSON(obj.Object["metadata"])
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}

@@ -88,7 +88,7 @@ func (r *resource) validateNew(obj scheme.Object, o writeOptions) error {
 		nameOK = apivalidation.NameIsDNSSubdomain
 	}
 	metadata := field.NewPath("metadata")
-	errs := apivalidation.ValidateObjectMetaAccessor(obj, r.Namespaced, nameOK, metadata)
+	errs := apivalidation.ValidateObjectMetaAccessor(metaOf(obj), r.Namespaced, nameOK, metadata)
 	if len(errs) == 0 {
 		for _, text := range content.IsPathSegmentName(obj.GetName()) {
 			errs = append(errs, field.Invalid(metadata.Child("name"), obj.GetName(), text))
@@ -116,7 +116,7 @@ func (o writeOptions) validateVersion(new, old scheme.Object) field.ErrorList {
 // validateUpdate validates the metadata of new against old, and the object itself,
 // or only the part that the subresource owns.
 func (r *resource) validateUpdate(new, old scheme.Object, o writeOptions) error {
-	errs := apivalidation.ValidateObjectMetaAccessorUpdate(new, old, field.NewPath("metadata"))
+	errs := apivalidation.ValidateObjectMetaAccessorUpdate(metaOf(new), metaOf(old), field.NewPath("metadata"))
 	switch {
 	case o.sub != nil && o.sub.View == nil:
 		if o.sub.ValidatePart != nil {

@@ -101,7 +101,7 @@ func (d *patchDoc) merge(obj runtime.Object, gvk schema.GroupVersionKind) ([]err
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(merged)
+	text, err := scheme.TreeJSON(merged)
 	if err != nil {
 		return nil, fmt.Errorf("encode the patched object: %w", err)
 	}
@@ -120,7 +120,7 @@ func (d *patchDoc) merge(obj runtime.Object, gvk schema.GroupVersionKind) ([]err
 // mergeTree merges the patch into an object without a Go type.
 func (d *patchDoc) mergeTree(obj *unstructured.Unstructured, gvk schema.GroupVersionKind) ([]error, error) {
 	restore := d.setAside(obj)
-	text, err := json.Marshal(mergeInto(obj.Object, d.fields))
+	text, err := scheme.TreeJSON(mergeInto(obj.Object, d.fields))
 	if err != nil {
 		return nil, fmt.Errorf("encode the patched object: %w", err)
 	}

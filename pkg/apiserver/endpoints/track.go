@@ -54,7 +54,7 @@ func (r *resource) track(old, next scheme.Object, o writeOptions) (times bool, e
 	}
 	fields, err := w.Fields(live, entriesOf(next))
 	if _, refused := err.(apierrors.APIStatus); err == nil || refused {
-		next.SetManagedFields(fields)
+		setEntries(next, fields)
 		return managed.OnlyTimes(live, fields), err
 	}
 	if !errors.Is(err, managed.ErrTooLarge) {
@@ -70,6 +70,28 @@ func entriesOf(obj scheme.Object) []metav1.ManagedFieldsEntry {
 		return managed.Entries(u)
 	}
 	return obj.GetManagedFields()
+}
+
+// heads is the metadata of an object without a Go type for validation, which does not
+// read the FieldsV1 of managed fields.
+type heads struct{ *unstructured.Unstructured }
+
+func (h heads) GetManagedFields() []metav1.ManagedFieldsEntry { return managed.Heads(h.Unstructured) }
+
+// metaOf returns the metadata of an object for validation.
+func metaOf(obj scheme.Object) metav1.Object {
+	if u, untyped := obj.(*unstructured.Unstructured); untyped {
+		return heads{u}
+	}
+	return obj
+}
+
+func setEntries(obj scheme.Object, entries []metav1.ManagedFieldsEntry) {
+	if u, untyped := obj.(*unstructured.Unstructured); untyped {
+		managed.SetEntries(u, entries)
+		return
+	}
+	obj.SetManagedFields(entries)
 }
 
 // pair returns two objects of the storage version in another version. old may be nil.

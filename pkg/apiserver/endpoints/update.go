@@ -143,7 +143,7 @@ func (r *resource) planUpdate(ctx context.Context, old, next scheme.Object, o wr
 		return p, err
 	}
 	if times && managed.Same(old, next) {
-		next.SetManagedFields(old.GetManagedFields()) // a write that changes nothing leaves the times, too
+		setEntries(next, entriesOf(old)) // a write that changes nothing leaves the times, too
 	}
 	gone, err := r.finished(next)
 	if err != nil {

@@ -5,10 +5,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"podium/pkg/apiserver/managed"
-	"podium/pkg/scheme"
-	"sigs.k8s.io/yaml"
 )
 
 func BenchmarkCreate(b *testing.B) {
@@ -18,7 +17,6 @@ func BenchmarkCreate(b *testing.B) {
 		b.Fatal(err)
 	}
 	typ := own.Type(corev1.SchemeGroupVersion.WithKind("Pod"))
-	_ = scheme.New
 	empty := &corev1.Pod{}
 	w := managed.Write{
 		Manager: "a", APIVersion: "v1", Create: true, Untracked: managed.Without("status"),

@@ -104,7 +104,7 @@ func (c *Converter) Convert(ctx context.Context, to schema.GroupVersionKind, obj
 func batch(objs []*unstructured.Unstructured) (out []runtime.RawExtension, err error) {
 	size := 0
 	for _, obj := range objs {
-		text, err := json.Marshal(obj.Object)
+		text, err := scheme.TreeJSON(obj.Object)
 		if err != nil {
 			return nil, fmt.Errorf("encode an object for its conversion: %w", err)
 		}
