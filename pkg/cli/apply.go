@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,9 +23,28 @@ import (
 // applyOptions are the flags of apply.
 type applyOptions struct {
 	change
-	Force  bool
-	Prune  bool
-	Server bool
+	Force bool
+	Prune bool
+}
+
+// serverSide is the value of --server-side, which has no choice.
+type serverSide struct{}
+
+func (serverSide) String() string { return "true" }
+func (serverSide) Type() string   { return "bool" }
+
+func (serverSide) Set(text string) error {
+	if on, err := strconv.ParseBool(text); err != nil || on {
+		return err
+	}
+	return errors.New("client-side apply is not available")
+}
+
+// serverSideFlag declares --server-side for scripts that are written for kubectl.
+func serverSideFlag(cmd *cobra.Command) {
+	cmd.Flags().Var(serverSide{}, "server-side", "apply runs on the server; client-side apply is not available")
+	cmd.Flags().Lookup("server-side").NoOptDefVal = "true"
+	_ = cmd.Flags().MarkHidden("server-side")
 }
 
 func newApply(f *Factory, run func(context.Context, *applyOptions) error) *cobra.Command {
@@ -52,10 +72,9 @@ have are removed. A field that another field manager owns is a conflict.`,
 	o.labelFlag(cmd)
 	o.validateFlag(cmd)
 	fs.BoolVar(&o.Force, "force-conflicts", false, "take over fields that other managers own")
-	fs.BoolVar(&o.Server, "server-side", true, "apply runs on the server; client-side apply is not available")
+	serverSideFlag(cmd)
 	fs.BoolVar(&o.Prune, "prune", false, "not available")
 	_ = fs.MarkHidden("prune")
-	_ = fs.MarkHidden("server-side")
 	return cmd
 }
 

@@ -142,7 +142,7 @@ func (w *change) eachOf(ctx context.Context, find func(context.Context) ([]targe
 
 // inSource adds the file of an object to its error. A nil error stays nil.
 func inSource(source string, err error) error {
-	if source == "" {
+	if source == "" || err == nil {
 		return err
 	}
 	return fmt.Errorf("%s: %w", source, err)

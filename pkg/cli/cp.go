@@ -11,11 +11,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"podium/pkg/backoff"
 	"podium/pkg/client/remotecommand"
 )
 
@@ -25,6 +28,7 @@ type cpOptions struct {
 	From, To  endpoint
 	Container string
 	NoOwner   bool
+	Retries   int // of a copy from a container; negative: no limit
 }
 
 // endpoint is the source or destination of a copy; without a pod it is on this
@@ -53,6 +57,7 @@ func newCopy(f *Factory, run func(context.Context, *cpOptions) error) *cobra.Com
 	}
 	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "container name (default: the pod's default container, else the first)")
 	cmd.Flags().BoolVar(&o.NoOwner, "no-preserve", false, "do not preserve the ownership and permissions of copied files")
+	cmd.Flags().IntVar(&o.Retries, "retries", 0, "how often a copy from a container is resumed after an error; negative: no limit")
 	return cmd
 }
 
@@ -189,7 +194,9 @@ func (o *cpOptions) download(ctx context.Context, pod *corev1.Pod, container str
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := o.run(ctx, pod, container, nil, w, "tar", "-cf", "-", "-C", path.Dir(src), path.Base(src))
+		err := o.pack(ctx, src, w, func(out io.Writer, command ...string) error {
+			return o.run(ctx, pod, container, nil, out, command...)
+		})
 		w.CloseWithError(err)
 		done <- err
 	}()
@@ -200,6 +207,41 @@ func (o *cpOptions) download(ctx context.Context, pod *corev1.Pod, container str
 	}
 	return err
 }
+
+// counted counts the bytes that pass.
+type counted struct {
+	io.Writer
+	n int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// pack writes the archive that tar in the container makes of src. run runs a command
+// there. After an error of the connection, pack goes on where it was, as often as
+// --retries says.
+func (o *cpOptions) pack(ctx context.Context, src string, w io.Writer, run func(out io.Writer, command ...string) error) error {
+	out := &counted{Writer: w}
+	command := []string{"tar", "-cf", "-", "-C", path.Dir(src), path.Base(src)}
+	for try := 1; ; try++ {
+		err := run(out, command...)
+		var exit *remotecommand.ExitError
+		if err == nil || errors.As(err, &exit) || errors.Is(err, io.ErrClosedPipe) || ctx.Err() != nil || o.Retries >= 0 && try > o.Retries {
+			return err
+		}
+		fmt.Fprintf(o.Err, "Resuming copy at %d bytes, retry %d: %s\n", out.n, try, Message(err))
+		if err := backoff.Sleep(ctx, retryPeriod); err != nil {
+			return err
+		}
+		command = []string{"sh", "-c", `tar -cf - -C "$1" "$2" | tail -c +"$3"`, "sh", path.Dir(src), path.Base(src), strconv.FormatInt(out.n+1, 10)}
+	}
+}
+
+// retryPeriod is the time after which a copy is resumed.
+const retryPeriod = time.Second
 
 // unpackTree extracts the files of an archive below dst. It does not trust the
 // container: nothing may escape dst by its name or through a link, so it

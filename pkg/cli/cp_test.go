@@ -4,12 +4,15 @@ import (
 	"archive/tar"
 	"bytes"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // hostileArchive returns an archive as a malicious container might send it:
@@ -118,6 +121,39 @@ func FuzzUnpackTree(f *testing.F) {
 		for _, e := range entries {
 			if e.Name() != "dst" {
 				t.Errorf("%s was made", e.Name())
+			}
+		}
+	})
+}
+
+// TestCopyGoesOn cuts the connection to the container twice.
+func TestCopyGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		content := strings.Repeat("0123456789", 100)
+		for retries, want := range map[int]bool{0: false, 1: false, 2: true, -1: true} {
+			var notes, got strings.Builder
+			o := &cpOptions{Factory: &Factory{IO: IO{Err: &notes}}, Retries: retries}
+			calls := 0
+			err := o.pack(t.Context(), "/srv/x", &got, func(out io.Writer, command ...string) error {
+				if calls++; calls > 1 {
+					from, err := strconv.Atoi(command[len(command)-1])
+					if err != nil || command[0] != "sh" {
+						t.Fatal(command)
+					}
+					if _, err := io.WriteString(out, content[from-1:min(len(content), 300*calls)]); err != nil {
+						return err
+					}
+				} else if _, err := io.WriteString(out, content[:250]); err != nil {
+					return err
+				}
+				if calls < 3 {
+					return io.ErrUnexpectedEOF
+				}
+				_, err := io.WriteString(out, content[900:])
+				return err
+			})
+			if done := err == nil && got.String() == content; done != want || strings.Count(notes.String(), "Resuming copy") != min(calls-1, 2) {
+				t.Errorf("%d retries: %v, %d bytes after %d calls\n%s", retries, err, got.Len(), calls, &notes)
 			}
 		}
 	})

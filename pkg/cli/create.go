@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
 
 	"github.com/spf13/cobra"
 
+	"podium/pkg/cli/manifest"
 	"podium/pkg/cli/rest"
 )
 
@@ -17,6 +21,9 @@ type createOptions struct {
 	// files.
 	Make func(namespace string) ([]*rest.Object, error)
 	Raw  string // URI to which the file is posted
+
+	Edit    bool // open each object in the user's editor first
+	Windows bool // line endings of what is edited
 }
 
 func newCreate(f *Factory, run func(context.Context, *createOptions) error) *cobra.Command {
@@ -36,6 +43,8 @@ func newCreate(f *Factory, run func(context.Context, *createOptions) error) *cob
 		},
 	}
 	cmd.Flags().StringVar(&o.Raw, "raw", "", "raw URI to POST to the server; uses the transport of the kubeconfig file")
+	cmd.Flags().BoolVar(&o.Edit, "edit", false, "edit the objects before they are created, in YAML or, with -o json, in JSON")
+	cmd.Flags().BoolVar(&o.Windows, "windows-line-endings", false, "with --edit, write the lines of the edited file with Windows line endings")
 	o.labelFlag(cmd)
 	o.fileFlags(cmd, "the objects to create")
 	o.commonFlags(cmd)
@@ -61,12 +70,51 @@ func runCreate(ctx context.Context, o *createOptions) error {
 		return o.show()
 	}
 	return o.eachOf(ctx, o.targets, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		if o.Edit {
+			edited, err := o.edited(ctx, t)
+			if err != nil || edited == nil {
+				return nil, "", err
+			}
+			t = *edited
+		}
 		if err := o.saveConfig(t.Object); err != nil || o.DryRun == "client" {
 			return t.Object, "created", err
 		}
 		obj, err := c.Create(ctx, t.Kind, t.Namespace, t.Object, o.query())
 		return obj, "created", err
 	})
+}
+
+// edited returns the target as the user has edited it, or nil if nothing was changed.
+func (o *createOptions) edited(ctx context.Context, t target) (*target, error) {
+	e := &editOptions{change: o.change, Windows: o.Windows}
+	e.Edit = e.editor
+	original, err := e.encode(t.Object)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.CreateTemp("", "podium-create-*"+e.extension())
+	if err != nil {
+		return nil, err
+	}
+	file.Close()
+	text, err := e.open(ctx, file.Name(), original, "")
+	if err != nil {
+		return nil, err
+	}
+	if len(bytes.TrimSpace(text)) == 0 || bytes.Equal(text, original) {
+		fmt.Fprintln(o.Err, "Edit cancelled, no changes made.")
+		return nil, os.Remove(file.Name())
+	}
+	docs, err := manifest.Parse(text, file.Name())
+	if err != nil {
+		return nil, fmt.Errorf("%w; what you wrote is in %s", err, file.Name())
+	}
+	if len(docs) != 1 || docs[0].Object.GroupVersionKind() != t.Object.GroupVersionKind() {
+		return nil, fmt.Errorf("%s must stay one object of its kind; what you wrote is in %s", t, file.Name())
+	}
+	t.Object, t.Name = docs[0].Object, docs[0].Object.GetName()
+	return &t, os.Remove(file.Name())
 }
 
 // postRaw posts the one file of -f to a path, and prints the answer.

@@ -4,12 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"podium/pkg/cli/rest"
@@ -22,6 +27,8 @@ type diffOptions struct {
 	Force         bool
 	Manager       string // of --field-manager
 	ManagedFields bool
+	ShowSecrets   bool
+	Concurrency   int // objects that are compared at once
 }
 
 func newDiff(f *Factory, run func(context.Context, *diffOptions) error) *cobra.Command {
@@ -48,6 +55,9 @@ there are no differences, 1 if there are, and greater than 1 on an error.`,
 	o.labelFlag(cmd)
 	cmd.Flags().StringVar(&o.Manager, "field-manager", manager, "name of the manager that would apply")
 	cmd.Flags().BoolVar(&o.ManagedFields, "show-managed-fields", false, "include managed fields in the diff")
+	cmd.Flags().BoolVar(&o.ShowSecrets, "show-secrets", false, "show the values of Secrets, which are masked otherwise")
+	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 1, "number of objects to process in parallel")
+	serverSideFlag(cmd)
 	cmd.Flags().BoolVar(&o.Force, "force-conflicts", false, "diff as if fields of other managers were taken over")
 	return cmd
 }
@@ -71,10 +81,13 @@ func runDiff(ctx context.Context, o *diffOptions) error {
 			return err
 		}
 	}
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(max(o.Concurrency, 1))
 	for _, t := range targets {
-		if err := o.write(ctx, c, t, dir); err != nil {
-			return inSource(t.Source, err)
-		}
+		group.Go(func() error { return inSource(t.Source, o.write(within, c, t, dir)) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
 	}
 	return o.compare(ctx, dir)
 }
@@ -94,6 +107,9 @@ func (o *diffOptions) write(ctx context.Context, c *rest.Cluster, t target, dir 
 	if err != nil {
 		return err
 	}
+	if !o.ShowSecrets && t.Kind.Group == "" && t.Kind.Kind == "Secret" {
+		mask(live, merged)
+	}
 	name := strings.Join([]string{t.Kind.Group, t.Kind.Version, t.Kind.Kind, t.Namespace, t.Name}, ".")
 	for side, obj := range map[string]*rest.Object{"LIVE": live, "MERGED": merged} {
 		var text []byte
@@ -110,6 +126,41 @@ func (o *diffOptions) write(ctx context.Context, c *rest.Cluster, t target, dir 
 		}
 	}
 	return nil
+}
+
+// mask hides the values of two versions of a Secret, of which live may be nil, but not
+// which of them differ.
+func mask(live, merged *rest.Object) {
+	for _, path := range [][]string{{"data"}, {"metadata", "annotations"}} {
+		before, after := fieldsAt(live, path), fieldsAt(merged, path)
+		for _, name := range slices.Collect(maps.Keys(before)) {
+			if path[0] == "metadata" && name != corev1.LastAppliedConfigAnnotation {
+				continue
+			}
+			was := "***"
+			if now, kept := after[name]; kept && now != before[name] {
+				was, after[name] = "*** (before)", "*** (after)"
+			} else if kept {
+				after[name] = was
+			}
+			before[name] = was
+		}
+		for name := range after {
+			if _, old := before[name]; !old && path[0] == "data" {
+				after[name] = "***"
+			}
+		}
+	}
+}
+
+// fieldsAt returns a map in an object, nil if there is none.
+func fieldsAt(obj *rest.Object, path []string) map[string]any {
+	if obj == nil {
+		return nil
+	}
+	value, _, _ := unstructured.NestedFieldNoCopy(obj.Object, path...)
+	fields, _ := value.(map[string]any)
+	return fields
 }
 
 // compare runs $KUBECTL_EXTERNAL_DIFF or diff. Their exit code 1 becomes the

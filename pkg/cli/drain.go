@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +32,8 @@ type drainOptions struct {
 	GracePeriod        int64
 	PodSelector        string
 	Timeout            time.Duration
+	SkipTimeout        int   // seconds; of --skip-wait-for-delete-timeout
+	ChunkSize          int64 // of lists
 }
 
 func newDrain(f *Factory, run func(context.Context, *drainOptions) error) *cobra.Command {
@@ -56,6 +59,8 @@ local data (emptyDir volumes) are evicted only with --force and
 	fs.BoolVar(&o.DisableEviction, "disable-eviction", false, "delete pods instead of evicting them, which bypasses PodDisruptionBudgets")
 	fs.Int64Var(&o.GracePeriod, "grace-period", -1, "period of time in seconds given to each pod to terminate gracefully; negative: the pod's own value")
 	fs.StringVar(&o.PodSelector, "pod-selector", "", "label selector to filter pods on the node")
+	chunkFlag(cmd, &o.ChunkSize)
+	fs.IntVar(&o.SkipTimeout, "skip-wait-for-delete-timeout", 0, "do not wait for pods that were deleted more than this many seconds ago; 0: wait for all")
 	fs.DurationVar(&o.Timeout, "timeout", 0, "length of time to wait before giving up; 0: no limit")
 	return cmd
 }
@@ -159,7 +164,7 @@ const (
 
 // list returns the node's pods that match --pod-selector.
 func (e *nodeDrain) list(ctx context.Context) ([]*corev1.Pod, error) {
-	q := url.Values{"fieldSelector": {"spec.nodeName=" + e.node}}
+	q := url.Values{"fieldSelector": {"spec.nodeName=" + e.node}, "limit": {strconv.FormatInt(e.ChunkSize, 10)}}
 	if e.PodSelector != "" {
 		q.Set("labelSelector", e.PodSelector)
 	}
@@ -198,6 +203,7 @@ func (e *nodeDrain) run(ctx context.Context, going []*corev1.Pod) error {
 		if err != nil {
 			return e.timeoutError(ctx, going, err)
 		}
+		now = slices.DeleteFunc(now, e.skipped)
 		going = slices.DeleteFunc(going, func(p *corev1.Pod) bool {
 			gone := !slices.ContainsFunc(now, func(other *corev1.Pod) bool { return other.UID == p.UID })
 			if gone {
@@ -212,6 +218,12 @@ func (e *nodeDrain) run(ctx context.Context, going []*corev1.Pod) error {
 			return e.timeoutError(ctx, going, err)
 		}
 	}
+}
+
+// skipped reports whether to stop waiting for a pod that was deleted long ago, because
+// its node may be unable to end it.
+func (e *nodeDrain) skipped(p *corev1.Pod) bool {
+	return e.SkipTimeout > 0 && p.DeletionTimestamp != nil && time.Since(p.DeletionTimestamp.Time) > time.Duration(e.SkipTimeout)*time.Second
 }
 
 // timeoutError adds the pods that are left to the error of a timeout. It returns other

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,6 +28,8 @@ type execOptions struct {
 	TTY       bool
 	Quiet     bool
 	Command   []string
+	File      []string      // of -f, with the object in place of Target
+	Patience  time.Duration // of --pod-running-timeout
 
 	StartTimeout time.Duration // how long follow waits for the container; 0: no limit
 }
@@ -34,19 +37,21 @@ type execOptions struct {
 func newExec(f *Factory, run func(context.Context, *execOptions) error) *cobra.Command {
 	o := &execOptions{Factory: f}
 	cmd := &cobra.Command{
-		Use:   "exec POD|TYPE/NAME [-c CONTAINER] [-it] -- COMMAND [ARG...]",
+		Use:   "exec POD|TYPE/NAME|-f FILE [-c CONTAINER] [-it] -- COMMAND [ARG...]",
 		Short: "Execute a command in a container",
 		Example: `  podium exec web-1 -- ls /
   podium exec -it deployment/web -- sh`,
 		ValidArgsFunction: f.completeNames("pods", "pod", "deployment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+			targets := cmd.ArgsLenAtDash()
+			if targets < 0 || targets+len(o.File) != 1 || len(args) == targets {
 				return errors.New("you must specify one pod, then -- and at least one command for the container: podium exec POD -- COMMAND")
 			}
-			o.Target, o.Command = args[0], args[1:]
+			o.Target, o.Command = strings.Join(args[:targets], ""), args[targets:]
 			return run(cmd.Context(), o)
 		},
 	}
+	cmd.Flags().StringSliceVarP(&o.File, "filename", "f", nil, "file, directory or URL with the pod, or with an object that has pods; -: standard input")
 	o.flags(cmd)
 	return cmd
 }
@@ -71,6 +76,7 @@ func (o *execOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "container name (default: the pod's default container, else the first)")
 	cmd.Flags().BoolVarP(&o.Stdin, "stdin", "i", false, "pass standard input to the container")
 	cmd.Flags().BoolVarP(&o.TTY, "tty", "t", false, "standard input is a TTY")
+	patienceFlag(cmd, &o.Patience, time.Minute)
 	cmd.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "only print output from the remote session")
 }
 
@@ -133,7 +139,18 @@ func (o *execOptions) pod(ctx context.Context) (*corev1.Pod, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	pods, err := findPods(ctx, o.Factory, c, o.Target)
+	if len(o.File) > 0 {
+		s := selection{Files: o.File}
+		targets, err := s.resolve(ctx, o.Factory, false)
+		if err != nil {
+			return nil, "", err
+		}
+		if len(targets) != 1 {
+			return nil, "", fmt.Errorf("-f names %d objects: exec needs one", len(targets))
+		}
+		o.conn.namespace, o.Target = targets[0].Namespace, targets[0].String()
+	}
+	pods, err := awaitPods(ctx, o.Factory, c, o.Target, o.Patience)
 	if err != nil {
 		return nil, "", err
 	}

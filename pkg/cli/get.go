@@ -62,7 +62,7 @@ func newGet(f *Factory, run func(context.Context, *getOptions) error) *cobra.Com
 	fs.StringVar(&o.SortBy, "sort-by", "", "sort by this field, a JSONPath expression (.metadata.creationTimestamp)")
 	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "treat \"resource not found\" as success")
 	fs.StringVar(&o.Subresource, "subresource", "", "get this subresource of the named objects: status, scale, resize")
-	fs.Int64Var(&o.ChunkSize, "chunk-size", 500, "return large lists in chunks rather than all at once; 0: all at once")
+	chunkFlag(cmd, &o.ChunkSize)
 	fs.StringVar(&o.Raw, "raw", "", "raw URI to request from the server")
 	o.labelFlag(cmd)
 	o.fileFlags(cmd, "the objects to show")
@@ -110,6 +110,11 @@ func (o *getOptions) parts() []string {
 		return nil
 	}
 	return []string{o.Subresource}
+}
+
+// chunkFlag declares --chunk-size.
+func chunkFlag(cmd *cobra.Command, into *int64) {
+	cmd.Flags().Int64Var(into, "chunk-size", 500, "return large lists in chunks rather than all at once; 0: all at once")
 }
 
 // listQuery returns the query of a list, in pages of --chunk-size.

@@ -37,6 +37,7 @@ type logsOptions struct {
 	Since         time.Duration
 	SinceTime     string
 	MaxRequests   int
+	Patience      time.Duration // of --pod-running-timeout
 }
 
 func newLogs(f *Factory, run func(context.Context, *logsOptions) error) *cobra.Command {
@@ -82,6 +83,7 @@ func newLogs(f *Factory, run func(context.Context, *logsOptions) error) *cobra.C
 	fs.Int64Var(&o.LimitBytes, "limit-bytes", 0, "maximum bytes of logs to return")
 	fs.DurationVar(&o.Since, "since", 0, "only return logs newer than a relative duration (5m)")
 	fs.StringVar(&o.SinceTime, "since-time", "", "only return logs after a specific date (RFC 3339)")
+	patienceFlag(cmd, &o.Patience, 20*time.Second)
 	fs.IntVar(&o.MaxRequests, "max-log-requests", 5, "maximum number of concurrent logs to follow with a selector")
 	return cmd
 }
@@ -191,7 +193,7 @@ func (o *logsOptions) pods(ctx context.Context, c *rest.Cluster) ([]corev1.Pod, 
 		}
 		return listPods(ctx, c, k, namespace, o.Labels)
 	}
-	pods, err := findPods(ctx, o.Factory, c, o.Target)
+	pods, err := awaitPods(ctx, o.Factory, c, o.Target, o.Patience)
 	if err != nil || len(pods) == 1 {
 		return pods, err
 	}

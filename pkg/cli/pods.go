@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"podium/pkg/backoff"
 	"podium/pkg/cli/rest"
 )
 
@@ -44,6 +47,27 @@ func findPods(ctx context.Context, f *Factory, c *rest.Cluster, arg string) ([]c
 	return findPodsOf(ctx, c, target{Kind: k, Name: name, Object: obj})
 }
 
+// awaitPods is findPods for an object that may have no pods yet. It waits for at most
+// patience.
+func awaitPods(ctx context.Context, f *Factory, c *rest.Cluster, arg string, patience time.Duration) ([]corev1.Pod, error) {
+	for end := time.Now().Add(patience); ; {
+		pods, err := findPods(ctx, f, c, arg)
+		if !errors.Is(err, errNoPods) || time.Now().After(end) {
+			return pods, err
+		}
+		if err := backoff.Sleep(ctx, lookPeriod); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// patienceFlag declares --pod-running-timeout.
+func patienceFlag(cmd *cobra.Command, into *time.Duration, value time.Duration) {
+	cmd.Flags().DurationVar(into, "pod-running-timeout", value, "length of time to wait until at least one pod is running")
+}
+
+var errNoPods = errors.New("it has no pods now")
+
 // findPodsOf is findPods for an object that was read.
 func findPodsOf(ctx context.Context, c *rest.Cluster, t target) ([]corev1.Pod, error) {
 	k, obj := t.Kind, t.Object
@@ -61,7 +85,7 @@ func findPodsOf(ctx context.Context, c *rest.Cluster, t target) ([]corev1.Pod, e
 	}
 	found, err := listPods(ctx, c, pods, obj.GetNamespace(), selector)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%s has no pods now", t)
+		err = fmt.Errorf("%s: %w", t, errNoPods)
 	}
 	return found, err
 }

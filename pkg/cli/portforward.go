@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"podium/pkg/backoff"
 	"podium/pkg/cli/rest"
 	"podium/pkg/client/remotecommand"
 )
@@ -43,7 +44,7 @@ func newPortForward(f *Factory, run func(context.Context, *portForwardOptions) e
 		},
 	}
 	cmd.Flags().StringSliceVar(&o.Addresses, "address", []string{"localhost"}, "addresses to listen on")
-	cmd.Flags().DurationVar(&o.Patience, "pod-running-timeout", time.Minute, "length of time to wait until at least one pod is running")
+	patienceFlag(cmd, &o.Patience, time.Minute)
 	return cmd
 }
 
@@ -90,7 +91,7 @@ func runPortForward(ctx context.Context, o *portForwardOptions) error {
 func (o *portForwardOptions) runningPod(ctx context.Context, c *rest.Cluster) (*corev1.Pod, error) {
 	deadline := time.Now().Add(o.Patience)
 	for {
-		pods, err := findPods(ctx, o.Factory, c, o.Target)
+		pods, err := awaitPods(ctx, o.Factory, c, o.Target, time.Until(deadline))
 		if err != nil {
 			return nil, err
 		}
@@ -100,12 +101,8 @@ func (o *portForwardOptions) runningPod(ctx context.Context, c *rest.Cluster) (*
 		if time.Now().After(deadline) {
 			return nil, fmt.Errorf("unable to forward port because pod is not running. Current status=%s", pods[0].Status.Phase)
 		}
-		t := time.NewTimer(500 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return nil, ctx.Err()
-		case <-t.C:
+		if err := backoff.Sleep(ctx, lookPeriod); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -41,13 +41,14 @@ func newReplace(f *Factory, run func(context.Context, *replaceOptions) error) *c
 	fs := cmd.Flags()
 	fs.Lookup("force").Usage = "delete the objects and create them again, for changes that an update cannot make; with --grace-period=0, bypass graceful deletion"
 	fs.StringVar(&o.Subresource, "subresource", "", "subresource to replace: status, scale or resize")
+	fs.Bool("wait", false, "with --force, wait until the old objects are gone: this is always so")
 	fs.StringVar(&o.Raw, "raw", "", "raw URI to PUT to the server; uses the transport of the kubeconfig file")
 	return cmd
 }
 
 // checkReplace reports flags that do not go together.
 func (o *replaceOptions) checkReplace(cmd *cobra.Command) error {
-	for _, name := range []string{"cascade", "grace-period", "timeout"} {
+	for _, name := range []string{"cascade", "grace-period", "timeout", "wait"} {
 		if cmd.Flags().Changed(name) && !o.Removal.Force {
 			return fmt.Errorf("--%s says how --force deletes the object: it requires --force", name)
 		}

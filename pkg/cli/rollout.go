@@ -71,6 +71,7 @@ func newRolloutStatus(f *Factory, run runRollout) *cobra.Command {
 func newRolloutHistory(f *Factory, run runRollout) *cobra.Command {
 	cmd, o := rolloutCommand(f, "history", "View rollout history", run)
 	cmd.Flags().Int64Var(&o.Revision, "revision", 0, "show the details, including the pod template, of this revision")
+	o.printingFlags(cmd, "print the objects that keep the revisions: ", "")
 	return cmd
 }
 
@@ -164,6 +165,9 @@ func runRolloutHistory(ctx context.Context, o *rolloutOptions) error {
 		if err != nil {
 			return err
 		}
+		if o.format() != "" {
+			return o.printRevisions(t, all)
+		}
 		if o.Revision > 0 {
 			return o.showRevision(t, all)
 		}
@@ -176,10 +180,44 @@ func runRolloutHistory(ctx context.Context, o *rolloutOptions) error {
 	})
 }
 
-func (o *rolloutOptions) showRevision(t target, all []revision) error {
+// revision returns the revision of --revision.
+func (o *rolloutOptions) revision(t target, all []revision) (*revision, error) {
 	r := numbered(all, o.Revision)
 	if r == nil {
-		return fmt.Errorf("unable to find the specified revision %d (see: podium rollout history %s)", o.Revision, t)
+		return nil, fmt.Errorf("unable to find the specified revision %d (see: podium rollout history %s)", o.Revision, t)
+	}
+	return r, nil
+}
+
+// printRevisions prints the objects of the selected revisions in the format of -o.
+func (o *rolloutOptions) printRevisions(t target, all []revision) error {
+	p, err := output.New(o.options())
+	if err != nil {
+		return err
+	}
+	if o.Revision > 0 {
+		r, err := o.revision(t, all)
+		if err != nil {
+			return err
+		}
+		all = []revision{*r}
+	}
+	for _, r := range all {
+		obj, err := toObject(r.Object, r.Kind)
+		if err != nil {
+			return err
+		}
+		if err := p.Print(o.Out, obj); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *rolloutOptions) showRevision(t target, all []revision) error {
+	r, err := o.revision(t, all)
+	if err != nil {
+		return err
 	}
 	text, err := yaml.Marshal(r.Template)
 	if err != nil {

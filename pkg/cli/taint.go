@@ -45,6 +45,7 @@ func newTaint(f *Factory, run func(context.Context, *taintOptions) error) *cobra
 	dryRunFlag(cmd, &o.DryRun)
 	o.formatFlag(cmd)
 	o.managerFlag(cmd)
+	o.validateFlag(cmd)
 	cmd.Flags().BoolVar(&o.All, "all", false, "select all nodes in the cluster")
 	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "allow existing taints to be overwritten")
 	return cmd

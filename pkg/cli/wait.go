@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ type waitOptions struct {
 	selection
 	For     []string
 	Timeout time.Duration
+	printing
 }
 
 func newWait(f *Factory, run func(context.Context, *waitOptions) error) *cobra.Command {
@@ -36,6 +38,7 @@ func newWait(f *Factory, run func(context.Context, *waitOptions) error) *cobra.C
 	fs := cmd.Flags()
 	fs.StringArrayVar(&o.For, "for", nil, "condition=NAME[=VALUE], jsonpath={PATH}[=VALUE], create, or delete")
 	fs.DurationVar(&o.Timeout, "timeout", 30*time.Second, "length of time to wait before giving up; 0: check once; negative: a week")
+	o.printingFlags(cmd, "print the objects: ", "")
 	o.listFlags(cmd)
 	o.fileFlags(cmd, "the objects")
 	return cmd
@@ -139,6 +142,10 @@ func runWait(ctx context.Context, o *waitOptions) error {
 	if timeout < 0 {
 		timeout = 7 * 24 * time.Hour
 	}
+	report, err := newReport(o.Factory, o.options(), "none")
+	if err != nil {
+		return err
+	}
 	c, err := o.Cluster()
 	if err != nil {
 		return err
@@ -158,21 +165,40 @@ func runWait(ctx context.Context, o *waitOptions) error {
 	var errs []error
 	for _, t := range targets {
 		for _, cond := range conditions {
-			errs = append(errs, o.await(ctx, c, t, cond, timeout == 0))
+			last, err := o.await(ctx, c, t, cond, timeout == 0)
+			if err == nil {
+				err = report.wait(t, last, cond)
+			}
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// await waits until a target meets a condition, and reports it. With once, it
-// checks once and returns a timeout.
-func (o *waitOptions) await(ctx context.Context, c *rest.Cluster, t target, cond condition, once bool) error {
+// wait reports that a target, last seen as last, met a condition.
+func (r *report) wait(t target, last *rest.Object, cond condition) error {
+	if r.printer == nil {
+		last = nil
+	}
+	switch {
+	case cond.gone:
+		return r.tell(t, last, "deleted")
+	case cond.birth:
+		return r.tell(t, last, "created")
+	}
+	return r.tell(t, last, "condition met")
+}
+
+// await waits until a target meets a condition. It returns the object as it was seen
+// last, nil if it was never seen. With once, it checks once and returns a timeout.
+func (o *waitOptions) await(ctx context.Context, c *rest.Cluster, t target, cond condition, once bool) (last *rest.Object, err error) {
+	last = t.Object
 	uid := ""
 	if t.Object != nil && !o.given() {
 		uid = string(t.Object.GetUID())
 	}
 	began := false
-	err := c.Follow(ctx, t.Kind, t.Namespace, t.Name, func(obj *rest.Object) error {
+	err = c.Follow(ctx, t.Kind, t.Namespace, t.Name, func(obj *rest.Object) error {
 		if obj != nil && cond.gone && uid != "" && string(obj.GetUID()) != uid {
 			obj = nil // it was replaced by another object of the same name
 		}
@@ -183,8 +209,8 @@ func (o *waitOptions) await(ctx context.Context, c *rest.Cluster, t target, cond
 			}
 		}
 		began = true
-		if obj != nil && uid == "" {
-			uid = string(obj.GetUID())
+		if obj != nil {
+			last, uid = obj, cmp.Or(uid, string(obj.GetUID()))
 		}
 		ok, err := cond.holds(obj)
 		switch {
@@ -198,18 +224,7 @@ func (o *waitOptions) await(ctx context.Context, c *rest.Cluster, t target, cond
 		return nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("timed out waiting for the condition on %s/%s", t.Kind.Plural(), t.Name)
+		err = fmt.Errorf("timed out waiting for the condition on %s/%s", t.Kind.Plural(), t.Name)
 	}
-	if err != nil {
-		return err
-	}
-	verb := "condition met"
-	switch {
-	case cond.gone:
-		verb = "deleted"
-	case cond.birth:
-		verb = "created"
-	}
-	_, err = fmt.Fprintf(o.Out, "%s %s\n", t, verb)
-	return err
+	return last, err
 }

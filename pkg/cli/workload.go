@@ -37,6 +37,8 @@ type revision struct {
 	Number   int64
 	Cause    string // of the change, as its author wrote it
 	Template corev1.PodTemplateSpec
+	Object   runtime.Object // that keeps it
+	Kind     schema.GroupVersionKind
 }
 
 var workloads = map[schema.GroupKind]func(*rest.Object) (*workload, error){
@@ -78,9 +80,9 @@ func deploymentWorkload(d *appsv1.Deployment) *workload {
 			sets, err := replicaSets(ctx, c, d)
 			var all []revision
 			for i := range sets {
-				template := sets[i].Spec.Template
+				template := *sets[i].Spec.Template.DeepCopy()
 				delete(template.Labels, labelTemplateHash)
-				all = append(all, revision{revisionOf(&sets[i].ObjectMeta), sets[i].Annotations[annotationChangeCause], template})
+				all = append(all, revision{revisionOf(&sets[i].ObjectMeta), sets[i].Annotations[annotationChangeCause], template, &sets[i], appsv1.SchemeGroupVersion.WithKind("ReplicaSet")})
 			}
 			return all, err
 		},
@@ -161,12 +163,13 @@ func controllerRevisions(owner metav1.Object, s *metav1.LabelSelector) func(cont
 			return nil, err
 		}
 		var all []revision
-		for _, r := range found {
-			template, err := templateIn(&r)
+		for i := range found {
+			r := &found[i]
+			template, err := templateIn(r)
 			if err != nil {
 				return nil, fmt.Errorf("controllerrevision %s: %w", r.Name, err)
 			}
-			all = append(all, revision{r.Revision, r.Annotations[annotationChangeCause], *template})
+			all = append(all, revision{r.Revision, r.Annotations[annotationChangeCause], *template, r, appsv1.SchemeGroupVersion.WithKind("ControllerRevision")})
 		}
 		return all, nil
 	}
