@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
+
+	"podium/pkg/backoff"
 )
 
 // Stop stops a node and waits until it has: through systemd (killed after 30
@@ -37,6 +40,13 @@ func (e *Engine) Start(ctx context.Context, name string) error {
 	return err
 }
 
+// With cgroups v1, the runtime gives up freezing processes that start others
+// meanwhile ("unable to freeze"), and leaves them running. Pause then asks again.
+const (
+	freezeTries  = 20
+	freezePeriod = 250 * time.Millisecond
+)
+
 // Pause freezes every process of a node: it stays in the cluster but does not
 // respond.
 func (e *Engine) Pause(ctx context.Context, name string) error {
@@ -44,8 +54,15 @@ func (e *Engine) Pause(ctx context.Context, name string) error {
 	if err != nil || n.State == "paused" {
 		return err
 	}
-	_, err = e.output(ctx, "pause", name)
-	return err
+	for try := 1; ; try++ {
+		_, err := e.output(ctx, "pause", name)
+		if err == nil || try == freezeTries || !strings.Contains(err.Error(), "unable to freeze") {
+			return err
+		}
+		if err := backoff.Sleep(ctx, freezePeriod); err != nil {
+			return err
+		}
+	}
 }
 
 // cut are the iptables rules that drop all packets that leave the node or reach

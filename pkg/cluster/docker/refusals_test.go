@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -50,5 +51,22 @@ func TestAnEngineThatRefusesACapability(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"network rm n1"}, f.told("network rm")); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestAnEngineThatCannotFreeze checks that Pause asks again, but not for ever, and
+// not after other errors.
+func TestAnEngineThatCannotFreeze(t *testing.T) {
+	for complaint, want := range map[string]int{"OCI runtime pause failed: unable to freeze: unknown": freezeTries, "permission denied": 1} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &engine{answers: map[string]string{psFormat: "ci-worker|ci|worker|running|i\n"}, fails: map[string]string{"pause": complaint}}
+			e := f.engine()
+			if err := e.Pause(t.Context(), "ci-worker"); err == nil || !strings.Contains(err.Error(), complaint) {
+				t.Errorf("got %v", err)
+			}
+			if got := len(f.told("pause")); got != want {
+				t.Errorf("%s: the engine was asked %d times, want %d", complaint, got, want)
+			}
+		})
 	}
 }
