@@ -39,9 +39,9 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// TestStories runs the scripts in testdata, each with the real command and an
+// TestCommands runs the scripts in testdata, each with the real command and an
 // API server on the memory store.
-func TestStories(t *testing.T) {
+func TestCommands(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata",
 		UpdateScripts: os.Getenv("UPDATE_STORIES") != "",

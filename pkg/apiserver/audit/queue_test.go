@@ -260,7 +260,7 @@ func TestQueueIsBoundedInBytes(t *testing.T) {
 		a := auditor(LevelRequest, BackendConfig{Backend: out, Mode: ModeBatch, BufferSize: 10000, BatchSize: 1})
 		stop := a.start(t)
 		body := `{"data":{"a":"` + strings.Repeat("x", 1<<20) + `"}}`
-		for range 200 {
+		for range maxQueued>>20 + 20 {
 			a.ask(body)
 		}
 		if q := a.queues[0]; q.bytes.Load() > maxQueued || len(q.events) < 20 {
