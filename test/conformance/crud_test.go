@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/util/retry"
 )
 
 // A kindClient is client-go's client of a kind.
@@ -84,12 +85,19 @@ func crud[T interface {
 
 	_, err = of.client.Patch(ctx, "object-1", types.MergePatchType, []byte(`{"metadata":{"annotations":{"patched":"true"}}}`), metav1.PatchOptions{})
 	check(t, err)
-	patched := sees(t, ctx, w, watch.Modified, func(o T) bool { return o.GetAnnotations()["patched"] == "true" })
-	annotations := patched.GetAnnotations()
-	annotations["updated"] = "true"
-	patched.SetAnnotations(annotations)
-	updated, err := of.client.Update(ctx, patched, metav1.UpdateOptions{})
-	check(t, err)
+	sees(t, ctx, w, watch.Modified, func(o T) bool { return o.GetAnnotations()["patched"] == "true" })
+	var updated T
+	check(t, retry.RetryOnConflict(retry.DefaultRetry, func() error { // with the kind's controller
+		patched, err := of.client.Get(ctx, "object-1", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		annotations := patched.GetAnnotations()
+		annotations["updated"] = "true"
+		patched.SetAnnotations(annotations)
+		updated, err = of.client.Update(ctx, patched, metav1.UpdateOptions{})
+		return err
+	}))
 	if updated.GetAnnotations()["updated"] != "true" || updated.GetAnnotations()["patched"] != "true" {
 		t.Errorf("after the update the annotations are %v", updated.GetAnnotations())
 	}

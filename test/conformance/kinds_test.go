@@ -226,19 +226,25 @@ func (k kindTest) writesStatus(t *testing.T, ctx context.Context, r objects, nam
 	patched, err := r.Patch(ctx, name, types.MergePatchType, toJSON(t, parse(t, k.status)), metav1.PatchOptions{}, "status")
 	check(t, err)
 	keeps("the patch", patched, k.kept)
-	updated, err := r.UpdateStatus(ctx, patched, metav1.UpdateOptions{})
-	if apierrors.IsConflict(err) { // the kind's controller has written its own condition
-		updated, err = r.UpdateStatus(ctx, k.get(t, ctx, r, name), metav1.UpdateOptions{})
-	}
-	check(t, err)
-	keeps("the update", updated, k.kept)
+	keeps("the update", k.updatesStatus(t, ctx, r, name, func(status) {}), k.kept)
 	keeps("the get", k.get(t, ctx, r, name), k.kept)
 	for field, value := range k.final {
-		updated.Object["status"].(status)[field] = value
-		updated, err = r.UpdateStatus(ctx, updated, metav1.UpdateOptions{})
-		check(t, err)
+		updated := k.updatesStatus(t, ctx, r, name, func(s status) { s[field] = value })
 		keeps("the last update", updated, func(s status) bool { return s[field] == value })
 	}
+}
+
+// updatesStatus changes the status by an update, which the kind's controller may do at
+// the same time.
+func (k kindTest) updatesStatus(t *testing.T, ctx context.Context, r objects, name string, change func(status)) (updated *unstructured.Unstructured) {
+	t.Helper()
+	check(t, retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
+		one := k.get(t, ctx, r, name)
+		change(one.Object["status"].(status))
+		updated, err = r.UpdateStatus(ctx, one, metav1.UpdateOptions{})
+		return err
+	}))
+	return updated
 }
 
 func (k kindTest) gone(t *testing.T, ctx context.Context, r objects, name string) {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 )
 
 // policyRows returns the rows about admission policies.
@@ -177,9 +178,14 @@ func validatingPolicyAPI(t *testing.T, ctx context.Context, namespace string) {
 	p, err := client.Patch(ctx, namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	check(t, err)
 	condition(p, "Patched")
-	p.Status.Conditions = append(p.Status.Conditions, metav1.Condition{Type: "Updated", Status: metav1.ConditionTrue, Reason: "Tested", LastTransitionTime: metav1.Now()})
-	_, err = client.UpdateStatus(ctx, p, metav1.UpdateOptions{})
-	check(t, err)
+	check(t, retry.RetryOnConflict(retry.DefaultRetry, func() error { // with the controller that checks types
+		if p, err = client.Get(ctx, namespace, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		p.Status.Conditions = append(p.Status.Conditions, metav1.Condition{Type: "Updated", Status: metav1.ConditionTrue, Reason: "Tested", LastTransitionTime: metav1.Now()})
+		_, err = client.UpdateStatus(ctx, p, metav1.UpdateOptions{})
+		return err
+	}))
 	p, err = client.Get(ctx, namespace, metav1.GetOptions{})
 	check(t, err)
 	condition(p, "Updated")
