@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net/url"
@@ -60,15 +59,16 @@ func Embed(ctx context.Context, cfg EmbeddedConfig) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, unlock())
 	}
-	client := v3client.New(member.Server)
+	client, copies := v3client.New(member.Server), newSnapshots(member.Server.Backend)
 	s := &Store{
 		client:       client,
 		log:          cfg.Log,
 		singleMember: true,
 		read:         []clientv3.OpOption{clientv3.WithSerializable()},
 		marks:        true,
-		snapshot:     func(ctx context.Context) (io.ReadCloser, error) { return snapshot(ctx, member.Server.Backend()), nil },
+		snapshot:     copies.open,
 		closers: []func() error{
+			copies.close,
 			client.Watcher.Close,
 			func() error { client.Close(); return nil }, // its only error is that it is closed
 			func() error { member.Close(); return nil },

@@ -180,6 +180,26 @@ func TestASnapshotHoldsEverything(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("closed", func(t *testing.T) {
+		s := embed(t, t.TempDir())
+		if _, err := s.Create(ctx, "/registry/large", make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		unread, err := s.Snapshot(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unread.Close()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.Copy(io.Discard, unread); err == nil || !strings.Contains(err.Error(), "the store is closed") {
+			t.Errorf("a snapshot that was not read when the store was closed: %v", err)
+		}
+		if _, err := s.Snapshot(ctx); err == nil {
+			t.Error("a snapshot of a closed store has begun")
+		}
+	})
 }
 
 // keysIn counts the values in etcd's database.
