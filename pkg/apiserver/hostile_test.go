@@ -17,6 +17,7 @@ import (
 
 	"podium/pkg/apiserver"
 	"podium/pkg/apiserver/budget"
+	"podium/pkg/apiserver/cbor"
 	"podium/pkg/apiserver/wire"
 )
 
@@ -69,6 +70,15 @@ func keys(n int, format string) string {
 		fmt.Fprintf(&b, format, i)
 	}
 	return "{" + b.String() + "}"
+}
+
+// cborKeys returns n pairs of a CBOR map.
+func cborKeys(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "\x67k%06d\x00", i)
+	}
+	return b.String()
 }
 
 // finalizers returns a JSON list of n finalizers.
@@ -191,6 +201,11 @@ func TestHostileBodies(t *testing.T) {
 		{name: "a quantity in a merge patch", method: "PATCH", path: pods + "/p", contentType: mergeType, body: `{"spec":{"overhead":{"cpu":"1\u0065-999999999"}}}`},
 		{name: "a quantity in a JSON patch", method: "PATCH", path: pods + "/p", contentType: jsonPatch, body: `[{"op":"add","path":"/spec/overhead","value":{"cpu":"1e999999999"}}]`},
 		{name: "a quantity in an applied configuration", method: "PATCH", path: pods + "/r?fieldManager=m", contentType: applyType, body: strings.Replace(barePod("r", ""), `"spec":{`, `"apiVersion":"v1","kind":"Pod","spec":{"overhead":{"cpu":"1e-999999999"},`, 1)},
+		{name: "as many items as are read, CBOR", contentType: cbor.Media, body: "\xa1\x64data\x9a\x00\x2f\x00\x00" + strings.Repeat("\x00", 0x2f0000)},
+		{name: "as many items as fit, CBOR", contentType: cbor.Media, body: "\xa1\x64data\x9a\x00\x17\x00\x00" + strings.Repeat("\x00", 0x170000)},
+		{name: "as many keys as fit, CBOR", contentType: cbor.Media, body: "\xbf" + cborKeys(200_000) + "\xff"},
+		{name: "nested lists, CBOR", contentType: cbor.Media, body: strings.Repeat("\x81", 3*megabyte-1)},
+		{name: "text that promises more, CBOR", method: "PATCH", path: cms + "/x?fieldManager=m", contentType: cbor.Apply, body: "\x7b\x7f\xff\xff\xff\xff\xff\xff\xff"},
 		{name: "bytes that are no text", contentType: jsonType, body: filled("", "\xff", "")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -50,6 +50,7 @@
 //	                                  TestNodeTokenAudience                     those of the node's pods                   same
 //	lifetimes                         TestTokenLifetime                         no bound by default                        8760 hours
 //	tokens in Secrets                 TestLegacySecretToken                     valid while the Secret holds them          same
+//	names by the front proxy          TestOnlyTheFrontProxyNamesUsers           its certificate and allowed names          same
 //	bad client certificates           TestBadClientCertificates                 401                                        handshake refused, or 401
 //	revoked certificates              TestRevokedCertificateIsRefusedEverywhere there is no revocation                     401 at every daemon within seconds
 //	the API server's certificate      TestTheAPIServersCertificateIsNoClients   a server's only                            same
