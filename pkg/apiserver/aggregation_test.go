@@ -325,8 +325,10 @@ func TestAggregatedDiscovery(t *testing.T) {
 		}
 		return nil
 	}
-	eventually(t, "discovery", func() bool { v := find(); return v != nil && v.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent })
-	v := find()
+	v := find() // at once: the resources were published before the condition
+	if v == nil || v.Freshness != apidiscoveryv2.DiscoveryFreshnessCurrent {
+		t.Fatalf("when the APIService has become available, its discovery is %+v", v)
+	}
 	if len(v.Resources) != 1 || v.Resources[0].Resource != "flunders" || v.Resources[0].ResponseKind.Kind != "Flunder" || len(v.Resources[0].Subresources) != 1 {
 		t.Errorf("%+v", v)
 	}

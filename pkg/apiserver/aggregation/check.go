@@ -14,16 +14,21 @@ import (
 	"podium/pkg/scheme"
 )
 
-// check sets the APIService's condition, and reports whether it is available.
+// check sets the APIService's condition, and reports whether it is available. The
+// resources are published before the condition: clients that wait for it find them.
 func (r *remote) check(ctx context.Context) bool {
 	c, err := r.condition(ctx)
+	available := err == nil && c.Status == apiregistrationv1.ConditionTrue
+	if r.rediscover(ctx, available) {
+		r.a.publish()
+	}
 	if err == nil && ctx.Err() == nil { // else the check was cut off: its result says nothing
 		err = r.a.setCondition(ctx, r.name, c, func(s *apiregistrationv1.APIService) bool { return s.UID == r.uid && s.Spec.Service != nil })
 	}
 	if err != nil {
 		r.a.Log.Warn("check an APIService failed", "apiservice", r.name, "err", err)
 	}
-	return err == nil && c.Status == apiregistrationv1.ConditionTrue
+	return err == nil && available
 }
 
 // condition decides whether the Service can serve the group version, with upstream's

@@ -22,15 +22,14 @@ type document struct {
 	text []byte // nil: none
 }
 
-// refresh reads what the server serves, unless it is not available, and reports
-// whether that has changed. What was read before stays, marked as stale.
-func (r *remote) refresh(ctx context.Context, available bool) (changed bool) {
+// rediscover reads which resources the server serves, unless it is not available, and
+// reports whether that has changed. What was read before stays, marked as stale.
+func (r *remote) rediscover(ctx context.Context, available bool) (changed bool) {
 	err := errors.New("not available")
 	var found *apidiscoveryv2.APIVersionDiscovery
-	etag, doc, doc2 := r.etag, r.doc, r.doc2
+	etag := r.etag
 	if available {
 		found, etag, err = r.discover(ctx)
-		doc, doc2 = r.described(ctx, "v3", r.describe, doc), r.described(ctx, "v2", r.describeV2, doc2)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,8 +43,19 @@ func (r *remote) refresh(ctx context.Context, available bool) (changed bool) {
 			r.a.Log.Warn("read the resources of an APIService failed", "apiservice", r.name, "err", err)
 		}
 	}
-	changed = !reflect.DeepEqual(next, r.found) || doc.tag != r.doc.tag || !bytes.Equal(doc2.text, r.doc2.text)
-	r.found, r.doc, r.doc2 = next, doc, doc2
+	changed = !reflect.DeepEqual(next, r.found)
+	r.found = next
+	return changed
+}
+
+// redescribe reads the OpenAPI documents of a server that is available, and reports
+// whether they have changed.
+func (r *remote) redescribe(ctx context.Context) (changed bool) {
+	doc, doc2 := r.described(ctx, "v3", r.describe, r.doc), r.described(ctx, "v2", r.describeV2, r.doc2)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed = doc.tag != r.doc.tag || !bytes.Equal(doc2.text, r.doc2.text)
+	r.doc, r.doc2 = doc, doc2
 	return changed
 }
 

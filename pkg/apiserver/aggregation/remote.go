@@ -69,7 +69,7 @@ func (r *remote) run(ctx context.Context) {
 	retry := backoff.Backoff{Initial: time.Second, Max: checkEvery}
 	for {
 		ok := r.check(ctx)
-		if r.refresh(ctx, ok) {
+		if ok && r.redescribe(ctx) {
 			r.a.publish()
 		}
 		wait := checkEvery
