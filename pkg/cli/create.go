@@ -119,7 +119,7 @@ func (o *createOptions) edited(ctx context.Context, t target) (*target, error) {
 
 // postRaw posts the one file of -f to a path, and prints the answer.
 func (o *createOptions) postRaw(ctx context.Context) error {
-	if len(o.Files) != 1 || o.Kustomize != "" || o.Format != "" || o.Labels != "" || o.DryRun != "none" {
+	if len(o.Files) != 1 || o.Kustomize != "" || o.Format != "" || o.Labels != "" || o.DryRun != "none" || o.Edit {
 		return errors.New("--raw can only use a single local file or stdin, without other flags")
 	}
 	body, err := o.openFile(o.Files[0])

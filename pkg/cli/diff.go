@@ -4,11 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -128,33 +127,35 @@ func (o *diffOptions) write(ctx context.Context, c *rest.Cluster, t target, dir 
 	return nil
 }
 
-// mask hides the values of two versions of a Secret, of which live may be nil, but not
+// mask hides the values of two versions of a Secret, of which either may be nil, but not
 // which of them differ.
 func mask(live, merged *rest.Object) {
-	for _, path := range [][]string{{"data"}, {"metadata", "annotations"}} {
-		before, after := fieldsAt(live, path), fieldsAt(merged, path)
-		for _, name := range slices.Collect(maps.Keys(before)) {
-			if path[0] == "metadata" && name != corev1.LastAppliedConfigAnnotation {
-				continue
-			}
-			was := "***"
-			if now, kept := after[name]; kept && now != before[name] {
-				was, after[name] = "*** (before)", "*** (after)"
-			} else if kept {
-				after[name] = was
-			}
-			before[name] = was
+	maskFields(fieldsAt(live, "data"), fieldsAt(merged, "data"), func(string) bool { return true })
+	maskFields(fieldsAt(live, "metadata", "annotations"), fieldsAt(merged, "metadata", "annotations"),
+		func(name string) bool { return name == corev1.LastAppliedConfigAnnotation })
+}
+
+// maskFields replaces the values of the fields that are secret.
+func maskFields(before, after map[string]any, secret func(name string) bool) {
+	for name, was := range before {
+		now, kept := after[name]
+		switch {
+		case !secret(name):
+		case kept && !reflect.DeepEqual(was, now):
+			before[name], after[name] = "*** (before)", "*** (after)"
+		default:
+			before[name] = "***"
 		}
-		for name := range after {
-			if _, old := before[name]; !old && path[0] == "data" {
-				after[name] = "***"
-			}
+	}
+	for name := range after {
+		if secret(name) && after[name] != "*** (after)" {
+			after[name] = "***"
 		}
 	}
 }
 
 // fieldsAt returns a map in an object, nil if there is none.
-func fieldsAt(obj *rest.Object, path []string) map[string]any {
+func fieldsAt(obj *rest.Object, path ...string) map[string]any {
 	if obj == nil {
 		return nil
 	}

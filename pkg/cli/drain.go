@@ -203,13 +203,17 @@ func (e *nodeDrain) run(ctx context.Context, going []*corev1.Pod) error {
 		if err != nil {
 			return e.timeoutError(ctx, going, err)
 		}
-		now = slices.DeleteFunc(now, e.skipped)
 		going = slices.DeleteFunc(going, func(p *corev1.Pod) bool {
-			gone := !slices.ContainsFunc(now, func(other *corev1.Pod) bool { return other.UID == p.UID })
-			if gone {
+			i := slices.IndexFunc(now, func(other *corev1.Pod) bool { return other.UID == p.UID })
+			switch {
+			case i < 0:
 				fmt.Fprintf(e.Out, "pod/%s %s\n", p.Name, verb)
+			case e.skipped(now[i]):
+				fmt.Fprintf(e.Err, "Warning: pod/%s was deleted more than %d seconds ago: drain does not wait for it\n", p.Name, e.SkipTimeout)
+			default:
+				return false
 			}
-			return gone
+			return true
 		})
 		if len(going) == 0 {
 			return nil

@@ -43,11 +43,11 @@ func newExec(f *Factory, run func(context.Context, *execOptions) error) *cobra.C
   podium exec -it deployment/web -- sh`,
 		ValidArgsFunction: f.completeNames("pods", "pod", "deployment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			targets := cmd.ArgsLenAtDash()
-			if targets < 0 || targets+len(o.File) != 1 || len(args) == targets {
+			named := cmd.ArgsLenAtDash() // arguments before the command
+			if named < 0 || named+len(o.File) != 1 || len(args) == named {
 				return errors.New("you must specify one pod, then -- and at least one command for the container: podium exec POD -- COMMAND")
 			}
-			o.Target, o.Command = strings.Join(args[:targets], ""), args[targets:]
+			o.Target, o.Command = strings.Join(args[:named], ""), args[named:]
 			return run(cmd.Context(), o)
 		},
 	}

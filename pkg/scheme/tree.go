@@ -23,14 +23,15 @@ func appendTree(out []byte, tree any) ([]byte, error) {
 			return appendSlice(out, v)
 		}
 	case string:
-		return appendString(out, v)
+		return appendString(out, v), nil
 	case int64:
 		return strconv.AppendInt(out, v, 10), nil
 	case bool:
 		return strconv.AppendBool(out, v), nil
 	case nil:
 	default:
-		return appendAny(out, v)
+		text, err := json.Marshal(v)
+		return append(out, text...), err
 	}
 	return append(out, "null"...), nil
 }
@@ -45,10 +46,7 @@ func appendMap(out []byte, m map[string]any) ([]byte, error) {
 			out = append(out, ',')
 		}
 		var err error
-		if out, err = appendString(out, key); err != nil {
-			return nil, err
-		}
-		if out, err = appendTree(append(out, ':'), m[key]); err != nil {
+		if out, err = appendTree(append(appendString(out, key), ':'), m[key]); err != nil {
 			return nil, err
 		}
 	}
@@ -70,19 +68,15 @@ func appendSlice(out []byte, s []any) ([]byte, error) {
 }
 
 // appendString encodes strings that need no escapes itself.
-func appendString(out []byte, s string) ([]byte, error) {
+func appendString(out []byte, s string) []byte {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c < ' ', c >= 0x7f, c == '"', c == '\\', c == '<', c == '>', c == '&':
-			return appendAny(out, s)
+			text, _ := json.Marshal(s) // never fails for a string
+			return append(out, text...)
 		}
 	}
 	out = append(out, '"')
 	out = append(out, s...)
-	return append(out, '"'), nil
-}
-
-func appendAny(out []byte, v any) ([]byte, error) {
-	text, err := json.Marshal(v)
-	return append(out, text...), err
+	return append(out, '"')
 }

@@ -54,6 +54,9 @@ func SetEntries(obj *unstructured.Unstructured, entries []metav1.ManagedFieldsEn
 
 // writeEntry returns e as a tree and reports whether it could.
 func writeEntry(e *metav1.ManagedFieldsEntry) (map[string]any, bool) {
+	if e.FieldsV1 == nil || e.Time != nil && e.Time.IsZero() {
+		return nil, false // rare
+	}
 	m := make(map[string]any, 7)
 	set := func(name, text string) {
 		if text != "" {
@@ -65,11 +68,8 @@ func writeEntry(e *metav1.ManagedFieldsEntry) (map[string]any, bool) {
 	set("apiVersion", e.APIVersion)
 	set("fieldsType", e.FieldsType)
 	set("subresource", e.Subresource)
-	if !e.Time.IsZero() {
+	if e.Time != nil {
 		set("time", e.Time.UTC().Format(time.RFC3339))
-	}
-	if e.FieldsV1 == nil || e.Time != nil && e.Time.IsZero() {
-		return nil, false // rare
 	}
 	var fields map[string]any
 	err := kjson.UnmarshalCaseSensitivePreserveInts(e.FieldsV1.GetRawBytes(), &fields)
