@@ -18,15 +18,20 @@ import (
 // resources are published before the condition: clients that wait for it find them.
 func (r *remote) check(ctx context.Context) bool {
 	c, err := r.condition(ctx)
-	available := err == nil && c.Status == apiregistrationv1.ConditionTrue
-	if r.rediscover(ctx, available) {
-		r.a.publish()
-	}
-	if err == nil && ctx.Err() == nil { // else the check was cut off: its result says nothing
-		err = r.a.setCondition(ctx, r.name, c, func(s *apiregistrationv1.APIService) bool { return s.UID == r.uid && s.Spec.Service != nil })
+	if ctx.Err() != nil {
+		return false // the check was cut off: its result says nothing
 	}
 	if err != nil {
 		r.a.Log.Warn("check an APIService failed", "apiservice", r.name, "err", err)
+		return false // what is known of the server stays
+	}
+	available := c.Status == apiregistrationv1.ConditionTrue
+	if r.rediscover(ctx, available) {
+		r.a.publish()
+	}
+	err = r.a.setCondition(ctx, r.name, c, func(s *apiregistrationv1.APIService) bool { return s.UID == r.uid && s.Spec.Service != nil })
+	if err != nil {
+		r.a.Log.Warn("write the condition of an APIService failed", "apiservice", r.name, "err", err)
 	}
 	return err == nil && available
 }
