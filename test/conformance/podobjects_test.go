@@ -23,6 +23,7 @@ import (
 // podObjects returns the rows of pods as objects of the API.
 func podObjects() []testcase {
 	return []testcase{
+		{id: "image-volume-pull-always", test: imageVolume},
 		{id: "pod-active-deadline-update", test: activeDeadline},
 		{id: "pod-and-status-lifecycle", test: podAndStatus},
 		{id: "pod-deletecollection", test: podDeleteCollection},

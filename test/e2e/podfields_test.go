@@ -68,6 +68,15 @@ spec:
   containers:
     - {name: box, image: "localhost/podium/busybox:v1", command: ["true"], volumeMounts: [{name: v, mountPath: /v, readOnly: true, recursiveReadOnly: IfPossible}]}
   volumes: [{name: v, emptyDir: {}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: image}
+spec:
+  restartPolicy: Never
+  containers:
+    - {name: box, image: "localhost/podium/busybox:v1", command: [ls, /v/bin/sh], volumeMounts: [{name: v, mountPath: /v}]}
+  volumes: [{name: v, image: {reference: "localhost/podium/busybox:v1"}}]
 `)
 	nodes, err := client.For[*corev1.Node](s.api).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(nodes.Items) != 1 {
@@ -101,9 +110,17 @@ spec:
 		if mode == corev1.RecursiveReadOnlyEnabled {
 			return ended(p)
 		}
-		all := p.Status.ContainerStatuses
-		return len(all) > 0 && all[0].State.Waiting != nil && all[0].State.Waiting.Reason == "CreateContainerConfigError"
+		return waits("CreateContainerConfigError")(p)
 	})
+	runtime := strings.TrimPrefix(status.NodeInfo.ContainerRuntimeVersion, "containerd://")
+	if !strings.HasPrefix(runtime, "1.") {
+		s.pod("image", "ends", ended)
+		return
+	}
+	pod = s.pod("image", "waits", waits("CreateContainerConfigError"))
+	if got, want := pod.Status.ContainerStatuses[0].State.Waiting.Message, "image volumes are not supported by containerd "+runtime+"; 2.1 or later is needed"; got != want {
+		t.Errorf("the container waits because %q, want %q", got, want)
+	}
 }
 
 // A tcpSocket hook fails, as upstream documents: the container is killed, and the event

@@ -121,6 +121,7 @@ func validatePod(new, old *corev1.Pod) field.ErrorList {
 			errs = append(errs, field.Forbidden(path.Child("ephemeralContainers"), "cannot be set on create"))
 		}
 		errs = append(errs, podspec.ValidateClaimNames(new, path.Child("volumes"))...)
+		errs = append(errs, podspec.RequireImages(new.Spec.Volumes, path.Child("volumes"))...)
 		return append(errs, podspec.Validate(&new.Spec, path)...)
 	}
 	errs := podspec.ValidateAppArmorUpdate(new.Annotations, old.Annotations, metadata.Child("annotations"))

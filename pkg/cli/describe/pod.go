@@ -360,6 +360,10 @@ func (p *page) volumes(space string, all []corev1.Volume) {
 		case v.Projected != nil:
 			p.field(2, "Type", "Projected (a volume that contains injected data from multiple sources)")
 			p.projected(v.Projected)
+		case v.Image != nil:
+			p.field(2, "Type", "Image (a container image or OCI artifact)")
+			p.field(2, "Reference", v.Image.Reference)
+			p.line(2, "PullPolicy:\t%s", v.Image.PullPolicy)
 		case v.DownwardAPI != nil:
 			p.field(2, "Type", "DownwardAPI (a volume populated by information about the pod)")
 		default:

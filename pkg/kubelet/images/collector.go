@@ -160,6 +160,12 @@ func (c *Collector) inUse(ctx context.Context) (map[string]bool, error) {
 			out[withTag(c.Image)] = true
 			out[canonical(c.Image)] = true
 		}
+		for _, v := range pod.Spec.Volumes {
+			if v.Image != nil {
+				out[withTag(v.Image.Reference)] = true
+				out[canonical(v.Image.Reference)] = true
+			}
+		}
 	}
 	return out, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -103,13 +104,16 @@ func TestPullSecretsAreTriedInOrder(t *testing.T) {
 
 func TestCollectorRemovesTheLongestUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runtime := crifake.New(crifake.Config{Images: []string{"used:1", "pause:1", "old:1", "young:1"}})
+		runtime := crifake.New(crifake.Config{Images: []string{"used:1", "volume:1", "pause:1", "old:1", "young:1"}})
 		used := uint64(95 << 20)
 		c := NewCollector(CollectorConfig{
 			Images: runtime.ImageService(), Runtime: runtime, Log: slog.New(slog.DiscardHandler), Keep: "pause:1",
 			Records: NewRecords(t.TempDir(), slog.New(slog.DiscardHandler)),
 			Pods: func() []*corev1.Pod {
-				return []*corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "used:1"}}}}}
+				return []*corev1.Pod{{Spec: corev1.PodSpec{
+					Containers: []corev1.Container{{Image: "used:1"}},
+					Volumes:    []corev1.Volume{{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "volume:1"}}}},
+				}}}
 			},
 			Usage: func() (uint64, uint64, error) { return used, 100 << 20, nil }, High: 90, Low: 94, MinAge: time.Minute,
 		})
@@ -126,6 +130,19 @@ func TestCollectorRemovesTheLongestUnused(t *testing.T) {
 		c.Collect(t.Context())
 		if n := len(runtime.Calls()); n != 1 {
 			t.Error("removed with room to spare")
+		}
+		c.Free(t.Context())
+		var left []string
+		list, err := runtime.ImageService().ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range list.Images {
+			left = append(left, i.RepoTags...)
+		}
+		slices.Sort(left)
+		if want := []string{"pause:1", "used:1", "volume:1"}; !slices.Equal(left, want) {
+			t.Errorf("images %v are left, want %v", left, want)
 		}
 	})
 }

@@ -403,8 +403,12 @@ func (p *Puller) event(pod *corev1.Pod, c *corev1.Container, eventType, reason, 
 	p.cfg.Events.EventOn(pod, FieldPath(pod, c.Name), eventType, reason, message)
 }
 
-// FieldPath returns the field path of a container for an event's involvedObject.
+// FieldPath returns the field path of a container for an event's involvedObject; "" for
+// the image of a volume, which has no container's name.
 func FieldPath(pod *corev1.Pod, name string) string {
+	if name == "" {
+		return ""
+	}
 	for i := range pod.Spec.InitContainers {
 		if pod.Spec.InitContainers[i].Name == name {
 			return "spec.initContainers{" + name + "}"

@@ -25,8 +25,8 @@ type configs struct {
 }
 
 // containerConfig returns the configuration of one container and its sandbox. It
-// writes the files that the container mounts. image is the id of its image.
-func (cs *containers) containerConfig(ctx context.Context, s start, image string) (configs, error) {
+// writes the files that the container mounts.
+func (cs *containers) containerConfig(ctx context.Context, s start, ids imageIDs) (configs, error) {
 	m, pod, spec := cs.m, cs.withAddresses(), s.spec
 	if cs.parent == "" {
 		var err error
@@ -42,7 +42,12 @@ func (cs *containers) containerConfig(ctx context.Context, s start, image string
 	if err != nil {
 		return configs{}, err
 	}
-	mounts, err := cs.containerMounts(ctx, pod, s, vars)
+	if len(ids.volumes) > 0 {
+		if err := m.checkImageVolumes(ctx); err != nil {
+			return configs{}, err
+		}
+	}
+	mounts, err := cs.containerMounts(ctx, pod, s, vars, ids)
 	if err != nil {
 		return configs{}, err
 	}
@@ -54,14 +59,14 @@ func (cs *containers) containerConfig(ctx context.Context, s start, image string
 	if err != nil {
 		return configs{}, err
 	}
-	security, err := m.security(ctx, pod, spec, image, target)
+	security, err := m.security(ctx, pod, spec, ids.container, target)
 	if err != nil {
 		return configs{}, err
 	}
 	mapIDs(mounts, security.NamespaceOptions.UsernsOptions)
 	c := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: spec.Name, Attempt: uint32(s.attempt)},
-		Image:       &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: spec.Image},
+		Image:       &runtimeapi.ImageSpec{Image: ids.container, UserSpecifiedImage: spec.Image},
 		Command:     env.Expand(spec.Command, vars),
 		Args:        env.Expand(spec.Args, vars),
 		WorkingDir:  spec.WorkingDir,
@@ -139,12 +144,12 @@ func containerAnnotations(pod *corev1.Pod, s start) map[string]string {
 
 // containerMounts returns the mounts of the volumes, of /etc/hosts and of the
 // termination message file.
-func (cs *containers) containerMounts(ctx context.Context, pod *corev1.Pod, s start, vars []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, error) {
+func (cs *containers) containerMounts(ctx context.Context, pod *corev1.Pod, s start, vars []*runtimeapi.KeyValue, ids imageIDs) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	ownHosts := false
 	for i := range s.spec.VolumeMounts {
 		vm := &s.spec.VolumeMounts[i]
-		mount, err := cs.volumeMount(ctx, vm, vars)
+		mount, err := cs.volumeMount(ctx, vm, vars, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -173,18 +178,22 @@ func (cs *containers) containerMounts(ctx context.Context, pod *corev1.Pod, s st
 }
 
 // volumeMount returns the mount of a volume that is ready, with its sub-path resolved.
-func (cs *containers) volumeMount(ctx context.Context, vm *corev1.VolumeMount, vars []*runtimeapi.KeyValue) (*runtimeapi.Mount, error) {
-	volume := cs.mounts.mount(vm.Name).ready
-	if volume == nil {
-		return nil, fmt.Errorf("cannot find volume %q to mount into container", vm.Name)
-	}
-	hostPath, sub := volume.HostPath, vm.SubPath
+func (cs *containers) volumeMount(ctx context.Context, vm *corev1.VolumeMount, vars []*runtimeapi.KeyValue, ids imageIDs) (*runtimeapi.Mount, error) {
+	sub := vm.SubPath
 	if vm.SubPathExpr != "" {
 		var err error
 		if sub, err = env.ExpandSubPath(vm.SubPathExpr, vars); err != nil {
 			return nil, err
 		}
 	}
+	if id := ids.volumes[vm.Name]; id != "" {
+		return &runtimeapi.Mount{ContainerPath: inContainer(vm.MountPath), Readonly: true, Image: &runtimeapi.ImageSpec{Image: id}, ImageSubPath: sub}, nil
+	}
+	volume := cs.mounts.mount(vm.Name).ready
+	if volume == nil {
+		return nil, fmt.Errorf("cannot find volume %q to mount into container", vm.Name)
+	}
+	hostPath := volume.HostPath
 	if sub != "" {
 		var err error
 		if hostPath, err = cs.m.cfg.Volumes.SubPath(ctx, *volume, sub); err != nil {

@@ -47,7 +47,7 @@ func (cs *containers) startContainer(ctx context.Context, s start) (goOn bool) {
 	if s.adopt != nil {
 		return cs.runContainer(ctx, s, s.adopt.id)
 	}
-	image, err := cs.m.puller.Ensure(ctx, cs.pod, s.spec, key)
+	got, err := cs.ensureImages(ctx, s.spec, key)
 	var wait *images.Waiting
 	switch {
 	case errors.As(err, &wait) && wait.Reason == "":
@@ -62,7 +62,7 @@ func (cs *containers) startContainer(ctx context.Context, s start) (goOn bool) {
 	case err != nil:
 		return true // the pod is being terminated
 	}
-	config, err := cs.containerConfig(ctx, s, image)
+	config, err := cs.containerConfig(ctx, s, got)
 	if err != nil {
 		return cs.startFailed(s, reasonConfigError, err)
 	}
@@ -70,7 +70,7 @@ func (cs *containers) startContainer(ctx context.Context, s start) (goOn bool) {
 	res, err := cs.m.cfg.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: box.id, Config: config.container, SandboxConfig: config.sandbox,
 	})
-	cs.m.puller.Used(cs.uid, s.spec, key)
+	cs.usedImages(s.spec, key, err)
 	if err != nil {
 		cs.changed()
 		return cs.startFailed(s, reasonCreateError, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/kubelet/cri"
@@ -74,6 +75,22 @@ func (m *Manager) refuseUnsupported(ctx context.Context, pod *corev1.Pod) (*refu
 }
 
 const reasonNoUserNS = "UserNamespacesNotSupported"
+
+// imageVolumesSince is the version of containerd that mounts images.
+var imageVolumesSince = version.MajorMinor(2, 1)
+
+// checkImageVolumes returns an error if the runtime is known not to mount images. No
+// runtime reports whether it does.
+func (m *Manager) checkImageVolumes(ctx context.Context) error {
+	res, err := m.cfg.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
+	if err != nil {
+		return fmt.Errorf("runtime version: %s", cri.Message(err))
+	}
+	if v, err := version.ParseGeneric(res.RuntimeVersion); err != nil || res.RuntimeName != "containerd" || v.AtLeast(imageVolumesSince) {
+		return nil
+	}
+	return fmt.Errorf("image volumes are not supported by containerd %s; %s or later is needed", res.RuntimeVersion, imageVolumesSince)
+}
 
 // wantsStrictGroups reports whether the pod's processes may have no groups of the
 // image's /etc/group.

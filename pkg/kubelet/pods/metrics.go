@@ -20,6 +20,8 @@ type Metrics struct {
 	runningContainers *prometheus.GaugeVec
 	relistDuration    prometheus.Histogram
 	evictions         *prometheus.CounterVec
+
+	imagesRequested, imagesMounted, imagesFailed prometheus.Counter // image volumes
 }
 
 // NewMetrics registers the metrics.
@@ -34,6 +36,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		runningContainers: f.GaugeVec("kubelet_running_containers", "Number of containers by state.", "container_state"),
 		relistDuration:    f.Histogram("kubelet_pleg_relist_duration_seconds", "Duration in seconds of listing the runtime's pods and containers.", prometheus.DefBuckets),
 		evictions:         f.CounterVec("kubelet_evictions", "Cumulative number of pod evictions by eviction signal.", "eviction_signal"),
+		imagesRequested:   f.Counter("kubelet_image_volume_requested_total", "Number of requested image volumes."),
+		imagesMounted:     f.Counter("kubelet_image_volume_mounted_succeed_total", "Number of successful image volume mounts."),
+		imagesFailed:      f.Counter("kubelet_image_volume_mounted_errors_total", "Number of failed image volume mounts."),
 	}
 }
 
@@ -55,6 +60,19 @@ func (m *Metrics) containerStarted(init bool) {
 		kind = "init_container"
 	}
 	m.startedContainers.WithLabelValues(kind).Inc()
+}
+
+// imageVolumes counts the n image volumes of a container; err is that of its creation.
+func (m *Metrics) imageVolumes(n int, err error) {
+	if m == nil {
+		return
+	}
+	m.imagesRequested.Add(float64(n))
+	if err != nil {
+		m.imagesFailed.Add(float64(n))
+		return
+	}
+	m.imagesMounted.Add(float64(n))
 }
 
 func (m *Metrics) evicted(signal string) {

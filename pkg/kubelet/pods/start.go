@@ -174,7 +174,7 @@ func (cs *containers) prefetch(ctx context.Context) {
 	}
 	for i := range list {
 		attempt := nextAttempt(cs.pod, cs.observed, list[i].Name)
-		_, _ = cs.m.puller.Ensure(ctx, cs.pod, &list[i], startKey(list[i].Name, attempt)) // startContainer calls Ensure again and handles the result
+		_, _ = cs.ensureImages(ctx, &list[i], startKey(list[i].Name, attempt)) // startContainer calls it again and handles the result
 	}
 }
 

@@ -3,6 +3,7 @@ package podspec
 
 import (
 	"iter"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -39,6 +40,19 @@ func Find(pod *corev1.Pod, is func(*corev1.Container) bool) *corev1.Container {
 		}
 	}
 	return nil
+}
+
+// ImageVolumes returns the volumes of the pod that the container mounts and whose content
+// is an image. The pointers are into the spec.
+func ImageVolumes(pod *corev1.Pod, c *corev1.Container) []*corev1.Volume {
+	var out []*corev1.Volume
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Image != nil && slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name }) {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // Main yields the containers that run as long as the pod does: sidecars and app

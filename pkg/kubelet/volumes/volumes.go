@@ -170,7 +170,7 @@ func (m *Manager) volume(uid types.UID, driver, name string) *Volume {
 }
 
 // Mounted returns the volumes that a container of the pod mounts, or whose block devices
-// it gets.
+// it gets, but not image volumes: the runtime mounts these itself.
 func Mounted(pod *corev1.Pod) []*corev1.Volume {
 	used := map[string]bool{}
 	for c := range podspec.Containers(pod) {
@@ -183,7 +183,7 @@ func Mounted(pod *corev1.Pod) []*corev1.Volume {
 	}
 	var out []*corev1.Volume
 	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; used[v.Name] {
+		if v := &pod.Spec.Volumes[i]; used[v.Name] && v.Image == nil {
 			out = append(out, v)
 		}
 	}

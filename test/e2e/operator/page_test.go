@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func TestPage(t *testing.T) {
 		"restore podium restore": func() { lose(first) },
 	}
 	s.After = map[string]func(){
-		"worker podium join":        func() { pods(first) },
+		"worker podium join":        func() { pods(first); bounded(first) },
 		"first podium certs upload": func() { first.Run("podium etcd list | grep -c ' healthy' | grep -qx 1") },
 		"plane podium join":         func() { planes[0].Run(s.JoinPlane) }, // running it twice is allowed
 		"restore podium restore":    func() { restored(first, planes[0]) },
@@ -68,6 +69,17 @@ func pods(first *page.Operator) {
 	first.Run(`export KUBECONFIG=/etc/podium/admin.conf
 		podium rollout status deployment/cluster-dns -n kube-system --timeout 90s
 		podium get pods -A -o wide`)
+}
+
+// bounded checks that systemd bounds the memory of each daemon, and that the daemon keeps
+// its heap below that bound.
+func bounded(o *page.Operator) {
+	for _, unit := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"} {
+		o.Run(fmt.Sprintf(`hard=$(systemctl show -P MemoryMax %[1]s)
+			soft=$(journalctl -u %[1]s -o cat | sed -n 's/.*msg="soft memory limit" bytes=\([0-9]*\) source=cgroup.*/\1/p' | tail -n 1)
+			echo "%[1]s: MemoryMax=$hard, soft limit $soft"
+			test "$soft" -gt 0 && test "$soft" -lt "$hard"`, unit))
+	}
 }
 
 // restored checks for the objects that existed at the time of the backup. The control planes

@@ -187,11 +187,11 @@ func (m *mischief) slow() {
 	}
 }
 
-// bombs are bodies that expand to much more than their size, and patches that take long.
+// bombs are bodies that expand to much more than their size, and patches whose work is just below the bound.
 func (m *mischief) bombs() {
 	scalar, pod := longScalar(), manyContainers()
 	proto := "k8s\x00\x12\xd0\x0f\x12\xcd\x0f" + strings.Repeat("\x12\x00", 1000)
-	patch := `{"metadata":{"finalizers":` + finalizers(2000, "b") + `}}`
+	patch := `{"metadata":{"finalizers":` + finalizers(3100, "b") + `}}`
 	m.wants(http.StatusCreated, "POST", m.path("configmaps"), jsonType, `{"metadata":{"name":"patched","annotations":{"a":"b"}}}`)
 	m.keep("bombs of YAML", 2, func(int) { m.send("POST", m.path("configmaps"), yamlType, scalar) })
 	m.keep("bombs of YAML, applied", 2, func(int) { m.send("PATCH", m.path("configmaps")+"/x?fieldManager=m", applyType, scalar) })

@@ -6,7 +6,8 @@
 //
 // The flag -abuse sets the duration of TestResourceAbuse; make soak runs it longer.
 // The table lists the classes of attacks. "Same" means that Podium behaves as
-// upstream's documentation and code; the tests do not run upstream itself.
+// upstream's documentation and code; the tests do not run upstream itself. A test with
+// the name of a package before it is in that package.
 //
 //	class                             test                                      upstream                                   ours
 //
@@ -21,6 +22,7 @@
 //	events and objects                TestEventFlood                            EventRateLimit is off                      EventRateLimit is on; bytes per user bounded
 //	metric series                     TestMetricSeriesFlood                     labels of known requests only              same
 //	audit records of strangers        TestAuditFloodByStrangers                 all are recorded                           bounded, the rest is counted
+//	audit events that do not fit      audit.TestLossesAreReported               dropped and counted                        same, and an event says how many
 //	all of it at once                 TestResourceAbuse                         API priority and fairness                  same, and a number of requests for each user
 //	floods of HTTP/2                  TestFloodsOfHTTP2                         closed or bounded                          same
 //	fork bombs                        TestForkBomb                              no bound by default                        bounded for each pod and for all pods
@@ -64,6 +66,7 @@
 //	Pod Security                      TestPodSecurityStandards                  403; warnings for templates                same
 //	                                  TestPodSecurityOfUpdates
 //	Secrets of other accounts         TestMountableSecrets                      403                                        same
+//	cached private images             e2e.TestPrivateRegistry                   credentials are checked for each pod       same
 //	external IPs of Services          TestServiceExternalIPs                    DenyServiceExternalIPs is off              it is on; ranges can be allowed
 //	raw sockets                       TestRawSocketsAreRefused                  NET_RAW by default                         dropped by default; ICMP sockets work
 //	forged source addresses           TestPodSendsFromItsOwnAddressOnly         the network add-on's                       dropped

@@ -43,6 +43,10 @@ type containerCheck struct {
 	names   unique
 }
 
+func validatePullPolicy(p corev1.PullPolicy, path *field.Path) field.ErrorList {
+	return fieldcheck.OneOf(p, path, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+}
+
 func (cc *containerCheck) container(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if c.Name == "" {
@@ -59,8 +63,7 @@ func (cc *containerCheck) container(c *corev1.Container, path *field.Path) field
 	}
 	errs = append(errs, fieldcheck.OneOf(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
-	errs = append(errs, fieldcheck.OneOf(c.ImagePullPolicy, path.Child("imagePullPolicy"),
-		corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+	errs = append(errs, validatePullPolicy(c.ImagePullPolicy, path.Child("imagePullPolicy"))...)
 	errs = append(errs, cc.ports(c.Ports, path.Child("ports"))...)
 	errs = append(errs, validateEnv(c.Env, path.Child("env"))...)
 	errs = append(errs, validateEnvFrom(c.EnvFrom, path.Child("envFrom"))...)

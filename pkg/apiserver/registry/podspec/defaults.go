@@ -163,6 +163,8 @@ func defaultVolume(v *corev1.Volume) {
 		if t := v.Ephemeral.VolumeClaimTemplate; t != nil {
 			fillPtr(&t.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 		}
+	case v.Image != nil:
+		fill(&v.Image.PullPolicy, pullPolicy(v.Image.Reference))
 	case v.Projected != nil:
 		fillPtr(&v.Projected.DefaultMode, defaultFileMode)
 		for i := range v.Projected.Sources {

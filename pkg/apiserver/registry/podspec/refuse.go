@@ -148,6 +148,7 @@ func otherSources(s *corev1.VolumeSource) []string {
 	known := corev1.VolumeSource{
 		EmptyDir: s.EmptyDir, HostPath: s.HostPath, Secret: s.Secret,
 		ConfigMap: s.ConfigMap, DownwardAPI: s.DownwardAPI, Projected: s.Projected, CSI: s.CSI, PersistentVolumeClaim: s.PersistentVolumeClaim, Ephemeral: s.Ephemeral,
+		Image: s.Image,
 	}
 	return FieldsBesides(*s, known)
 }

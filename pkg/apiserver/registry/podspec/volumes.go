@@ -89,11 +89,28 @@ func validateSource(s *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	if s.Ephemeral != nil {
 		source("ephemeral", func(at *field.Path) field.ErrorList { return validateEphemeral(s.Ephemeral, at) })
 	}
+	if s.Image != nil {
+		source("image", func(at *field.Path) field.ErrorList {
+			return validatePullPolicy(s.Image.PullPolicy, at.Child("pullPolicy"))
+		})
+	}
 	for _, name := range otherSources(s) {
 		source(name, func(at *field.Path) field.ErrorList { return field.ErrorList{refused(at)} })
 	}
 	if sources == 0 {
 		errs = append(errs, field.Required(at, "must specify a volume type"))
+	}
+	return errs
+}
+
+// RequireImages returns an error for each image volume without an image. Templates may
+// have such volumes, pods may not.
+func RequireImages(volumes []corev1.Volume, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range volumes {
+		if source := volumes[i].Image; source != nil && source.Reference == "" {
+			errs = append(errs, field.Required(at.Index(i).Child("image", "reference"), ""))
+		}
 	}
 	return errs
 }

@@ -84,6 +84,9 @@ func (r *Runtime) CreateContainer(ctx context.Context, in *runtimeapi.CreateCont
 	if err := r.targetLocked(in.Config.GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
 		return nil, err
 	}
+	if err := r.mountsLocked(in.Config.Mounts); err != nil {
+		return nil, err
+	}
 	for _, c := range r.containers {
 		if m := c.config.Metadata; c.sandbox == s && m.Name == in.Config.Metadata.Name && m.Attempt == in.Config.Metadata.Attempt {
 			return nil, status.Errorf(codes.Unknown, "failed to reserve container name %q: name is reserved for %q", m.Name, c.id)
@@ -111,6 +114,21 @@ func (r *Runtime) targetLocked(n *runtimeapi.NamespaceOption) error {
 		return status.Errorf(codes.Unknown, "invalid target container: container %q not found", n.TargetId)
 	case c.state != runtimeapi.ContainerState_CONTAINER_RUNNING:
 		return status.Errorf(codes.Unknown, "invalid target container: container %q is not running - in state %s", n.TargetId, c.state)
+	}
+	return nil
+}
+
+// mountsLocked returns an error for mounts that a real runtime refuses. r.mu is held.
+func (r *Runtime) mountsLocked(mounts []*runtimeapi.Mount) error {
+	for _, m := range mounts {
+		switch {
+		case m.Image == nil && m.HostPath == "":
+			return status.Errorf(codes.Unknown, "mount %s of nothing", m.ContainerPath)
+		case m.Image != nil && m.HostPath != "":
+			return status.Errorf(codes.Unknown, "mount %s of an image and of host path %s", m.ContainerPath, m.HostPath)
+		case m.Image != nil && r.imageLocked(m.Image.Image) == nil:
+			return status.Errorf(codes.NotFound, "failed to resolve image %q: not found", m.Image.Image)
+		}
 	}
 	return nil
 }

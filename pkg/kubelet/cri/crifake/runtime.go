@@ -48,6 +48,9 @@ type Config struct {
 	// StopSignals makes the runtime stop containers with the signal of their
 	// configuration, and report it.
 	StopSignals bool
+	// Containerd is the version of containerd that the runtime says it is; "": it says that
+	// it is a fake.
+	Containerd string
 	// CgroupDriver is the answer of RuntimeConfig; nil: unimplemented.
 	CgroupDriver *runtimeapi.CgroupDriver
 }
@@ -281,7 +284,11 @@ func (r *Runtime) Version(ctx context.Context, _ *runtimeapi.VersionRequest, _ .
 	if err := r.begin(ctx, "Version", ""); err != nil {
 		return nil, err
 	}
-	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
+	name, version := "fake", "1.0.0"
+	if r.cfg.Containerd != "" {
+		name, version = "containerd", r.cfg.Containerd
+	}
+	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: name, RuntimeVersion: version, RuntimeApiVersion: "v1"}, nil
 }
 
 // Status implements the CRI call.
