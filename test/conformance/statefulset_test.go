@@ -32,7 +32,7 @@ func breakable(replicas int32) *appsv1.StatefulSet {
 	of := idle("set", "v1")
 	of.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "!", "-e", "/tmp/broken"}}},
-		PeriodSeconds: 1, FailureThreshold: 1,
+		PeriodSeconds: 1, TimeoutSeconds: 30, FailureThreshold: 1, // starting a process takes seconds on a busy machine
 	}
 	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "set"}, Spec: appsv1.StatefulSetSpec{
 		Replicas: &replicas, ServiceName: "set", Selector: &metav1.LabelSelector{MatchLabels: of.Labels}, Template: of,
