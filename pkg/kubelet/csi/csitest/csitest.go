@@ -34,6 +34,7 @@ type Driver struct {
 	Capabilities []Capability
 	Versions     []string // nil: 1.0.0
 	Mounts       Mounts
+	Provisions   bool // it also creates, expands and deletes volumes
 
 	// Before and After are called around every call, with the name of its method. An
 	// error is the answer. They may block; both may be nil.
@@ -46,6 +47,7 @@ type Driver struct {
 
 	mu       sync.Mutex
 	statuses []*registration.RegistrationStatus
+	sizes    map[string]int64 // of the volumes that were created, in bytes, by handle
 }
 
 // Mounts are the mounts of a node.
@@ -152,20 +154,6 @@ func (d *Driver) GetPluginCapabilities(context.Context, *spec.GetPluginCapabilit
 
 func (d *Driver) Probe(context.Context, *spec.ProbeRequest) (*spec.ProbeResponse, error) {
 	return &spec.ProbeResponse{}, nil
-}
-
-func (d *Driver) ControllerGetCapabilities(context.Context, *spec.ControllerGetCapabilitiesRequest) (*spec.ControllerGetCapabilitiesResponse, error) {
-	return &spec.ControllerGetCapabilitiesResponse{Capabilities: []*spec.ControllerServiceCapability{{Type: &spec.ControllerServiceCapability_Rpc{
-		Rpc: &spec.ControllerServiceCapability_RPC{Type: spec.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME},
-	}}}}, nil
-}
-
-func (d *Driver) ControllerPublishVolume(_ context.Context, r *spec.ControllerPublishVolumeRequest) (*spec.ControllerPublishVolumeResponse, error) {
-	return &spec.ControllerPublishVolumeResponse{PublishContext: map[string]string{"attached-to": r.NodeId}}, nil
-}
-
-func (d *Driver) ControllerUnpublishVolume(context.Context, *spec.ControllerUnpublishVolumeRequest) (*spec.ControllerUnpublishVolumeResponse, error) {
-	return &spec.ControllerUnpublishVolumeResponse{}, nil
 }
 
 func (d *Driver) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
