@@ -76,7 +76,7 @@ func pods(first *page.Operator) {
 func bounded(o *page.Operator) {
 	for _, unit := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"} {
 		o.Run(fmt.Sprintf(`hard=$(systemctl show -P MemoryMax %[1]s)
-			soft=$(journalctl -u %[1]s -o cat | sed -n 's/.*msg="soft memory limit" bytes=\([0-9]*\) source=cgroup.*/\1/p' | tail -n 1)
+			soft=$(journalctl -u %[1]s -o cat | sed -n 's/.*soft memory limit"\? bytes=\([0-9]*\) source=cgroup.*/\1/p' | tail -n 1)
 			echo "%[1]s: MemoryMax=$hard, soft limit $soft"
 			test "$soft" -gt 0 && test "$soft" -lt "$hard"`, unit))
 	}
