@@ -4,6 +4,9 @@
 // read.
 //
 //	go run ./hack/images -out _images [-busybox /bin/busybox]
+//	go run ./hack/images -out FOLDER NAME PATH=FILE
+//
+// The second form builds one image, of a static program that is in FILE.
 package main
 
 import (
@@ -19,7 +22,11 @@ func main() {
 	out := flag.String("out", "_images", "folder the archives are written to")
 	busybox := flag.String("busybox", "/bin/busybox", "static busybox (Debian's busybox-static)")
 	flag.Parse()
-	if err := run(*out, *busybox); err != nil {
+	build := func() error { return run(*out, *busybox) }
+	if flag.NArg() == 2 {
+		build = func() error { return programImage(*out, flag.Arg(0), flag.Arg(1)) }
+	}
+	if err := build(); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
@@ -56,6 +63,20 @@ func run(out, busybox string) error {
 		}
 	}
 	return busyboxImage(out, busybox)
+}
+
+// programImage builds an image of one program, which is PATH=FILE.
+func programImage(out, name, program string) error {
+	path, file, ok := strings.Cut(program, "=")
+	if !ok {
+		return fmt.Errorf("%s is not PATH=FILE", program)
+	}
+	img := image{name: "localhost/podium/" + name + ":v1", entrypoint: []string{path}}
+	if err := img.addFile(path, file, 0o755); err != nil {
+		return err
+	}
+	img.addDir("/tmp", 0o1777)
+	return img.write(filepath.Join(out, name+".tar"))
 }
 
 // busyboxImage builds an image with busybox and a link for each of its applets.
