@@ -23,8 +23,11 @@ import (
 // applyOptions are the flags of apply.
 type applyOptions struct {
 	change
-	Force bool
-	Prune bool
+	pruning
+	Force       bool
+	Cascade     string // how --prune deletes
+	GracePeriod int64
+	ApplySet    string // refused
 }
 
 // serverSide is the value of --server-side, which has no choice.
@@ -58,11 +61,12 @@ files are set, and fields that an earlier apply has set and the files no longer
 have are removed. A field that another field manager owns is a conflict.`,
 		Example: `  podium apply -f app.yaml
   podium apply -R -f manifests/
+  podium apply --prune -f app.yaml -l app=web
   cat app.yaml | podium apply -f -`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Prune {
-				return errors.New("--prune is not available: delete what is no longer wanted with podium delete")
+			if err := o.checkPrune(); err != nil {
+				return err
 			}
 			return run(cmd.Context(), o)
 		},
@@ -73,8 +77,11 @@ have are removed. A field that another field manager owns is a conflict.`,
 	o.validateFlag(cmd)
 	fs.BoolVar(&o.Force, "force-conflicts", false, "take over fields that other managers own")
 	serverSideFlag(cmd)
-	fs.BoolVar(&o.Prune, "prune", false, "not available")
-	_ = fs.MarkHidden("prune")
+	o.pruneFlags(cmd, "automatically delete resource objects that do not appear in the files and were applied before; use it with either -l or --all")
+	fs.BoolVar(&o.All, "all", false, "with --prune, select all resources of the allowlist in the namespaces of the files")
+	cascadeFlags(cmd, &o.Cascade, &o.GracePeriod)
+	fs.StringVar(&o.ApplySet, "applyset", "", "not available")
+	_ = fs.MarkHidden("applyset")
 	return cmd
 }
 
@@ -82,10 +89,16 @@ func runApply(ctx context.Context, o *applyOptions) error {
 	if !o.given() {
 		return errors.New("must specify one of -f and -k: which files, folders or URLs to apply")
 	}
-	return o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+	var applied []target
+	err := o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		applied = append(applied, t)
 		obj, verb, err := o.apply(ctx, c, t)
 		return obj, verb, conflictHint(err)
 	})
+	if err != nil || !o.Prune {
+		return err
+	}
+	return o.prune(ctx, applied)
 }
 
 // apply applies one object and returns it with the verb to print.
@@ -124,10 +137,8 @@ func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target) (*r
 // object meanwhile, its status above all.
 func (o *applyOptions) changedNothing(applied, before, after *rest.Object) bool {
 	ours := func(obj *rest.Object) []byte {
-		for _, entry := range obj.GetManagedFields() {
-			if entry.Manager == o.Manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "" && entry.FieldsV1 != nil {
-				return entry.FieldsV1.Raw
-			}
+		if fields := appliedBy(obj, o.Manager); fields != nil {
+			return fields.Raw
 		}
 		return nil
 	}
