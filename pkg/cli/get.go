@@ -66,7 +66,7 @@ func newGet(f *Factory, run func(context.Context, *getOptions) error) *cobra.Com
 	fs.StringVar(&o.Raw, "raw", "", "raw URI to request from the server")
 	o.labelFlag(cmd)
 	o.fileFlags(cmd, "the objects to show")
-	f.completeFlag(cmd, "output", "wide", "json", "yaml", "name", "jsonpath=", "go-template=", "custom-columns=")
+	f.completeFlag(cmd, "output", "wide", "json", "yaml", "kyaml", "name", "jsonpath=", "go-template=", "custom-columns=")
 	return cmd
 }
 
