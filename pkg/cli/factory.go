@@ -48,6 +48,7 @@ type connection struct {
 	asGroups                           []string
 	timeout                            time.Duration
 	strict                             bool // --warnings-as-errors
+	verbosity                          int  // -v
 }
 
 // manager is the field manager of the CLI.
@@ -78,6 +79,7 @@ func (f *Factory) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.asUID, "as-uid", "", "UID to impersonate for the operation")
 	fs.StringArrayVar(&c.asGroups, "as-group", nil, "group to impersonate for the operation; may be repeated")
 	fs.BoolVar(&c.strict, "warnings-as-errors", false, "treat warnings received from the server as errors and exit with a non-zero exit code")
+	fs.IntVarP(&c.verbosity, "v", "v", 0, "number for the log level verbosity: 6 logs the requests to the server, 7 their headers, too, and 8 those of the responses")
 	fs.DurationVar(&c.timeout, "request-timeout", 0, "length of time to wait before giving up on a single server request; 0: no limit")
 }
 
@@ -126,6 +128,9 @@ func (f *Factory) connect() (*rest.Cluster, error) {
 		return nil, err
 	}
 	cc.UserAgent, cc.Header = "podium", f.impersonation()
+	if level := f.conn.verbosity; level >= logRequests {
+		cc.Wrap = func(t http.RoundTripper) http.RoundTripper { return requestLog{t, f.Err, level} }
+	}
 	c, err := client.New(scheme.New(), cc)
 	if err != nil {
 		return nil, err

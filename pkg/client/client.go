@@ -31,6 +31,9 @@ type Config struct {
 	Rejected func()
 	// Transport replaces the network in simulations and tests; TLS is then ignored.
 	Transport http.RoundTripper
+	// Wrap, if not nil, returns a transport that sends each request over the given one,
+	// which speaks to the network: it sees credentials.
+	Wrap func(http.RoundTripper) http.RoundTripper
 	// UserAgent names the program in the server's logs.
 	UserAgent string
 	// Header is added to every request; a request's own values take precedence. Used
@@ -77,6 +80,14 @@ func New(s *scheme.Scheme, cfg Config) (*Client, error) {
 
 // Scheme returns the set of kinds that the client encodes and decodes.
 func (c *Client) Scheme() *scheme.Scheme { return c.scheme }
+
+// over returns the transport with Config.Wrap around it.
+func (c *Client) over(t http.RoundTripper) http.RoundTripper {
+	if c.cfg.Wrap == nil {
+		return t
+	}
+	return c.cfg.Wrap(t)
+}
 
 // CloseIdle closes the connections that no request uses.
 func (c *Client) CloseIdle() { c.network.closeIdle() }
