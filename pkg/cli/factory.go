@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,7 +46,7 @@ type connection struct {
 	ca, cert, key, tlsServerName       string
 	insecure                           bool
 	as, asUID                          string
-	asGroups                           []string
+	asGroups, asExtra                  []string
 	timeout                            time.Duration
 	strict                             bool // --warnings-as-errors
 	verbosity                          int  // -v
@@ -78,6 +79,7 @@ func (f *Factory) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.as, "as", "", "username to impersonate for the operation")
 	fs.StringVar(&c.asUID, "as-uid", "", "UID to impersonate for the operation")
 	fs.StringArrayVar(&c.asGroups, "as-group", nil, "group to impersonate for the operation; may be repeated")
+	fs.StringArrayVar(&c.asExtra, "as-user-extra", nil, "user extra to impersonate for the operation, as KEY=VALUE; may be repeated, also to specify multiple values for the same key")
 	fs.BoolVar(&c.strict, "warnings-as-errors", false, "treat warnings received from the server as errors and exit with a non-zero exit code")
 	fs.IntVarP(&c.verbosity, "v", "v", 0, "number for the log level verbosity: 6 logs the requests to the server, 7 their headers, too, and 8 those of the responses")
 	fs.DurationVar(&c.timeout, "request-timeout", 0, "length of time to wait before giving up on a single server request; 0: no limit")
@@ -127,7 +129,10 @@ func (f *Factory) connect() (*rest.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cc.UserAgent, cc.Header = "podium", f.impersonation()
+	cc.UserAgent = "podium"
+	if cc.Header, err = f.impersonation(); err != nil {
+		return nil, err
+	}
 	if level := f.conn.verbosity; level >= logRequests {
 		cc.Wrap = func(t http.RoundTripper) http.RoundTripper { return requestLog{t, f.Err, level} }
 	}
@@ -143,7 +148,7 @@ func (f *Factory) connect() (*rest.Cluster, error) {
 	return cluster, nil
 }
 
-func (f *Factory) impersonation() http.Header {
+func (f *Factory) impersonation() (http.Header, error) {
 	h := http.Header{}
 	if f.conn.as != "" {
 		h.Set("Impersonate-User", f.conn.as)
@@ -154,7 +159,14 @@ func (f *Factory) impersonation() http.Header {
 	for _, g := range f.conn.asGroups {
 		h.Add("Impersonate-Group", g)
 	}
-	return h
+	for _, extra := range f.conn.asExtra {
+		key, value, ok := strings.Cut(extra, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("--as-user-extra=%s: want KEY=VALUE", extra)
+		}
+		h.Add("Impersonate-Extra-"+strings.ReplaceAll(url.QueryEscape(key), "+", "%20"), value)
+	}
+	return h, nil
 }
 
 // clientConfig merges the kubeconfig's context with the flags, which take
