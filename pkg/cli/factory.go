@@ -47,6 +47,7 @@ type connection struct {
 	insecure                           bool
 	as, asUID                          string
 	asGroups, asExtra                  []string
+	proxy                              string
 	timeout                            time.Duration
 	strict                             bool // --warnings-as-errors
 	verbosity                          int  // -v
@@ -80,6 +81,7 @@ func (f *Factory) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.asUID, "as-uid", "", "UID to impersonate for the operation")
 	fs.StringArrayVar(&c.asGroups, "as-group", nil, "group to impersonate for the operation; may be repeated")
 	fs.StringArrayVar(&c.asExtra, "as-user-extra", nil, "user extra to impersonate for the operation, as KEY=VALUE; may be repeated, also to specify multiple values for the same key")
+	fs.StringVar(&c.proxy, "proxy-url", "", "proxy URL to use for requests to the API server: http, https or socks5")
 	fs.BoolVar(&c.strict, "warnings-as-errors", false, "treat warnings received from the server as errors and exit with a non-zero exit code")
 	fs.IntVarP(&c.verbosity, "v", "v", 0, "number for the log level verbosity: 6 logs the requests to the server, 7 their headers, too, and 8 those of the responses")
 	fs.DurationVar(&c.timeout, "request-timeout", 0, "length of time to wait before giving up on a single server request; 0: no limit")
@@ -204,6 +206,9 @@ func (f *Factory) clientConfig() (client.Config, error) {
 	}
 	if c.insecure {
 		cluster.InsecureSkipTLSVerify, cluster.CertificateAuthority, cluster.CertificateAuthorityData = true, "", nil
+	}
+	if c.proxy != "" {
+		cluster.ProxyURL = c.proxy
 	}
 	if c.tlsServerName != "" {
 		cluster.TLSServerName = c.tlsServerName

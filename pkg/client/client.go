@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ type Config struct {
 	// Roots, if not nil, returns the CAs to trust instead of those in TLS. It is
 	// called for each connection, so that the CA file may change.
 	Roots func() *x509.CertPool
+	// Proxy is the URL of the proxy of all connections; nil: that of the environment.
+	Proxy *url.URL
 	// Token returns the bearer token of each request; with nil or "" there is none.
 	Token func() (string, error)
 	// Rejected, if not nil, is called when the server answers 401. The request is
@@ -115,7 +118,7 @@ func newUpgradeTransport(cfg Config) *http.Transport {
 func transportOf(cfg Config, protocols ...string) *http.Transport {
 	dial := (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	t := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
+		Proxy:               proxyFunc(cfg),
 		DialContext:         dial,
 		TLSClientConfig:     cloneTLS(cfg.TLS),
 		TLSHandshakeTimeout: handshakeTimeout,
@@ -139,6 +142,13 @@ func transportOf(cfg Config, protocols ...string) *http.Transport {
 		}
 	}
 	return t
+}
+
+func proxyFunc(cfg Config) func(*http.Request) (*url.URL, error) {
+	if cfg.Proxy == nil {
+		return http.ProxyFromEnvironment
+	}
+	return http.ProxyURL(cfg.Proxy)
 }
 
 // handshake performs the TLS handshake with the CAs that cfg.Roots returns now.
