@@ -76,11 +76,11 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 	if err != nil {
 		return err
 	}
+	list.Items = slices.DeleteFunc(list.Items, func(e rest.Object) bool { return !o.wants(&e) })
 	found, err := toEvents(list.Items)
 	if err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(e corev1.Event) bool { return !o.wants(&e) })
 	if o.format() != "" {
 		return o.printObjects(list.Items)
 	}
@@ -99,11 +99,11 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 	query.Set("resourceVersion", list.GetResourceVersion())
 	return c.Watch(ctx, k.Path(namespace, ""), query, "", func(e rest.Event) error {
 		obj := &rest.Object{}
-		if err := obj.UnmarshalJSON(e.Object); err != nil || e.Type == "DELETED" {
+		if err := obj.UnmarshalJSON(e.Object); err != nil || e.Type == "DELETED" || !o.wants(obj) {
 			return err
 		}
 		more, err := toEvents([]rest.Object{*obj})
-		if err != nil || !o.wants(&more[0]) {
+		if err != nil {
 			return err
 		}
 		return view.print(more, false)
@@ -126,8 +126,9 @@ func (o *eventsOptions) about(ctx context.Context, c *rest.Cluster) (string, err
 	).String(), nil
 }
 
-func (o *eventsOptions) wants(e *corev1.Event) bool {
-	return len(o.Types) == 0 || slices.ContainsFunc(o.Types, func(t string) bool { return strings.EqualFold(t, e.Type) })
+func (o *eventsOptions) wants(e *rest.Object) bool {
+	have, _ := e.Object["type"].(string)
+	return len(o.Types) == 0 || slices.ContainsFunc(o.Types, func(t string) bool { return strings.EqualFold(t, have) })
 }
 
 func (o *eventsOptions) printObjects(items []rest.Object) error {
