@@ -26,7 +26,8 @@ import (
 // which is made on first use.
 type Factory struct {
 	IO
-	conn connection
+	conn     connection
+	profiler profiler
 
 	// Connect connects to the cluster; tests replace it.
 	Connect func() (*rest.Cluster, error)
@@ -83,6 +84,7 @@ func (f *Factory) flags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.asExtra, "as-user-extra", nil, "user extra to impersonate for the operation, as KEY=VALUE; may be repeated, also to specify multiple values for the same key")
 	fs.StringVar(&c.proxy, "proxy-url", "", "proxy URL to use for requests to the API server: http, https or socks5")
 	fs.BoolVar(&c.strict, "warnings-as-errors", false, "treat warnings received from the server as errors and exit with a non-zero exit code")
+	f.profiler.flags(fs)
 	fs.IntVarP(&c.verbosity, "v", "v", 0, "number for the log level verbosity: 6 logs the requests to the server, 7 their headers, too, and 8 those of the responses")
 	fs.DurationVar(&c.timeout, "request-timeout", 0, "length of time to wait before giving up on a single server request; 0: no limit")
 }
