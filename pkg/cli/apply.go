@@ -27,7 +27,9 @@ type applyOptions struct {
 	Force       bool
 	Cascade     string // how --prune deletes
 	GracePeriod int64
+	Subresource string
 	ApplySet    string // refused
+	Recreate    bool   // of --force; refused
 }
 
 // serverSide is the value of --server-side, which has no choice.
@@ -50,6 +52,20 @@ func serverSideFlag(cmd *cobra.Command) {
 	_ = cmd.Flags().MarkHidden("server-side")
 }
 
+// clientSideFlags declares the flags that only client-side apply reads, for scripts that
+// are written for kubectl.
+func clientSideFlags(cmd *cobra.Command) {
+	const usage = "of client-side apply: no effect"
+	fs := cmd.Flags()
+	fs.Bool("overwrite", true, usage)
+	fs.Bool("openapi-patch", true, usage)
+	fs.Bool("wait", false, usage)
+	fs.Duration("timeout", 0, usage)
+	for _, name := range []string{"overwrite", "openapi-patch", "wait", "timeout"} {
+		_ = fs.MarkHidden(name)
+	}
+}
+
 func newApply(f *Factory, run func(context.Context, *applyOptions) error) *cobra.Command {
 	o := &applyOptions{change: change{Factory: f}}
 	cmd := &cobra.Command{
@@ -65,7 +81,7 @@ have are removed. A field that another field manager owns is a conflict.`,
   cat app.yaml | podium apply -f -`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.checkPrune(); err != nil {
+			if err := o.checkApply(); err != nil {
 				return err
 			}
 			return run(cmd.Context(), o)
@@ -76,13 +92,37 @@ have are removed. A field that another field manager owns is a conflict.`,
 	o.labelFlag(cmd)
 	o.validateFlag(cmd)
 	fs.BoolVar(&o.Force, "force-conflicts", false, "take over fields that other managers own")
+	fs.StringVar(&o.Subresource, "subresource", "", "subresource to apply to: status, scale or resize")
 	serverSideFlag(cmd)
+	clientSideFlags(cmd)
 	o.pruneFlags(cmd, "automatically delete resource objects that do not appear in the files and were applied before; use it with either -l or --all")
 	fs.BoolVar(&o.All, "all", false, "with --prune, select all resources of the allowlist in the namespaces of the files")
 	cascadeFlags(cmd, &o.Cascade, &o.GracePeriod)
 	fs.StringVar(&o.ApplySet, "applyset", "", "not available")
+	fs.BoolVar(&o.Recreate, "force", false, "not available")
 	_ = fs.MarkHidden("applyset")
+	_ = fs.MarkHidden("force")
 	return cmd
+}
+
+// checkApply reports flags that do not go together.
+func (o *applyOptions) checkApply() error {
+	switch o.Subresource {
+	case "", "status", "scale", "resize":
+	default:
+		return fmt.Errorf("--subresource=%q: use status, scale or resize", o.Subresource)
+	}
+	switch {
+	case o.Recreate:
+		return errors.New("--force cannot be used with server-side apply: use podium replace --force")
+	case o.ApplySet != "":
+		return errors.New("--applyset is not available: use --prune with --all or -l")
+	case o.All && o.Labels != "":
+		return errors.New("cannot set --all and --selector at the same time")
+	case o.Prune && !o.All && o.Labels == "":
+		return errors.New("all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector")
+	}
+	return nil
 }
 
 func runApply(ctx context.Context, o *applyOptions) error {
@@ -120,7 +160,7 @@ func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target) (*r
 	}
 	q := o.query()
 	q.Set("fieldManager", o.Manager)
-	after, err := serverSideApply(ctx, c, t, body, q, o.Force)
+	after, err := serverSideApply(ctx, c, t, body, q, o.Force, o.Subresource)
 	switch {
 	case err != nil:
 		return nil, "", err
@@ -161,16 +201,16 @@ func sameWhere(shape, a, b any) bool {
 	return true
 }
 
-// serverSideApply applies an object. If the only conflicts are with the same
+// serverSideApply applies an object, or the subresource in parts. If the only conflicts are with the same
 // manager, that is with other podium commands (scale, patch, edit), it applies
 // again with force: the file is the same user's newer intent.
-func serverSideApply(ctx context.Context, c *rest.Cluster, t target, body []byte, q url.Values, force bool) (*rest.Object, error) {
+func serverSideApply(ctx context.Context, c *rest.Cluster, t target, body []byte, q url.Values, force bool, parts ...string) (*rest.Object, error) {
 	if force {
 		q.Set("force", "true")
 	}
-	after, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.ApplyPatchType, body, q)
+	after, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.ApplyPatchType, body, q, parts...)
 	if !force && onlyOurOwn(err, q.Get("fieldManager")) {
-		return serverSideApply(ctx, c, t, body, q, true)
+		return serverSideApply(ctx, c, t, body, q, true, parts...)
 	}
 	return after, err
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -119,19 +118,6 @@ func appliedBy(o *rest.Object, manager string) *metav1.FieldsV1 {
 		if entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "" {
 			return entry.FieldsV1
 		}
-	}
-	return nil
-}
-
-// checkPrune reports flags of apply that do not go together.
-func (o *applyOptions) checkPrune() error {
-	switch {
-	case o.ApplySet != "":
-		return errors.New("--applyset is not available: use --prune with --all or -l")
-	case o.All && o.Labels != "":
-		return errors.New("cannot set --all and --selector at the same time")
-	case o.Prune && !o.All && o.Labels == "":
-		return errors.New("all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector")
 	}
 	return nil
 }
