@@ -32,22 +32,22 @@ type applyOptions struct {
 	Recreate    bool   // of --force; refused
 }
 
-// serverSide is the value of --server-side, which has no choice.
-type serverSide struct{}
+// always is the value of a flag that cannot be false; why is the error.
+type always struct{ why string }
 
-func (serverSide) String() string { return "true" }
-func (serverSide) Type() string   { return "bool" }
+func (always) String() string { return "true" }
+func (always) Type() string   { return "bool" }
 
-func (serverSide) Set(text string) error {
+func (a always) Set(text string) error {
 	if on, err := strconv.ParseBool(text); err != nil || on {
 		return err
 	}
-	return errors.New("client-side apply is not available")
+	return errors.New(a.why)
 }
 
 // serverSideFlag declares --server-side for scripts that are written for kubectl.
 func serverSideFlag(cmd *cobra.Command) {
-	cmd.Flags().Var(serverSide{}, "server-side", "apply runs on the server; client-side apply is not available")
+	cmd.Flags().Var(always{"client-side apply is not available"}, "server-side", "apply runs on the server; client-side apply is not available")
 	cmd.Flags().Lookup("server-side").NoOptDefVal = "true"
 	_ = cmd.Flags().MarkHidden("server-side")
 }
