@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ type eventsOptions struct {
 	Watch         bool
 	NoHeaders     bool
 	printing
+	ChunkSize int64
 }
 
 func newEvents(f *Factory, run func(context.Context, *eventsOptions) error) *cobra.Command {
@@ -44,6 +46,7 @@ func newEvents(f *Factory, run func(context.Context, *eventsOptions) error) *cob
 	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "select resources across all namespaces")
 	fs.BoolVarP(&o.Watch, "watch", "w", false, "stream new entries as they arrive")
 	fs.BoolVar(&o.NoHeaders, "no-headers", false, "do not print headers")
+	chunkFlag(cmd, &o.ChunkSize)
 	o.printingFlags(cmd, "", "")
 	return cmd
 }
@@ -72,6 +75,7 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 	if o.AllNamespaces {
 		namespace = ""
 	}
+	query.Set("limit", strconv.FormatInt(o.ChunkSize, 10))
 	list, err := c.List(ctx, k, namespace, query)
 	if err != nil {
 		return err
@@ -96,6 +100,7 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 	if err := view.print(found, !o.NoHeaders); err != nil || !o.Watch {
 		return err
 	}
+	query.Del("limit")
 	query.Set("resourceVersion", list.GetResourceVersion())
 	return c.Watch(ctx, k.Path(namespace, ""), query, "", func(e rest.Event) error {
 		obj := &rest.Object{}
