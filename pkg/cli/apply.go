@@ -23,28 +23,47 @@ import (
 // applyOptions are the flags of apply.
 type applyOptions struct {
 	change
-	Force bool
-	Prune bool
+	pruning
+	Force       bool
+	Cascade     string // how --prune deletes
+	GracePeriod int64
+	Subresource string
+	ApplySet    string // refused
+	Recreate    bool   // of --force; refused
 }
 
-// serverSide is the value of --server-side, which has no choice.
-type serverSide struct{}
+// always is the value of a flag that cannot be false; why is the error.
+type always struct{ why string }
 
-func (serverSide) String() string { return "true" }
-func (serverSide) Type() string   { return "bool" }
+func (always) String() string { return "true" }
+func (always) Type() string   { return "bool" }
 
-func (serverSide) Set(text string) error {
+func (a always) Set(text string) error {
 	if on, err := strconv.ParseBool(text); err != nil || on {
 		return err
 	}
-	return errors.New("client-side apply is not available")
+	return errors.New(a.why)
 }
 
 // serverSideFlag declares --server-side for scripts that are written for kubectl.
 func serverSideFlag(cmd *cobra.Command) {
-	cmd.Flags().Var(serverSide{}, "server-side", "apply runs on the server; client-side apply is not available")
+	cmd.Flags().Var(always{"client-side apply is not available"}, "server-side", "apply runs on the server; client-side apply is not available")
 	cmd.Flags().Lookup("server-side").NoOptDefVal = "true"
 	_ = cmd.Flags().MarkHidden("server-side")
+}
+
+// clientSideFlags declares the flags that only client-side apply reads, for scripts that
+// are written for kubectl.
+func clientSideFlags(cmd *cobra.Command) {
+	const usage = "of client-side apply: no effect"
+	fs := cmd.Flags()
+	fs.Bool("overwrite", true, usage)
+	fs.Bool("openapi-patch", true, usage)
+	fs.Bool("wait", false, usage)
+	fs.Duration("timeout", 0, usage)
+	for _, name := range []string{"overwrite", "openapi-patch", "wait", "timeout"} {
+		_ = fs.MarkHidden(name)
+	}
 }
 
 func newApply(f *Factory, run func(context.Context, *applyOptions) error) *cobra.Command {
@@ -58,11 +77,12 @@ files are set, and fields that an earlier apply has set and the files no longer
 have are removed. A field that another field manager owns is a conflict.`,
 		Example: `  podium apply -f app.yaml
   podium apply -R -f manifests/
+  podium apply --prune -f app.yaml -l app=web
   cat app.yaml | podium apply -f -`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Prune {
-				return errors.New("--prune is not available: delete what is no longer wanted with podium delete")
+			if err := o.checkApply(); err != nil {
+				return err
 			}
 			return run(cmd.Context(), o)
 		},
@@ -72,20 +92,53 @@ have are removed. A field that another field manager owns is a conflict.`,
 	o.labelFlag(cmd)
 	o.validateFlag(cmd)
 	fs.BoolVar(&o.Force, "force-conflicts", false, "take over fields that other managers own")
+	fs.StringVar(&o.Subresource, "subresource", "", "subresource to apply to: status, scale or resize")
 	serverSideFlag(cmd)
-	fs.BoolVar(&o.Prune, "prune", false, "not available")
-	_ = fs.MarkHidden("prune")
+	clientSideFlags(cmd)
+	o.pruneFlags(cmd, "automatically delete resource objects that do not appear in the files and were applied before; use it with either -l or --all")
+	fs.BoolVar(&o.All, "all", false, "with --prune, select all resources of the allowlist in the namespaces of the files")
+	cascadeFlags(cmd, &o.Cascade, &o.GracePeriod)
+	fs.StringVar(&o.ApplySet, "applyset", "", "not available")
+	fs.BoolVar(&o.Recreate, "force", false, "not available")
+	_ = fs.MarkHidden("applyset")
+	_ = fs.MarkHidden("force")
 	return cmd
+}
+
+// checkApply reports flags that do not go together.
+func (o *applyOptions) checkApply() error {
+	switch o.Subresource {
+	case "", "status", "scale", "resize":
+	default:
+		return fmt.Errorf("--subresource=%q: use status, scale or resize", o.Subresource)
+	}
+	switch {
+	case o.Recreate:
+		return errors.New("--force cannot be used with server-side apply: use podium replace --force")
+	case o.ApplySet != "":
+		return errors.New("--applyset is not available: use --prune with --all or -l")
+	case o.All && o.Labels != "":
+		return errors.New("cannot set --all and --selector at the same time")
+	case o.Prune && !o.All && o.Labels == "":
+		return errors.New("all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector")
+	}
+	return nil
 }
 
 func runApply(ctx context.Context, o *applyOptions) error {
 	if !o.given() {
 		return errors.New("must specify one of -f and -k: which files, folders or URLs to apply")
 	}
-	return o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+	var applied []target
+	err := o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		applied = append(applied, t)
 		obj, verb, err := o.apply(ctx, c, t)
 		return obj, verb, conflictHint(err)
 	})
+	if err != nil || !o.Prune {
+		return err
+	}
+	return o.prune(ctx, applied)
 }
 
 // apply applies one object and returns it with the verb to print.
@@ -107,7 +160,7 @@ func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target) (*r
 	}
 	q := o.query()
 	q.Set("fieldManager", o.Manager)
-	after, err := serverSideApply(ctx, c, t, body, q, o.Force)
+	after, err := serverSideApply(ctx, c, t, body, q, o.Force, o.Subresource)
 	switch {
 	case err != nil:
 		return nil, "", err
@@ -124,10 +177,8 @@ func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target) (*r
 // object meanwhile, its status above all.
 func (o *applyOptions) changedNothing(applied, before, after *rest.Object) bool {
 	ours := func(obj *rest.Object) []byte {
-		for _, entry := range obj.GetManagedFields() {
-			if entry.Manager == o.Manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "" && entry.FieldsV1 != nil {
-				return entry.FieldsV1.Raw
-			}
+		if fields := appliedBy(obj, o.Manager); fields != nil {
+			return fields.Raw
 		}
 		return nil
 	}
@@ -150,16 +201,16 @@ func sameWhere(shape, a, b any) bool {
 	return true
 }
 
-// serverSideApply applies an object. If the only conflicts are with the same
+// serverSideApply applies an object, or the subresource in parts. If the only conflicts are with the same
 // manager, that is with other podium commands (scale, patch, edit), it applies
 // again with force: the file is the same user's newer intent.
-func serverSideApply(ctx context.Context, c *rest.Cluster, t target, body []byte, q url.Values, force bool) (*rest.Object, error) {
+func serverSideApply(ctx context.Context, c *rest.Cluster, t target, body []byte, q url.Values, force bool, parts ...string) (*rest.Object, error) {
 	if force {
 		q.Set("force", "true")
 	}
-	after, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.ApplyPatchType, body, q)
+	after, err := c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.ApplyPatchType, body, q, parts...)
 	if !force && onlyOurOwn(err, q.Get("fieldManager")) {
-		return serverSideApply(ctx, c, t, body, q, true)
+		return serverSideApply(ctx, c, t, body, q, true, parts...)
 	}
 	return after, err
 }

@@ -26,6 +26,8 @@ type change struct {
 	Manager  string // of --field-manager; empty: the command does not have it
 
 	SaveConfig bool // keep what is sent in an annotation, for a client-side apply
+
+	report *report // of all objects; nil until the first
 }
 
 func (w *change) formatFlag(cmd *cobra.Command) {
@@ -112,9 +114,11 @@ func (w *change) eachOf(ctx context.Context, find func(context.Context) ([]targe
 	if err := w.check(); err != nil {
 		return err
 	}
-	report, err := newReport(w.Factory, w.options(), w.DryRun)
-	if err != nil {
-		return err
+	var err error
+	if w.report == nil {
+		if w.report, err = newReport(w.Factory, w.options(), w.DryRun); err != nil {
+			return err
+		}
 	}
 	var c *rest.Cluster
 	if !w.Local {
@@ -133,7 +137,7 @@ func (w *change) eachOf(ctx context.Context, find func(context.Context) ([]targe
 			errs = append(errs, inSource(t.Source, err))
 			continue
 		}
-		if err := report.tell(t, obj, verb); err != nil {
+		if err := w.report.tell(t, obj, verb); err != nil {
 			return err
 		}
 	}

@@ -87,7 +87,8 @@ func (o *clusterOptions) flags(fs *pflag.FlagSet) {
 		fs.StringVar(&o.config, "config", "", "docker: configuration file of the cluster; -: standard input")
 		fs.StringVar(&o.docker.Image, "image", os.Getenv("NODE_IMAGE"), "docker: image of the nodes (default: $NODE_IMAGE, else "+docker.DefaultImage+")")
 		fs.BoolVar(&o.docker.Retain, "retain", false, "docker: keep the containers when the creation fails")
-		fs.BoolVarP(&o.docker.Verbose, "verbose", "v", false, "docker: show each command and its duration")
+		fs.BoolVar(&o.docker.Verbose, "verbose", false, "docker: show each command and its duration; short: -v")
+		fs.BoolVarP(&o.docker.Verbose, "v", "v", false, "docker: the same as --verbose") // hides the global -v
 	})
 	o.provider.of(providerLocal, fs, localFlags(&o.local))
 	o.provider.of(providerLocal, fs, func(fs *pflag.FlagSet) {

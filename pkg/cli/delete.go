@@ -62,11 +62,16 @@ func newDelete(f *Factory, run func(context.Context, *deleteOptions) error) *cob
 // deletionFlags adds the flags that say how objects are deleted.
 func (o *deleteOptions) deletionFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&o.Cascade, "cascade", "background", "deletion strategy for dependents: background, foreground, or orphan")
-	fs.Lookup("cascade").NoOptDefVal = "background"
-	fs.Int64Var(&o.GracePeriod, "grace-period", -1, "period of time in seconds given to each pod to terminate gracefully; -1: the pod's own value")
+	cascadeFlags(cmd, &o.Cascade, &o.GracePeriod)
 	fs.BoolVar(&o.Force, "force", false, "with --grace-period=0: delete immediately and bypass graceful deletion")
 	fs.DurationVar(&o.Timeout, "timeout", 0, "length of time to wait for deleted resources before giving up; 0: no limit")
+}
+
+func cascadeFlags(cmd *cobra.Command, cascade *string, grace *int64) {
+	fs := cmd.Flags()
+	fs.StringVar(cascade, "cascade", "background", "deletion strategy for dependents: background, foreground, or orphan")
+	fs.Lookup("cascade").NoOptDefVal = "background"
+	fs.Int64Var(grace, "grace-period", -1, "period of time in seconds given to each pod to terminate gracefully; -1: the pod's own value")
 }
 
 func (o *deleteOptions) waitFlag(cmd *cobra.Command, byDefault bool) {

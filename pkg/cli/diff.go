@@ -23,6 +23,7 @@ import (
 type diffOptions struct {
 	*Factory
 	selection
+	pruning
 	Force         bool
 	Manager       string // of --field-manager
 	ManagedFields bool
@@ -56,6 +57,7 @@ there are no differences, 1 if there are, and greater than 1 on an error.`,
 	cmd.Flags().BoolVar(&o.ManagedFields, "show-managed-fields", false, "include managed fields in the diff")
 	cmd.Flags().BoolVar(&o.ShowSecrets, "show-secrets", false, "show the values of Secrets, which are masked otherwise")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 1, "number of objects to process in parallel")
+	o.pruneFlags(cmd, "include resources that would be deleted by pruning; can be used with -l, and by default shows all resources that would be pruned")
 	serverSideFlag(cmd)
 	cmd.Flags().BoolVar(&o.Force, "force-conflicts", false, "diff as if fields of other managers were taken over")
 	return cmd
@@ -88,7 +90,26 @@ func runDiff(ctx context.Context, o *diffOptions) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	if o.Prune {
+		if err := o.writeStale(ctx, c, targets, dir); err != nil {
+			return err
+		}
+	}
 	return o.compare(ctx, dir)
+}
+
+// writeStale writes what apply --prune would delete to LIVE only.
+func (o *diffOptions) writeStale(ctx context.Context, c *rest.Cluster, files []target, dir string) error {
+	stale, err := o.stale(ctx, c, &o.selection, o.Manager, files)
+	if err != nil {
+		return err
+	}
+	for _, t := range stale {
+		if err := o.writeSides(t, dir, t.Object, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // write writes the live object and the result of an apply to the directories
@@ -106,6 +127,11 @@ func (o *diffOptions) write(ctx context.Context, c *rest.Cluster, t target, dir 
 	if err != nil {
 		return err
 	}
+	return o.writeSides(t, dir, live, merged)
+}
+
+// writeSides writes two versions of an object, of which either may be nil.
+func (o *diffOptions) writeSides(t target, dir string, live, merged *rest.Object) (err error) {
 	if !o.ShowSecrets && t.Kind.Group == "" && t.Kind.Kind == "Secret" {
 		mask(live, merged)
 	}

@@ -135,7 +135,8 @@ func (f *Factory) execute(ctx context.Context, args []string) error {
 		return p.exec()
 	}
 	cmd.SetArgs(args)
-	if err := cmd.ExecuteContext(ctx); err != nil {
+	err = cmd.ExecuteContext(ctx)
+	if err := errors.Join(err, f.profiler.stop()); err != nil {
 		return err
 	}
 	if n := f.warnings.Load(); n > 0 && f.conn.strict {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ type eventsOptions struct {
 	Watch         bool
 	NoHeaders     bool
 	printing
+	ChunkSize int64
 }
 
 func newEvents(f *Factory, run func(context.Context, *eventsOptions) error) *cobra.Command {
@@ -44,6 +46,7 @@ func newEvents(f *Factory, run func(context.Context, *eventsOptions) error) *cob
 	fs.BoolVarP(&o.AllNamespaces, "all-namespaces", "A", false, "select resources across all namespaces")
 	fs.BoolVarP(&o.Watch, "watch", "w", false, "stream new entries as they arrive")
 	fs.BoolVar(&o.NoHeaders, "no-headers", false, "do not print headers")
+	chunkFlag(cmd, &o.ChunkSize)
 	o.printingFlags(cmd, "", "")
 	return cmd
 }
@@ -72,15 +75,16 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 	if o.AllNamespaces {
 		namespace = ""
 	}
+	query.Set("limit", strconv.FormatInt(o.ChunkSize, 10))
 	list, err := c.List(ctx, k, namespace, query)
 	if err != nil {
 		return err
 	}
+	list.Items = slices.DeleteFunc(list.Items, func(e rest.Object) bool { return !o.wants(&e) })
 	found, err := toEvents(list.Items)
 	if err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(e corev1.Event) bool { return !o.wants(&e) })
 	if o.format() != "" {
 		return o.printObjects(list.Items)
 	}
@@ -96,14 +100,15 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 	if err := view.print(found, !o.NoHeaders); err != nil || !o.Watch {
 		return err
 	}
+	query.Del("limit")
 	query.Set("resourceVersion", list.GetResourceVersion())
 	return c.Watch(ctx, k.Path(namespace, ""), query, "", func(e rest.Event) error {
 		obj := &rest.Object{}
-		if err := obj.UnmarshalJSON(e.Object); err != nil || e.Type == "DELETED" {
+		if err := obj.UnmarshalJSON(e.Object); err != nil || e.Type == "DELETED" || !o.wants(obj) {
 			return err
 		}
 		more, err := toEvents([]rest.Object{*obj})
-		if err != nil || !o.wants(&more[0]) {
+		if err != nil {
 			return err
 		}
 		return view.print(more, false)
@@ -126,8 +131,9 @@ func (o *eventsOptions) about(ctx context.Context, c *rest.Cluster) (string, err
 	).String(), nil
 }
 
-func (o *eventsOptions) wants(e *corev1.Event) bool {
-	return len(o.Types) == 0 || slices.ContainsFunc(o.Types, func(t string) bool { return strings.EqualFold(t, e.Type) })
+func (o *eventsOptions) wants(e *rest.Object) bool {
+	have, _ := e.Object["type"].(string)
+	return len(o.Types) == 0 || slices.ContainsFunc(o.Types, func(t string) bool { return strings.EqualFold(t, have) })
 }
 
 func (o *eventsOptions) printObjects(items []rest.Object) error {

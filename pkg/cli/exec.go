@@ -31,6 +31,7 @@ type execOptions struct {
 	File      []string      // of -f, with the object in place of Target
 	Patience  time.Duration // of --pod-running-timeout
 
+	DetachKeys   string        // of attach and run
 	StartTimeout time.Duration // how long follow waits for the container; 0: no limit
 }
 
@@ -65,10 +66,14 @@ func newAttach(f *Factory, run func(context.Context, *execOptions) error) *cobra
 		ValidArgsFunction: f.completeNames("pods", "pod", "deployment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Target = args[0]
+			if _, err := parseKeys(o.DetachKeys); err != nil {
+				return err
+			}
 			return run(cmd.Context(), o)
 		},
 	}
 	o.flags(cmd)
+	o.detachFlag(cmd)
 	return cmd
 }
 
@@ -181,6 +186,11 @@ func (o *execOptions) stream(ctx context.Context, pod *corev1.Pod, subresource s
 				return fmt.Errorf("set the terminal up: %w", err)
 			}
 			defer func() { _ = term.Restore(fd, state) }()
+			if subresource == "attach" {
+				if s.In, err = newDetachReader(o.In, o.DetachKeys); err != nil {
+					return err
+				}
+			}
 		}
 		sizes, stop := windowSizes(fd)
 		defer stop()

@@ -187,7 +187,7 @@ func containerPorts(t target) (out []int32) {
 func newAutoscale(f *Factory, run runDeriveFunc) *cobra.Command {
 	o := &deriveOptions{change: change{Factory: f}, verb: "autoscaled"}
 	var name, cpu, memory string
-	var least, most int32
+	var least, most, percent int32
 	cmd := &cobra.Command{
 		Use:               "autoscale TYPE/NAME --max=N [--min=N] [--cpu=TARGET] [--memory=TARGET]",
 		Short:             "Auto-scale a deployment, replica set, stateful set, or replication controller",
@@ -209,6 +209,9 @@ func newAutoscale(f *Factory, run runDeriveFunc) *cobra.Command {
 		if least > 0 {
 			hpa.Spec.MinReplicas = &least
 		}
+		if percent >= 0 {
+			cpu = fmt.Sprintf("%d%%", percent)
+		}
 		for resource, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {
 			if text == "" {
 				continue
@@ -226,6 +229,9 @@ func newAutoscale(f *Factory, run runDeriveFunc) *cobra.Command {
 	cmd.Flags().Int32Var(&most, "max", 0, "upper limit for the number of pods")
 	cmd.Flags().StringVar(&cpu, "cpu", "", "target for the CPU of the pods: a percentage of their requests (80%), or an amount (500m)")
 	cmd.Flags().StringVar(&memory, "memory", "", "target for the memory of the pods: a percentage of their requests (80%), or an amount (200Mi)")
+	cmd.Flags().Int32Var(&percent, "cpu-percent", -1, "deprecated: use --cpu with a percentage")
+	_ = cmd.Flags().MarkHidden("cpu-percent")
+	cmd.MarkFlagsMutuallyExclusive("cpu", "cpu-percent")
 	_ = cmd.MarkFlagRequired("max")
 	o.writeFlags(cmd, "the objects")
 	o.saveConfigFlag(cmd)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,8 @@ import (
 // which is made on first use.
 type Factory struct {
 	IO
-	conn connection
+	conn     connection
+	profiler profiler
 
 	// Connect connects to the cluster; tests replace it.
 	Connect func() (*rest.Cluster, error)
@@ -45,9 +47,11 @@ type connection struct {
 	ca, cert, key, tlsServerName       string
 	insecure                           bool
 	as, asUID                          string
-	asGroups                           []string
+	asGroups, asExtra                  []string
+	proxy                              string
 	timeout                            time.Duration
 	strict                             bool // --warnings-as-errors
+	verbosity                          int  // -v
 }
 
 // manager is the field manager of the CLI.
@@ -77,7 +81,11 @@ func (f *Factory) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.as, "as", "", "username to impersonate for the operation")
 	fs.StringVar(&c.asUID, "as-uid", "", "UID to impersonate for the operation")
 	fs.StringArrayVar(&c.asGroups, "as-group", nil, "group to impersonate for the operation; may be repeated")
+	fs.StringArrayVar(&c.asExtra, "as-user-extra", nil, "user extra to impersonate for the operation, as KEY=VALUE; may be repeated, also to specify multiple values for the same key")
+	fs.StringVar(&c.proxy, "proxy-url", "", "proxy URL to use for requests to the API server: http, https or socks5")
 	fs.BoolVar(&c.strict, "warnings-as-errors", false, "treat warnings received from the server as errors and exit with a non-zero exit code")
+	f.profiler.flags(fs)
+	fs.IntVarP(&c.verbosity, "v", "v", 0, "number for the log level verbosity: 6 logs the requests to the server, 7 their headers, too, and 8 those of the responses")
 	fs.DurationVar(&c.timeout, "request-timeout", 0, "length of time to wait before giving up on a single server request; 0: no limit")
 }
 
@@ -125,7 +133,13 @@ func (f *Factory) connect() (*rest.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cc.UserAgent, cc.Header = "podium", f.impersonation()
+	cc.UserAgent = "podium"
+	if cc.Header, err = f.impersonation(); err != nil {
+		return nil, err
+	}
+	if level := f.conn.verbosity; level >= logRequests {
+		cc.Wrap = func(t http.RoundTripper) http.RoundTripper { return requestLog{t, f.Err, level} }
+	}
 	c, err := client.New(scheme.New(), cc)
 	if err != nil {
 		return nil, err
@@ -138,7 +152,7 @@ func (f *Factory) connect() (*rest.Cluster, error) {
 	return cluster, nil
 }
 
-func (f *Factory) impersonation() http.Header {
+func (f *Factory) impersonation() (http.Header, error) {
 	h := http.Header{}
 	if f.conn.as != "" {
 		h.Set("Impersonate-User", f.conn.as)
@@ -149,7 +163,14 @@ func (f *Factory) impersonation() http.Header {
 	for _, g := range f.conn.asGroups {
 		h.Add("Impersonate-Group", g)
 	}
-	return h
+	for _, extra := range f.conn.asExtra {
+		key, value, ok := strings.Cut(extra, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("--as-user-extra=%s: want KEY=VALUE", extra)
+		}
+		h.Add("Impersonate-Extra-"+strings.ReplaceAll(url.QueryEscape(key), "+", "%20"), value)
+	}
+	return h, nil
 }
 
 // clientConfig merges the kubeconfig's context with the flags, which take
@@ -187,6 +208,9 @@ func (f *Factory) clientConfig() (client.Config, error) {
 	}
 	if c.insecure {
 		cluster.InsecureSkipTLSVerify, cluster.CertificateAuthority, cluster.CertificateAuthorityData = true, "", nil
+	}
+	if c.proxy != "" {
+		cluster.ProxyURL = c.proxy
 	}
 	if c.tlsServerName != "" {
 		cluster.TLSServerName = c.tlsServerName

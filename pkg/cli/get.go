@@ -34,6 +34,7 @@ type getOptions struct {
 	Raw            string
 	Subresource    string
 	ChunkSize      int64
+	ServerPrint    bool
 }
 
 func newGet(f *Factory, run func(context.Context, *getOptions) error) *cobra.Command {
@@ -60,13 +61,14 @@ func newGet(f *Factory, run func(context.Context, *getOptions) error) *cobra.Com
 	fs.StringSliceVarP(&o.LabelColumns, "label-columns", "L", nil, "labels to present as columns")
 	fs.BoolVar(&o.ShowKind, "show-kind", false, "list the resource type with each object")
 	fs.StringVar(&o.SortBy, "sort-by", "", "sort by this field, a JSONPath expression (.metadata.creationTimestamp)")
+	fs.BoolVar(&o.ServerPrint, "server-print", true, "print the columns that the server returns; if false, names and ages")
 	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "treat \"resource not found\" as success")
 	fs.StringVar(&o.Subresource, "subresource", "", "get this subresource of the named objects: status, scale, resize")
 	chunkFlag(cmd, &o.ChunkSize)
 	fs.StringVar(&o.Raw, "raw", "", "raw URI to request from the server")
 	o.labelFlag(cmd)
 	o.fileFlags(cmd, "the objects to show")
-	f.completeFlag(cmd, "output", "wide", "json", "yaml", "name", "jsonpath=", "go-template=", "custom-columns=")
+	f.completeFlag(cmd, "output", "wide", "json", "yaml", "kyaml", "name", "jsonpath=", "go-template=", "custom-columns=")
 	return cmd
 }
 

@@ -92,7 +92,7 @@ func (o *getOptions) table(ctx context.Context, c *rest.Cluster, g named, namesp
 	out := &metav1.Table{}
 	var missing []error
 	for _, name := range g.Names {
-		t, err := readTable(ctx, c, g.Kind, g.Kind.Path(where, name, o.parts()...), o.tableQuery(url.Values{}))
+		t, err := o.readTable(ctx, c, g.Kind, g.Kind.Path(where, name, o.parts()...), o.tableQuery(url.Values{}))
 		switch {
 		case notFound(err) && o.IgnoreNotFound:
 		case notFound(err):
@@ -115,7 +115,7 @@ func (o *getOptions) listTable(ctx context.Context, c *rest.Cluster, k *rest.Kin
 	}
 	var out *metav1.Table
 	for {
-		page, err := readTable(ctx, c, k, k.Path(namespace, ""), q)
+		page, err := o.readTable(ctx, c, k, k.Path(namespace, ""), q)
 		if err != nil {
 			return nil, err
 		}
@@ -138,9 +138,17 @@ func (o *getOptions) tableQuery(q url.Values) url.Values {
 	return q
 }
 
-func readTable(ctx context.Context, c *rest.Cluster, k *rest.Kind, path string, q url.Values) (*metav1.Table, error) {
+// accept returns the media types of tables: objects only, without --server-print.
+func (o *getOptions) accept() string {
+	if !o.ServerPrint {
+		return "application/json"
+	}
+	return acceptTable
+}
+
+func (o *getOptions) readTable(ctx context.Context, c *rest.Cluster, k *rest.Kind, path string, q url.Values) (*metav1.Table, error) {
 	var raw json.RawMessage
-	if err := c.GetAs(ctx, path, q, acceptTable, &raw); err != nil {
+	if err := c.GetAs(ctx, path, q, o.accept(), &raw); err != nil {
 		return nil, err
 	}
 	return toTable(raw, k)
@@ -388,7 +396,7 @@ func (o *getOptions) watchTable(ctx context.Context, c *rest.Cluster, g named, n
 		return err
 	}
 	headers := !headersDone && !o.NoHeaders
-	return c.Watch(ctx, g.Kind.Path(scope(g.Kind, namespace), ""), q, acceptTable, func(e rest.Event) error {
+	return c.Watch(ctx, g.Kind.Path(scope(g.Kind, namespace), ""), q, o.accept(), func(e rest.Event) error {
 		table, err := toTable(e.Object, g.Kind)
 		if err != nil {
 			return err

@@ -33,11 +33,12 @@ func (f *Factory) prefer(root *cobra.Command, args []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if alias != nil { // the defaults of the command do not apply to its aliases
-			return setDefaults(cmd, alias.Options, "alias "+alias.Name)
+	start := root.PersistentPreRunE
+	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		if err := u.applyDefaults(cmd, alias); err != nil {
+			return err
 		}
-		return u.applyDefaults(cmd)
+		return start(cmd, args)
 	}
 	return args, nil
 }
@@ -113,8 +114,12 @@ func builtIn(root *cobra.Command, words []string) *cobra.Command {
 	return cmd
 }
 
-// applyDefaults sets the flags of a command that have a default value in the kuberc.
-func (u preferences) applyDefaults(cmd *cobra.Command) error {
+// applyDefaults sets the flags of a command, or of the alias that it was called by (nil:
+// none), that have a default value in the kuberc.
+func (u preferences) applyDefaults(cmd *cobra.Command, alias *kuberc.Alias) error {
+	if alias != nil { // the defaults of the command do not apply to its aliases
+		return setDefaults(cmd, alias.Options, "alias "+alias.Name)
+	}
 	for _, d := range u.Defaults {
 		named := builtIn(cmd.Root(), strings.Fields(d.Command))
 		if named == nil {

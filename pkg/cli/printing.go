@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,7 @@ func (p *printing) format() string {
 		return p.Format
 	case p.Format == p.unless:
 		return "go-template=" + p.Template
-	case strings.Contains(p.Format, "=") || p.Format == "json" || p.Format == "yaml" || p.Format == "name" || p.Format == "wide":
+	case strings.Contains(p.Format, "=") || slices.Contains([]string{"json", "yaml", "kyaml", "name", "wide"}, p.Format):
 		return p.Format
 	}
 	return p.Format + "=" + p.Template

@@ -57,6 +57,8 @@ func newProxy(f *Factory, run func(context.Context, *proxyOptions) error) *cobra
 	fl.StringVar(&o.Address, "address", "127.0.0.1", "IP address on which to serve")
 	fl.BoolVar(&o.DisableFilter, "disable-filter", false, "disable request filtering: any web site that the user visits can then use the API through the proxy's port")
 	fl.StringVarP(&o.UnixSocket, "unix-socket", "u", "", "Unix socket on which to run the proxy")
+	fl.Var(always{"the path of the server's URL is part of each request"}, "append-server-path", "append the path of the kubeconfig's server to each request: this is always so")
+	fl.Lookup("append-server-path").NoOptDefVal = "true"
 	fl.DurationVar(&o.KeepAlive, "keepalive", 0, "keep-alive period for an active network connection; 0: the system's default")
 	return cmd
 }

@@ -24,6 +24,8 @@ func newCommand(f *Factory) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true, // Main prints the error
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		PersistentPreRunE: func(*cobra.Command, []string) error { return f.profiler.start() },
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.SetIn(f.In)

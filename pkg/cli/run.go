@@ -79,6 +79,7 @@ func (r *runFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&r.leave, "leave-stdin-open", false, "leave standard input open after the first attach completes")
 	fs.DurationVar(&r.session.StartTimeout, "pod-running-timeout", time.Minute, "length of time to wait until the pod to attach to is running")
 	fs.BoolVar(&r.remove, "rm", false, "delete the pod after an attached session")
+	r.session.detachFlag(cmd)
 	r.removal.deletionFlags(cmd)
 	r.removal.waitFlag(cmd, false)
 	r.overrideFlags(cmd)
@@ -107,6 +108,9 @@ func (r *runFlags) check(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("pod-running-timeout") && !r.attaches() {
 		return errors.New("--pod-running-timeout is only for attached containers")
+	}
+	if _, err := parseKeys(r.session.DetachKeys); err != nil {
+		return err
 	}
 	if err := r.checkOverrides(cmd); err != nil {
 		return err

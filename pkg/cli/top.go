@@ -27,6 +27,7 @@ type topOptions struct {
 	Fields    string
 	SortBy    string
 	NoHeaders bool
+	Swap      bool
 
 	Capacity bool // of nodes, instead of what is allocatable
 
@@ -60,6 +61,7 @@ func topCommand(f *Factory, kind, short string, run runTop) (*cobra.Command, *to
 	fs.StringVarP(&o.Labels, "selector", "l", "", "selector (label query) to filter on (a=b,c!=d,e in (f,g))")
 	fs.StringVar(&o.SortBy, "sort-by", "", "sort by the usage of this resource, the highest first: cpu or memory")
 	fs.BoolVar(&o.NoHeaders, "no-headers", false, "do not print headers")
+	fs.BoolVar(&o.Swap, "show-swap", false, "print the usage of swap memory, too")
 	return cmd, o
 }
 
@@ -154,6 +156,10 @@ var errNoMetrics = errors.New("metrics not available yet")
 // nodeRows returns the table of nodes: first those whose usage is known.
 func nodeRows(o *topOptions, used []metricsv1beta1.NodeMetrics, nodes []corev1.Node) [][]string {
 	rows := [][]string{{"NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"}}
+	if o.Swap {
+		rows[0] = append(rows[0], "SWAP(bytes)", "SWAP(%)")
+	}
+	unknown := slices.Repeat([]string{"<unknown>"}, len(rows[0])-1)
 	byUsage(o, used, func(m *metricsv1beta1.NodeMetrics) corev1.ResourceList { return m.Usage },
 		func(a, b *metricsv1beta1.NodeMetrics) int { return strings.Compare(a.Name, b.Name) })
 	known := map[string]bool{}
@@ -161,18 +167,23 @@ func nodeRows(o *topOptions, used []metricsv1beta1.NodeMetrics, nodes []corev1.N
 		m := &used[i]
 		known[m.Name] = true
 		cpu, memory := "", ""
+		swap := unknown[:len(rows[0])-5]
 		if n := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == m.Name }); n >= 0 {
 			has := nodes[n].Status.Allocatable
 			if o.Capacity {
 				has = nodes[n].Status.Capacity
 			}
 			cpu, memory = percent(m.Usage.Cpu(), has.Cpu()), percent(m.Usage.Memory(), has.Memory())
+			if total := nodes[n].Status.NodeInfo.Swap; o.Swap && total != nil && total.Capacity != nil {
+				used := m.Usage[swapResource]
+				swap = []string{mebibytes(used), percent(&used, resource.NewQuantity(*total.Capacity, resource.BinarySI))}
+			}
 		}
-		rows = append(rows, []string{m.Name, cores(m.Usage), cpu, mebibytes(m.Usage), memory})
+		rows = append(rows, append([]string{m.Name, cores(m.Usage), cpu, mebibytes(m.Usage[corev1.ResourceMemory]), memory}, swap...))
 	}
 	for i := range nodes {
 		if !known[nodes[i].Name] {
-			rows = append(rows, []string{nodes[i].Name, "<unknown>", "<unknown>", "<unknown>", "<unknown>"})
+			rows = append(rows, append([]string{nodes[i].Name}, unknown...))
 		}
 	}
 	return rows
@@ -240,7 +251,11 @@ func podRows(o *topOptions, used []metricsv1beta1.PodMetrics) [][]string {
 	if o.Containers {
 		head = append(head, "POD")
 	}
-	rows := [][]string{append(head, "NAME", "CPU(cores)", "MEMORY(bytes)")}
+	columns := []string{"CPU(cores)", "MEMORY(bytes)"}
+	if o.Swap {
+		columns = append(columns, "SWAP(bytes)")
+	}
+	rows := [][]string{slices.Concat(head, []string{"NAME"}, columns)}
 	byUsage(o, used, total, func(a, b *metricsv1beta1.PodMetrics) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
@@ -254,18 +269,18 @@ func podRows(o *topOptions, used []metricsv1beta1.PodMetrics) [][]string {
 			where = append(where, m.Namespace)
 		}
 		if !o.Containers {
-			rows = append(rows, append(where, m.Name, cores(all), mebibytes(all)))
+			rows = append(rows, slices.Concat(where, []string{m.Name}, o.usage(all)))
 			continue
 		}
 		byUsage(o, m.Containers, func(c *metricsv1beta1.ContainerMetrics) corev1.ResourceList { return c.Usage },
 			func(a, b *metricsv1beta1.ContainerMetrics) int { return strings.Compare(a.Name, b.Name) })
 		for _, c := range m.Containers {
-			rows = append(rows, slices.Concat(where, []string{m.Name, c.Name, cores(c.Usage), mebibytes(c.Usage)}))
+			rows = append(rows, slices.Concat(where, []string{m.Name, c.Name}, o.usage(c.Usage)))
 		}
 	}
 	if o.Sum {
-		blank := make([]string, len(rows[0])-2)
-		rows = append(rows, slices.Concat(blank, []string{"________", "________"}), slices.Concat(blank, []string{cores(sum), mebibytes(sum)}))
+		blank := make([]string, len(rows[0])-len(columns))
+		rows = append(rows, slices.Concat(blank, slices.Repeat([]string{"________"}, len(columns))), slices.Concat(blank, o.usage(sum)))
 	}
 	return rows
 }
@@ -310,9 +325,19 @@ func add(sum, more corev1.ResourceList) {
 
 func cores(used corev1.ResourceList) string { return fmt.Sprintf("%dm", used.Cpu().MilliValue()) }
 
-func mebibytes(used corev1.ResourceList) string {
-	return fmt.Sprintf("%dMi", used.Memory().Value()>>20)
+// swapResource is swap memory in the metrics API.
+const swapResource corev1.ResourceName = "swap"
+
+// usage returns the columns of a pod's or container's usage.
+func (o *topOptions) usage(used corev1.ResourceList) []string {
+	out := []string{cores(used), mebibytes(used[corev1.ResourceMemory])}
+	if o.Swap {
+		out = append(out, mebibytes(used[swapResource]))
+	}
+	return out
 }
+
+func mebibytes(q resource.Quantity) string { return fmt.Sprintf("%dMi", q.Value()>>20) }
 
 func percent(used, available *resource.Quantity) string {
 	if available.IsZero() {

@@ -73,12 +73,13 @@ func TestTop(t *testing.T) {
 		web = `{"metadata":{"namespace":"default","name":"web"},"containers":[
 			{"name":"main","usage":{"cpu":"1500000n","memory":"3Mi"}},{"name":"helper","usage":{"cpu":"400100000n","memory":"1024Ki"}}]}`
 		db     = `{"metadata":{"namespace":"default","name":"db"},"containers":[{"name":"main","usage":{"cpu":"0","memory":"300Mi"}}]}`
-		system = `{"metadata":{"namespace":"a-system","name":"dns"},"containers":[{"name":"dns","usage":{"cpu":"5m","memory":"10Mi"}}]}`
-		one    = `{"metadata":{"name":"n1"},"usage":{"cpu":"250m","memory":"1Gi"}}`
+		system = `{"metadata":{"namespace":"a-system","name":"dns"},"containers":[{"name":"dns","usage":{"cpu":"5m","memory":"10Mi","swap":"2Mi"}}]}`
+		one    = `{"metadata":{"name":"n1"},"usage":{"cpu":"250m","memory":"1Gi","swap":"256Mi"}}`
 		two    = `{"metadata":{"name":"n2"},"usage":{"cpu":"1","memory":"512Mi"}}`
 	)
+	swap := map[string]string{"n1": `,"nodeInfo":{"swap":{"capacity":1073741824}}`}
 	node := func(name string) string {
-		return `{"metadata":{"name":"` + name + `"},"status":{"allocatable":{"cpu":"2","memory":"4Gi"},"capacity":{"cpu":"4","memory":"8Gi"}}}`
+		return `{"metadata":{"name":"` + name + `"},"status":{"allocatable":{"cpu":"2","memory":"4Gi"},"capacity":{"cpu":"4","memory":"8Gi"}` + swap[name] + `}}`
 	}
 	list := func(items ...string) string { return `{"items":[` + strings.Join(items, ",") + `]}` }
 	const root = "/apis/metrics.k8s.io/v1beta1"
@@ -118,6 +119,20 @@ default     db     0m           300Mi
 default     web    402m         4Mi
                    ________     ________
                    407m         314Mi
+`},
+		"swap of nodes": {api, "node --show-swap --no-headers", `
+n1    250m        12%         1024Mi      25%         256Mi       25%
+n2    1000m       50%         512Mi       12%         <unknown>   <unknown>
+n3    <unknown>   <unknown>   <unknown>   <unknown>   <unknown>   <unknown>
+`},
+		"swap of pods": {api, "pods -A --sum --show-swap --containers", `
+NAMESPACE   POD   NAME     CPU(cores)   MEMORY(bytes)   SWAP(bytes)
+a-system    dns   dns      5m           10Mi            2Mi
+default     db    main     0m           300Mi           0Mi
+default     web   helper   401m         1Mi             0Mi
+default     web   main     2m           3Mi             0Mi
+                           ________     ________        ________
+                           407m         314Mi           2Mi
 `},
 		"by label":                  {api, "pod -l a=b --no-headers", "\ndb    0m    300Mi\n"},
 		"by field":                  {api, "pod --field-selector metadata.name=web --no-headers", "\nweb   402m   4Mi\n"},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ type Config struct {
 	// Roots, if not nil, returns the CAs to trust instead of those in TLS. It is
 	// called for each connection, so that the CA file may change.
 	Roots func() *x509.CertPool
+	// Proxy is the URL of the proxy of all connections; nil: that of the environment.
+	Proxy *url.URL
 	// Token returns the bearer token of each request; with nil or "" there is none.
 	Token func() (string, error)
 	// Rejected, if not nil, is called when the server answers 401. The request is
@@ -31,6 +34,9 @@ type Config struct {
 	Rejected func()
 	// Transport replaces the network in simulations and tests; TLS is then ignored.
 	Transport http.RoundTripper
+	// Wrap, if not nil, returns a transport that sends each request over the given one,
+	// which speaks to the network: it sees credentials.
+	Wrap func(http.RoundTripper) http.RoundTripper
 	// UserAgent names the program in the server's logs.
 	UserAgent string
 	// Header is added to every request; a request's own values take precedence. Used
@@ -78,6 +84,14 @@ func New(s *scheme.Scheme, cfg Config) (*Client, error) {
 // Scheme returns the set of kinds that the client encodes and decodes.
 func (c *Client) Scheme() *scheme.Scheme { return c.scheme }
 
+// over returns the transport with Config.Wrap around it.
+func (c *Client) over(t http.RoundTripper) http.RoundTripper {
+	if c.cfg.Wrap == nil {
+		return t
+	}
+	return c.cfg.Wrap(t)
+}
+
 // CloseIdle closes the connections that no request uses.
 func (c *Client) CloseIdle() { c.network.closeIdle() }
 
@@ -104,7 +118,7 @@ func newUpgradeTransport(cfg Config) *http.Transport {
 func transportOf(cfg Config, protocols ...string) *http.Transport {
 	dial := (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	t := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
+		Proxy:               proxyFunc(cfg),
 		DialContext:         dial,
 		TLSClientConfig:     cloneTLS(cfg.TLS),
 		TLSHandshakeTimeout: handshakeTimeout,
@@ -128,6 +142,13 @@ func transportOf(cfg Config, protocols ...string) *http.Transport {
 		}
 	}
 	return t
+}
+
+func proxyFunc(cfg Config) func(*http.Request) (*url.URL, error) {
+	if cfg.Proxy == nil {
+		return http.ProxyFromEnvironment
+	}
+	return http.ProxyURL(cfg.Proxy)
 }
 
 // handshake performs the TLS handshake with the CAs that cfg.Roots returns now.

@@ -28,7 +28,7 @@ func (r raw) RoundTrip(in *http.Request) (*http.Response, error) {
 	if req.Header.Get("Upgrade") != "" {
 		t = r.upgrades
 	}
-	resp, err := t.RoundTrip(req)
+	resp, err := r.over(t).RoundTrip(req)
 	if err != nil && in.Context().Err() == nil {
 		servers.turn(at, at+1)
 	}

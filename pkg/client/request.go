@@ -104,7 +104,7 @@ func (c *Client) tryServers(ctx context.Context, r Request, t http.RoundTripper)
 		if err != nil {
 			return nil, err
 		}
-		resp, err := t.RoundTrip(req)
+		resp, err := c.over(t).RoundTrip(req)
 		if err == nil {
 			servers.turn(start, n)
 			return resp, nil

@@ -43,6 +43,9 @@ func Load(file string) (client.Config, error) {
 		return client.Config{}, err
 	}
 	to, _, err := config.Client("")
+	if err == nil && to.Proxy != nil {
+		return client.Config{}, errors.New("a proxy-url is not supported: the service must be reached directly")
+	}
 	return to, err
 }
 

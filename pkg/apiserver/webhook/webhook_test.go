@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	registration "k8s.io/api/admissionregistration/v1"
 
 	"podium/pkg/client"
+	"podium/pkg/client/kubeconfig"
 )
 
 // transport is an in-memory service, for use in a synctest bubble.
@@ -133,5 +136,17 @@ func TestPathOfHook(t *testing.T) {
 		if err != nil || h.url.String() != want {
 			t.Errorf("%s is asked at %v, %v; want %s", given, h.url.String(), err, want)
 		}
+	}
+}
+
+// A service is reached directly: a proxy of its kubeconfig would be ignored.
+func TestLoadRefusesProxies(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	cluster := kubeconfig.Cluster{Server: "https://hook.test", ProxyURL: "http://proxy.test"}
+	if err := kubeconfig.New("hook", cluster, kubeconfig.User{}).Write(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "proxy-url") {
+		t.Errorf("Load: %v", err)
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/yaml/kyaml"
 
 	"podium/pkg/cli/jsonpath"
 )
 
 // Formats are the values of -o that print whole objects. get handles "wide" and
 // tables itself.
-const Formats = "json, yaml, name, jsonpath=TEMPLATE, jsonpath-file=FILE, go-template=TEMPLATE, go-template-file=FILE, custom-columns=SPEC, custom-columns-file=FILE"
+const Formats = "json, yaml, kyaml, name, jsonpath=TEMPLATE, jsonpath-file=FILE, go-template=TEMPLATE, go-template-file=FILE, custom-columns=SPEC, custom-columns-file=FILE"
 
 // Printer prints an object, or a list. It may be called several times for one
 // stream.
@@ -45,7 +46,7 @@ func New(o Options) (Printer, error) {
 		name, arg = file, string(data)
 	}
 	switch name {
-	case "json", "yaml", "name":
+	case "json", "yaml", "kyaml", "name":
 		if given {
 			return nil, fmt.Errorf("-o %s takes no argument", name)
 		}
@@ -59,6 +60,8 @@ func New(o Options) (Printer, error) {
 		return cleaning{jsonPrinter{}, o.ManagedFields}, nil
 	case "yaml":
 		return cleaning{&yamlPrinter{}, o.ManagedFields}, nil
+	case "kyaml":
+		return cleaning{kyamlPrinter{}, o.ManagedFields}, nil
 	case "name":
 		return namePrinter{}, nil
 	case "jsonpath":
@@ -119,6 +122,14 @@ func (p *yamlPrinter) Print(w io.Writer, obj *unstructured.Unstructured) error {
 	}
 	_, err = w.Write(data)
 	return err
+}
+
+// kyamlPrinter prints KYAML, the subset of YAML in which white space has no meaning
+// (KEP-5295). Each document starts with a separator.
+type kyamlPrinter struct{}
+
+func (kyamlPrinter) Print(w io.Writer, obj *unstructured.Unstructured) error {
+	return (&kyaml.Encoder{}).FromObject(obj.Object, w)
 }
 
 type namePrinter struct{}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"podium/pkg/client"
@@ -59,7 +61,11 @@ func clientConfig(cluster *Cluster, user *User) (client.Config, error) {
 	if err := supported(cluster, user); err != nil {
 		return client.Config{}, err
 	}
-	cfg := client.Config{Servers: []string{cluster.Server}}
+	proxy, err := proxyOf(cluster)
+	if err != nil {
+		return client.Config{}, err
+	}
+	cfg := client.Config{Servers: []string{cluster.Server}, Proxy: proxy}
 	more, err := cluster.moreServers()
 	if err != nil {
 		return client.Config{}, err
@@ -98,7 +104,6 @@ func supported(cluster *Cluster, user *User) error {
 		{user.AuthProvider != nil, "an auth-provider"},
 		{user.Username != "" || user.Password != "", "a user name and password"},
 		{user.Impersonate != "" || user.ImpersonateUID != "" || len(user.ImpersonateGroups) > 0 || len(user.ImpersonateExtra) > 0, "impersonation (as)"},
-		{cluster.ProxyURL != "", "a proxy-url"},
 	} {
 		if refused.given {
 			return fmt.Errorf("%s is not supported; use a client certificate, a token or a tokenFile", refused.what)
@@ -108,6 +113,21 @@ func supported(cluster *Cluster, user *User) error {
 		return errors.New("the cluster has no server")
 	}
 	return nil
+}
+
+// proxyOf returns the URL of the cluster's proxy, nil if it has none.
+func proxyOf(c *Cluster) (*url.URL, error) {
+	if c.ProxyURL == "" {
+		return nil, nil
+	}
+	u, err := url.Parse(c.ProxyURL)
+	if err != nil {
+		return nil, fmt.Errorf("proxy-url: %w", err)
+	}
+	if !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) {
+		return nil, fmt.Errorf("proxy-url: unsupported scheme %q, must be http, https, or socks5", u.Scheme)
+	}
+	return u, nil
 }
 
 func (c *Cluster) moreServers() ([]string, error) {
