@@ -11,6 +11,7 @@ import (
 type daemon struct {
 	name string
 	run  func(ctx context.Context, l *life) error
+	end  context.CancelFunc // ends it for good
 
 	mu   sync.Mutex
 	life *life
@@ -108,6 +109,12 @@ func (d *daemon) crash() {
 	if l != nil {
 		l.die()
 	}
+}
+
+// retire kills a daemon for good.
+func (d *daemon) retire() {
+	d.crash()
+	d.end()
 }
 
 func (w *world) problem(format string, args ...any) {

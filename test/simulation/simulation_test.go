@@ -71,8 +71,17 @@ func realTime() time.Duration {
 }
 
 // TestSeeds checks that the story has the same end with all faults.
-func TestSeeds(t *testing.T) {
-	want := simulate(t, func() *plan { return newPlan(0) }, flagged(), live)
+func TestSeeds(t *testing.T) { trySeeds(t, flagged(), live) }
+
+// TestWorkloadSeeds does the same with the story of the workloads that have an invariant of
+// their own at every write.
+func TestWorkloadSeeds(t *testing.T) {
+	trySeeds(t, size{nodes: 6, apiservers: 2, replicas: 2}, workloads)
+}
+
+// trySeeds tells a story without faults, then with those of each seed, and compares the ends.
+func trySeeds(t *testing.T, s size, tell func(context.Context, *world)) {
+	want := simulate(t, func() *plan { return newPlan(0) }, s, tell)
 	for _, p := range want.problems {
 		t.Errorf("without faults: %s", p)
 	}
@@ -84,10 +93,11 @@ func TestSeeds(t *testing.T) {
 	if *seed != 0 {
 		from, to = *seed, *seed+1
 	}
+	name := t.Name()
 	for n := from; n < to; n++ {
 		t.Run(fmt.Sprintf("seed=%d", n), func(t *testing.T) {
 			t.Parallel()
-			got := simulate(t, func() *plan { return newPlan(n) }, flagged(), live)
+			got := simulate(t, func() *plan { return newPlan(n) }, s, tell)
 			diff := cmp.Diff(strings.Split(want.state, "\n"), strings.Split(got.state, "\n"))
 			t.Log(got.summary)
 			if diff == "" && len(got.problems) == 0 {
@@ -96,8 +106,8 @@ func TestSeeds(t *testing.T) {
 				}
 				return
 			}
-			t.Errorf("replay by: go test ./test/simulation -run Seeds -nodes %d -pods %d -seed %d\n%s\nfaults:\n%s\nproblems:\n%s\nstate, -want +got:\n%s",
-				*nodes, *pods, n, got.summary, got.faults, strings.Join(got.problems, "\n"), diff)
+			t.Errorf("replay by: go test ./test/simulation -run %s -nodes %d -pods %d -seed %d\n%s\nfaults:\n%s\nproblems:\n%s\nstate, -want +got:\n%s",
+				name, *nodes, *pods, n, got.summary, got.faults, strings.Join(got.problems, "\n"), diff)
 		})
 	}
 }
