@@ -2,13 +2,16 @@ package simulation
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/conditions"
 )
 
 const (
@@ -60,41 +63,45 @@ func (w *world) leave(ctx context.Context, gone *node) {
 	remove[*corev1.Node](ctx, w, "", gone.name, metav1.DeletePropagationBackground)
 }
 
+// readyFor is how long a pod must have been ready so that all daemons know.
+const readyFor = 10 * time.Second
+
 // agentPods returns a rule of the pods of the DaemonSet: never two live ones for a node, and a
-// rollout disrupts one node at a time. A node is disrupted if it had a ready pod, and none of
-// its live pods has been ready; that a kubelet is down does not matter.
+// rollout disrupts one node at a time. A node is disrupted from the deletion of a ready pod until
+// there is a ready one again. A pod that is not ready may be deleted at any time.
 func (w *world) agentPods(leaving string) func(old, new *corev1.Pod) {
-	served, beenReady := map[string]bool{}, map[types.UID]bool{}
-	return func(_, p *corev1.Pod) {
+	disrupted := map[string]bool{}
+	return func(old, p *corev1.Pod) {
 		if p == nil || p.Labels["app"] != agentApp {
 			return
 		}
-		if ready(p) {
-			beenReady[p.UID], served[p.Spec.NodeName] = true, true
-		}
-		pods, up := map[string]int{}, map[string]bool{}
+		node, n := destination(p), 0
 		for _, other := range w.journal.pods {
-			if other.Labels["app"] != agentApp || !alive(other) {
-				continue
-			}
-			pods[destination(other)]++
-			if beenReady[other.UID] {
-				up[other.Spec.NodeName] = true
+			if other.Labels["app"] == agentApp && alive(other) && destination(other) == node {
+				n++
 			}
 		}
-		if n := pods[destination(p)]; n > 1 {
-			w.problem("%d pods of the DaemonSet for %s", n, destination(p))
+		if n > 1 {
+			w.problem("%d pods of the DaemonSet for %s", n, node)
 		}
-		var disrupted []string
-		for node := range served {
-			if !up[node] && node != leaving {
-				disrupted = append(disrupted, node)
+		switch {
+		case node == leaving:
+		case alive(p) && ready(p):
+			delete(disrupted, node)
+		case old != nil && alive(old) && !alive(p) && readySince(old) > readyFor:
+			if disrupted[node] = true; len(disrupted) > 1 {
+				w.problem("the rollout disrupts %s", strings.Join(slices.Sorted(maps.Keys(disrupted)), ", "))
 			}
-		}
-		if len(disrupted) > 1 {
-			w.problem("the rollout disrupts %s", strings.Join(disrupted, ", "))
 		}
 	}
+}
+
+// readySince returns for how long a pod has been ready, 0 if it is not.
+func readySince(p *corev1.Pod) time.Duration {
+	if c := conditions.Find(p.Status.Conditions, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
+		return time.Since(c.LastTransitionTime.Time)
+	}
+	return 0
 }
 
 // destination returns the node that a pod of a DaemonSet is for.

@@ -120,5 +120,6 @@ func (d *daemon) retire() {
 func (w *world) problem(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.problems = append(w.problems, fmt.Sprintf(format, args...))
+	at := time.Since(w.began).Round(time.Millisecond)
+	w.problems = append(w.problems, fmt.Sprintf("%12s  %s", at, fmt.Sprintf(format, args...)))
 }
