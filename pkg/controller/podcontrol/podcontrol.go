@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/rand"
 
 	"podium/pkg/backoff"
 	"podium/pkg/controller"
@@ -51,12 +52,13 @@ func (c Control[O]) Create(ctx context.Context, owner O, pod *corev1.Pod, n int)
 
 // CreateEach creates n pods: one, then two, then four at a time, so that a template that
 // the API refuses costs few requests. It returns the number of pods created, and no error
-// if the namespace is terminating: the owner will be deleted, too. If a pod of a fixed name
-// exists already, the cache is stale; this is an error without an event.
+// if the namespace is terminating: the owner will be deleted, too. If a pod of a name exists
+// already, the cache is stale; this is an error without an event.
 func (c Control[O]) CreateEach(ctx context.Context, owner O, n int, pod func(i int) *corev1.Pod) (created int, err error) {
 	var count atomic.Int32
 	err = loop.SlowStart(ctx, n, func(ctx context.Context, i int) error {
 		want := pod(i)
+		name(want)
 		got, err := c.create(ctx, owner, want)
 		switch {
 		case err == nil:
@@ -74,9 +76,19 @@ func (c Control[O]) CreateEach(ctx context.Context, owner O, n int, pod func(i i
 	return int(count.Load()), err
 }
 
-// create creates a pod. If the response is lost and the pod has a fixed name, it sends the
-// request again, a few times, until the API says whether the pod exists. The informer cannot
-// say so: it may first show that an older pod is gone and its name free.
+// name names a pod that has only a generateName, as the API would. A name lets create find out
+// whether a pod whose creation was not answered exists: the API would give the pod of each
+// request another name.
+func name(pod *corev1.Pod) {
+	const most, suffix = 63, 5
+	if pod.Name == "" && pod.GenerateName != "" {
+		pod.Name = pod.GenerateName[:min(len(pod.GenerateName), most-suffix)] + rand.String(suffix)
+	}
+}
+
+// create creates a pod. If the response is lost, it sends the request again, a few times, until
+// the API says whether the pod exists. The informer cannot say so: it may first show that an
+// older pod is gone and its name free.
 func (c Control[O]) create(ctx context.Context, owner O, want *corev1.Pod) (*corev1.Pod, error) {
 	key := loop.KeyOf(owner)
 	got, err := c.writer.Create(ctx, key, want)
