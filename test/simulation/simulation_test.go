@@ -112,16 +112,19 @@ func trySeeds(t *testing.T, s size, tell func(context.Context, *world)) {
 	}
 }
 
-// TestThousandPods runs a deployment of 1,000 pods on 100 nodes.
+// TestThousandPods runs the story of the workloads, beside a deployment of 1,000 pods, on 100
+// nodes and with the faults of one seed.
 func TestThousandPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while")
 	}
 	began := realTime()
-	o := simulate(t, func() *plan { return newPlan(0) }, size{nodes: 100, pods: 1000, apiservers: 1, replicas: 1}, func(ctx context.Context, w *world) {
+	large := size{nodes: 100, pods: 1000, apiservers: 2, replicas: 2}
+	o := simulate(t, func() *plan { return newPlan(max(*seed, 1)) }, large, func(ctx context.Context, w *world) {
 		create(ctx, w, settings("default"))
 		create(ctx, w, service("default", "web", false))
 		create(ctx, w, deployment("default", "web", "web:1", w.size.pods))
+		workloads(ctx, w)
 	})
 	t.Logf("%s in all; %s\n%s", realTime()-began, o.summary, o.state)
 	for _, p := range o.problems {
@@ -131,5 +134,8 @@ func TestThousandPods(t *testing.T) {
 		return strings.HasPrefix(line, "deployment default/web:") && strings.Contains(line, "available 1000,")
 	}) {
 		t.Error("not all 1,000 pods are available")
+	}
+	if t.Failed() {
+		t.Logf("faults:\n%s", o.faults)
 	}
 }
