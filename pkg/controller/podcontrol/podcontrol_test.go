@@ -25,11 +25,11 @@ import (
 	"podium/pkg/scheme"
 )
 
-// silent is an API server that stores pods, and whose first response is lost.
+// silent is an API server that stores pods, and whose first responses are lost.
 type silent struct {
 	scheme *scheme.Scheme
 	names  []string
-	asked  int
+	lost   int // responses still to lose
 }
 
 func (s *silent) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -45,13 +45,16 @@ func (s *silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	if pod.Name == "" {
 		pod.Name = pod.GenerateName + string(rune('a'+len(s.names)))
 	}
-	if slices.Contains(s.names, pod.Name) {
+	exists := slices.Contains(s.names, pod.Name)
+	if !exists {
+		s.names = append(s.names, pod.Name)
+	}
+	if s.lost--; s.lost >= 0 {
+		return nil, errors.New("connection reset by peer")
+	}
+	if exists {
 		status := apierrors.NewAlreadyExists(corev1.Resource("pods"), pod.Name).Status()
 		return s.answer(r, http.StatusConflict, &status)
-	}
-	s.names = append(s.names, pod.Name)
-	if s.asked++; s.asked == 1 {
-		return nil, errors.New("connection reset by peer")
 	}
 	return s.answer(r, http.StatusCreated, pod)
 }
@@ -66,8 +69,14 @@ func (s *silent) answer(r *http.Request, code int, obj runtime.Object) (*http.Re
 // The creation of a pod whose name the API would generate is sent again when its response is
 // lost: a second pod must not result, nor a second reconcile that creates it.
 func TestLostResponseCreatesOnePod(t *testing.T) {
+	t.Run("AnsweredLater", func(t *testing.T) { lose(t, 1, 1) })
+	t.Run("AnsweredInNextReconcile", func(t *testing.T) { lose(t, resends+2, 2) })
+}
+
+// lose creates a pod while responses are lost, in a number of reconciles.
+func lose(t *testing.T, lost, reconciles int) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &silent{scheme: scheme.New()}
+		s := &silent{scheme: scheme.New(), lost: lost}
 		cl, err := client.New(s.scheme, client.Config{Servers: []string{"http://api"}, Transport: s})
 		if err != nil {
 			t.Fatal(err)
@@ -76,9 +85,11 @@ func TestLostResponseCreatesOnePod(t *testing.T) {
 		l := c.NewLoop("test", 0, func(context.Context, loop.Key) (loop.Result, error) { return loop.Done, nil })
 		control := New[*appsv1.DaemonSet](c, l)
 		owner := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent"}}
-		_, err = control.CreateEach(t.Context(), owner, 1, func(int) *corev1.Pod {
-			return control.FromTemplate(owner, &corev1.PodTemplateSpec{})
-		})
+		for range reconciles {
+			_, err = control.CreateEach(t.Context(), owner, 2, func(int) *corev1.Pod {
+				return control.FromTemplate(owner, &corev1.PodTemplateSpec{})
+			})
+		}
 		if !apierrors.IsAlreadyExists(err) {
 			t.Errorf("create: %v, want that the pod exists", err)
 		}
