@@ -17,7 +17,7 @@ import (
 func workloads(ctx context.Context, w *world) {
 	create(ctx, w, settings("default"))
 	var parts sync.WaitGroup
-	for _, part := range []func(context.Context, *world){indexedJobs, cron, agents, limited, drain, preemption} {
+	for _, part := range []func(context.Context, *world){indexedJobs, cron, agents, identities, limited, drain, preemption} {
 		parts.Go(func() { part(ctx, w) })
 	}
 	parts.Wait()
