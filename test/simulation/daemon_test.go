@@ -11,6 +11,7 @@ import (
 type daemon struct {
 	name string
 	run  func(ctx context.Context, l *life) error
+	end  context.CancelFunc // ends it for good
 
 	mu   sync.Mutex
 	life *life
@@ -110,8 +111,15 @@ func (d *daemon) crash() {
 	}
 }
 
+// retire kills a daemon for good.
+func (d *daemon) retire() {
+	d.crash()
+	d.end()
+}
+
 func (w *world) problem(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.problems = append(w.problems, fmt.Sprintf(format, args...))
+	at := time.Since(w.began).Round(time.Millisecond)
+	w.problems = append(w.problems, fmt.Sprintf("%12s  %s", at, fmt.Sprintf(format, args...)))
 }

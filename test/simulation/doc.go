@@ -11,11 +11,16 @@
 // restarted later. In all cases the cluster must reach the same state as without faults, all
 // invariants must hold, and then only heartbeats may be written.
 //
-//	go test ./test/simulation                      20 seeds, and 1,000 pods on 100 nodes
+//	go test ./test/simulation                      20 seeds of two stories, and 1,000 pods on 100 nodes with faults
 //	go test ./test/simulation -run Seeds -seeds 200  more seeds
 //	go test ./test/simulation -run Seeds -first 200 -seeds 10 -nodes 100 -pods 1000   of a larger cluster
 //	go test ./test/simulation -run Seeds -seed 17    one seed, with every fault it brings
 //	go test ./test/simulation -run Seeds -seed 17 -daemon-logs   and the daemons' logs
+//
+// There are two stories. In that of TestSeeds, deployments, a StatefulSet and a DaemonSet change
+// all the time. In that of TestWorkloadSeeds, Jobs, a CronJob, a DaemonSet with nodes that come and
+// go, a StatefulSet, a quota, a drain and preemption run side by side, and a journal that sees
+// every write of a pod or Job checks the invariant of each.
 //
 // A seed determines its plan: what happens to the n-th request of a sort that a daemon makes is a
 // function of the seed, the daemon, the sort and n only. Which of two goroutines that wake at the

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/scheme"
@@ -19,7 +20,11 @@ type journal struct {
 	w    *world
 	mu   sync.Mutex
 	pods map[string]*corev1.Pod // by key
-	last time.Time              // of the last write that was not a heartbeat
+	jobs map[string]*batchv1.Job
+	last time.Time // of the last write that was not a heartbeat
+
+	podRules []func(old, new *corev1.Pod)
+	jobRules []func(old, new *batchv1.Job)
 
 	counting bool
 	counts   map[string]int // number of writes since count was called
@@ -27,7 +32,22 @@ type journal struct {
 }
 
 func newJournal(w *world) *journal {
-	return &journal{w: w, pods: map[string]*corev1.Pod{}, last: time.Now()}
+	return &journal{w: w, pods: map[string]*corev1.Pod{}, jobs: map[string]*batchv1.Job{}, last: time.Now()}
+}
+
+// onPod registers an invariant. The journal calls it for each write of a pod, in order, after
+// j.pods contains the write: old is nil for a new pod, new for one that is gone.
+func (j *journal) onPod(rule func(old, new *corev1.Pod)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.podRules = append(j.podRules, rule)
+}
+
+// onJob registers an invariant of Jobs, as onPod does.
+func (j *journal) onJob(rule func(old, new *batchv1.Job)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.jobRules = append(j.jobRules, rule)
 }
 
 func (j *journal) run(ctx context.Context) {
@@ -59,6 +79,7 @@ const (
 	leaderLease = "/registry/leases.coordination.k8s.io/kube-system/"
 	nodePrefix  = "/registry/nodes/"
 	podPrefix   = "/registry/pods/"
+	jobPrefix   = "/registry/jobs.batch/"
 	housework   = "/registry/podium/"
 )
 
@@ -77,28 +98,43 @@ func (j *journal) note(key string, value []byte) {
 	if !heartbeat(key) && !strings.HasPrefix(key, nodePrefix) {
 		j.last = time.Now()
 	}
-	if strings.HasPrefix(key, podPrefix) {
-		j.pod(key, value)
+	switch {
+	case strings.HasPrefix(key, podPrefix):
+		old, pod := record(j, j.pods, key, value)
+		if old != nil && pod != nil {
+			j.compare(key, old, pod)
+		}
+		for _, rule := range j.podRules {
+			rule(old, pod)
+		}
+	case strings.HasPrefix(key, jobPrefix):
+		old, job := record(j, j.jobs, key, value)
+		for _, rule := range j.jobRules {
+			rule(old, job)
+		}
 	}
 }
 
-// pod compares a pod with its previous state.
-func (j *journal) pod(key string, value []byte) {
-	old := j.pods[key]
+// record puts the object of a write into all, and returns it and the one before it. Either is
+// nil if it does not exist.
+func record[T scheme.Object](j *journal, all map[string]T, key string, value []byte) (old, new T) {
+	old = all[key]
 	if value == nil {
-		delete(j.pods, key)
-		return
+		delete(all, key)
+		return old, new
 	}
 	obj, _, err := j.w.scheme.Decode(value, scheme.Protobuf, nil)
 	if err != nil {
 		j.w.problem("%s in the store: %v", key, err)
-		return
+		return old, old
 	}
-	pod := obj.(*corev1.Pod)
-	j.pods[key] = pod
-	if old == nil {
-		return
-	}
+	new = obj.(T)
+	all[key] = new
+	return old, new
+}
+
+// compare checks what may change of a pod.
+func (j *journal) compare(key string, old, pod *corev1.Pod) {
 	switch {
 	case old.UID != pod.UID:
 		j.w.problem("%s: uid %s became %s without a deletion", key, old.UID, pod.UID)

@@ -71,8 +71,17 @@ func realTime() time.Duration {
 }
 
 // TestSeeds checks that the story has the same end with all faults.
-func TestSeeds(t *testing.T) {
-	want := simulate(t, func() *plan { return newPlan(0) }, flagged(), live)
+func TestSeeds(t *testing.T) { trySeeds(t, flagged(), live) }
+
+// TestWorkloadSeeds does the same with the story of the workloads that have an invariant of
+// their own at every write.
+func TestWorkloadSeeds(t *testing.T) {
+	trySeeds(t, size{nodes: 6, apiservers: 2, replicas: 2}, workloads)
+}
+
+// trySeeds tells a story without faults, then with those of each seed, and compares the ends.
+func trySeeds(t *testing.T, s size, tell func(context.Context, *world)) {
+	want := simulate(t, func() *plan { return newPlan(0) }, s, tell)
 	for _, p := range want.problems {
 		t.Errorf("without faults: %s", p)
 	}
@@ -84,10 +93,11 @@ func TestSeeds(t *testing.T) {
 	if *seed != 0 {
 		from, to = *seed, *seed+1
 	}
+	name := t.Name()
 	for n := from; n < to; n++ {
 		t.Run(fmt.Sprintf("seed=%d", n), func(t *testing.T) {
 			t.Parallel()
-			got := simulate(t, func() *plan { return newPlan(n) }, flagged(), live)
+			got := simulate(t, func() *plan { return newPlan(n) }, s, tell)
 			diff := cmp.Diff(strings.Split(want.state, "\n"), strings.Split(got.state, "\n"))
 			t.Log(got.summary)
 			if diff == "" && len(got.problems) == 0 {
@@ -96,22 +106,25 @@ func TestSeeds(t *testing.T) {
 				}
 				return
 			}
-			t.Errorf("replay by: go test ./test/simulation -run Seeds -nodes %d -pods %d -seed %d\n%s\nfaults:\n%s\nproblems:\n%s\nstate, -want +got:\n%s",
-				*nodes, *pods, n, got.summary, got.faults, strings.Join(got.problems, "\n"), diff)
+			t.Errorf("replay by: go test ./test/simulation -run %s -nodes %d -pods %d -seed %d\n%s\nfaults:\n%s\nproblems:\n%s\nstate, -want +got:\n%s",
+				name, *nodes, *pods, n, got.summary, got.faults, strings.Join(got.problems, "\n"), diff)
 		})
 	}
 }
 
-// TestThousandPods runs a deployment of 1,000 pods on 100 nodes.
+// TestThousandPods runs the story of the workloads, beside a deployment of 1,000 pods, on 100
+// nodes and with the faults of one seed.
 func TestThousandPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while")
 	}
 	began := realTime()
-	o := simulate(t, func() *plan { return newPlan(0) }, size{nodes: 100, pods: 1000, apiservers: 1, replicas: 1}, func(ctx context.Context, w *world) {
+	large := size{nodes: 100, pods: 1000, apiservers: 2, replicas: 2}
+	o := simulate(t, func() *plan { return newPlan(max(*seed, 1)) }, large, func(ctx context.Context, w *world) {
 		create(ctx, w, settings("default"))
 		create(ctx, w, service("default", "web", false))
 		create(ctx, w, deployment("default", "web", "web:1", w.size.pods))
+		workloads(ctx, w)
 	})
 	t.Logf("%s in all; %s\n%s", realTime()-began, o.summary, o.state)
 	for _, p := range o.problems {
@@ -121,5 +134,8 @@ func TestThousandPods(t *testing.T) {
 		return strings.HasPrefix(line, "deployment default/web:") && strings.Contains(line, "available 1000,")
 	}) {
 		t.Error("not all 1,000 pods are available")
+	}
+	if t.Failed() {
+		t.Logf("faults:\n%s", o.faults)
 	}
 }

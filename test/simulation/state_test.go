@@ -33,6 +33,8 @@ type state struct {
 	accounts    []*corev1.ServiceAccount
 	configs     []*corev1.ConfigMap
 	stateful    stateful
+	batch       batch
+	quotas      []*corev1.ResourceQuota
 }
 
 func (w *world) state(ctx context.Context) *state {
@@ -42,7 +44,7 @@ func (w *world) state(ctx context.Context) *state {
 		daemons: list[*appsv1.DaemonSet](ctx, w), budgets: list[*policyv1.PodDisruptionBudget](ctx, w),
 		services: list[*corev1.Service](ctx, w), slices: list[*discoveryv1.EndpointSlice](ctx, w), endpoints: list[*corev1.Endpoints](ctx, w),
 		accounts: list[*corev1.ServiceAccount](ctx, w), configs: list[*corev1.ConfigMap](ctx, w),
-		stateful: w.stateful(ctx),
+		stateful: w.stateful(ctx), batch: w.batch(ctx), quotas: list[*corev1.ResourceQuota](ctx, w),
 	}
 }
 
@@ -70,6 +72,10 @@ func (s *state) String() string {
 			st.Replicas, st.FullyLabeledReplicas, st.ReadyReplicas, st.AvailableReplicas, st.ObservedGeneration == rs.Generation, len(st.Conditions))
 	}
 	out = append(out, s.stateful.lines()...)
+	out = append(out, s.batch.lines()...)
+	for _, q := range s.quotas {
+		say("quota %s/%s: %d of %d pods", q.Namespace, q.Name, q.Status.Used.Pods().Value(), q.Status.Hard.Pods().Value())
+	}
 	for _, ds := range s.daemons {
 		st := ds.Status
 		say("daemonset %s/%s of %s: %d of %d scheduled, updated %d, ready %d, available %d, misscheduled %d, observed %t", ds.Namespace, ds.Name,
@@ -139,8 +145,8 @@ func podLine(p *corev1.Pod) string {
 		}
 		containers += fmt.Sprintf(" %s ready=%t running=%t%s", c.Name, c.Ready, running, exit)
 	}
-	return fmt.Sprintf("%s/%s %s: %s %s, owned %t, deleted %t, %s,%s", p.Namespace, p.Labels["app"], p.Spec.Containers[0].Image,
-		p.Status.Phase, p.Status.Reason, len(p.OwnerReferences) > 0, p.DeletionTimestamp != nil, strings.Join(conditions, " "), containers)
+	return fmt.Sprintf("%s/%s %s: %s %s, owned %t, deleted %t, finalizers %d, %s,%s", p.Namespace, p.Labels["app"], p.Spec.Containers[0].Image,
+		p.Status.Phase, p.Status.Reason, len(p.OwnerReferences) > 0, p.DeletionTimestamp != nil, len(p.Finalizers), strings.Join(conditions, " "), containers)
 }
 
 // backends returns a service's addresses in its EndpointSlices.
@@ -187,8 +193,8 @@ func (w *world) check(s *state) {
 }
 
 func (w *world) checkNodes(s *state) {
-	if len(s.nodes) != w.size.nodes {
-		w.problem("%d nodes, not %d", len(s.nodes), w.size.nodes)
+	if len(s.nodes) != len(w.nodes) {
+		w.problem("%d nodes, not %d", len(s.nodes), len(w.nodes))
 	}
 	taken := map[string]string{}
 	for _, n := range s.nodes {
@@ -214,6 +220,12 @@ func (w *world) checkOwners(s *state) {
 	for _, set := range s.stateful.sets {
 		living[set.UID] = true
 	}
+	for _, j := range s.batch.jobs {
+		living[j.UID] = true
+	}
+	for _, c := range s.batch.cronJobs {
+		living[c.UID] = true
+	}
 	for _, ds := range s.daemons {
 		living[ds.UID] = true
 	}
@@ -237,6 +249,9 @@ func (w *world) checkOwners(s *state) {
 	}
 	for _, r := range s.stateful.revisions {
 		check("controllerrevision", r)
+	}
+	for _, j := range s.batch.jobs {
+		check("job", j)
 	}
 	for _, p := range s.pods {
 		check("pod", p)
@@ -358,7 +373,7 @@ func (w *world) checkTasks() {
 	started := map[string]int{}
 	for _, m := range w.nodes {
 		for _, call := range m.runtime.Calls() {
-			if strings.HasPrefix(call, "StartContainer task-") {
+			if pod, ok := strings.CutPrefix(call, "StartContainer "); ok && runsOnce(pod) {
 				started[call]++
 			}
 		}

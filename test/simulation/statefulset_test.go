@@ -65,7 +65,7 @@ func (w *world) watchIdentities(ctx context.Context) (stop func()) {
 
 func (w *world) checkIdentities() {
 	runs := map[string]string{}
-	for _, m := range w.nodes {
+	for _, m := range w.machines() {
 		for _, c := range m.runtime.Containers() {
 			if c.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
 				continue
@@ -77,4 +77,17 @@ func (w *world) checkIdentities() {
 			runs[pod] = c.UID
 		}
 	}
+}
+
+// identities rolls a StatefulSet out and scales it. The journal cannot see two pods of one name:
+// the containers on the machines show them.
+func identities(ctx context.Context, w *world) {
+	defer w.watchIdentities(ctx)()
+	create(ctx, w, service("default", "ordinal", true))
+	create(ctx, w, statefulSet("ordinal", "db:1", 3))
+	w.await(ctx, "pods of the StatefulSet", func() bool { return w.ran(ctx, "ordinal") == 3 })
+	edit(ctx, w, "default", "ordinal", setImage("db:2", 4))
+	w.someTime(ctx, "StatefulSet", 40*time.Second)
+	edit(ctx, w, "default", "ordinal", setImage("db:3", 3))
+	w.someTime(ctx, "end of the StatefulSet", 40*time.Second)
 }

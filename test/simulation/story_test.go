@@ -230,10 +230,15 @@ func (d *daemon) crashUnder(p *plan) {
 	}
 }
 
+// runsOnce reports whether the containers of a pod of this name must be started once only.
+func runsOnce(pod string) bool {
+	return strings.HasPrefix(pod, "task-") || strings.HasPrefix(pod, "batch-")
+}
+
 // comesBack reports whether a container's pod reaches the same state after the container was
 // killed. A task does not: it runs once, and has then failed.
 func comesBack(c crifake.Container) bool {
-	return c.Namespace == "default" && !strings.HasPrefix(c.Pod, "task-")
+	return c.Namespace == "default" && !runsOnce(c.Pod)
 }
 
 // killContainers kills some running containers, as the kernel does when memory is exhausted.

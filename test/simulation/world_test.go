@@ -67,6 +67,7 @@ type world struct {
 	lie func(*wire, *http.Request, string) *http.Response
 
 	nodes   []*node
+	flaky   flaky
 	daemons map[string]*daemon
 	journal *journal
 	running sync.WaitGroup
@@ -81,6 +82,7 @@ type node struct {
 	runtime *crifake.Runtime
 	tables  *iptables.Fake
 	dir     string
+	taints  []corev1.Taint
 }
 
 var serviceCIDR = netip.MustParsePrefix("10.96.0.0/16")
@@ -127,6 +129,7 @@ func newWorld(ctx context.Context, t *testing.T, p *plan, s size, change ...func
 
 func (w *world) start(ctx context.Context, d *daemon) {
 	w.daemons[d.name] = d
+	ctx, d.end = context.WithCancel(ctx)
 	w.running.Go(func() { w.keep(ctx, d) })
 }
 
@@ -233,7 +236,7 @@ func (w *world) machine(i int) *node {
 	var mu sync.Mutex
 	n.runtime = crifake.New(crifake.Config{
 		NoEvents: i%2 == 1,
-		Behave:   behave,
+		Behave:   w.behave,
 		IP: func() string {
 			mu.Lock()
 			defer mu.Unlock()
@@ -252,7 +255,10 @@ func (w *world) machine(i int) *node {
 }
 
 // behave maps the image's name to the behaviour of a container.
-func behave(s crifake.Start) crifake.Behaviour {
+func (w *world) behave(s crifake.Start) crifake.Behaviour {
+	if strings.HasPrefix(s.Image, "flaky") {
+		return crifake.Behaviour{ExitAfter: 5 * time.Second, ExitCode: w.flaky.exit(s)}
+	}
 	if strings.HasPrefix(s.Image, "task") {
 		return crifake.Behaviour{ExitAfter: 5 * time.Second}
 	}
@@ -263,7 +269,7 @@ func (w *world) kubelet(i int, n *node) *daemon {
 	name := "kubelet on " + n.name
 	return &daemon{name: name, run: func(ctx context.Context, l *life) error {
 		return kubelet.Run(ctx, kubelet.Config{
-			Client: w.client(l, "system:node:"+n.name, true), Log: w.log(name), NodeName: n.name, Register: true,
+			Client: w.client(l, "system:node:"+n.name, true), Log: w.log(name), NodeName: n.name, Register: true, Taints: n.taints,
 			Machine: kubelet.Machine{
 				Addresses: []corev1.NodeAddress{
 					{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("198.51.100.%d", i+1)}, {Type: corev1.NodeHostName, Address: n.name},

@@ -4,6 +4,7 @@ package podcontrol
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/rand"
 
 	"podium/pkg/backoff"
 	"podium/pkg/controller"
@@ -32,6 +34,7 @@ type Control[O scheme.Object] struct {
 	controller.Context
 	kind   schema.GroupVersionKind
 	writer controller.Writer[*corev1.Pod]
+	open   *unanswered
 }
 
 // New returns the pod control of the controller that l belongs to.
@@ -40,6 +43,7 @@ func New[O scheme.Object](c controller.Context, l *loop.Loop) Control[O] {
 	return Control[O]{
 		Adopter: ownership.NewAdopter[O](c, w), Context: c,
 		kind: scheme.KindOf[O](c.Client.Scheme()).GroupVersionKind, writer: w,
+		open: &unanswered{names: map[loop.Key][]string{}},
 	}
 }
 
@@ -51,13 +55,28 @@ func (c Control[O]) Create(ctx context.Context, owner O, pod *corev1.Pod, n int)
 
 // CreateEach creates n pods: one, then two, then four at a time, so that a template that
 // the API refuses costs few requests. It returns the number of pods created, and no error
-// if the namespace is terminating: the owner will be deleted, too. If a pod of a fixed name
-// exists already, the cache is stale; this is an error without an event.
+// if the namespace is terminating: the owner will be deleted, too. If a pod of a name exists
+// already, the cache is stale; this is an error without an event. As long as it is unknown
+// whether pods of the owner exist, only their creation is tried again, not that of others.
 func (c Control[O]) CreateEach(ctx context.Context, owner O, n int, pod func(i int) *corev1.Pod) (created int, err error) {
 	var count atomic.Int32
+	key := loop.KeyOf(owner)
+	names := c.open.take(key)
+	if len(names) > 0 {
+		n = min(n, len(names))
+	}
+	tried := make([]bool, n)
 	err = loop.SlowStart(ctx, n, func(ctx context.Context, i int) error {
 		want := pod(i)
+		if want.Name == "" && i < len(names) {
+			want.Name = names[i]
+		}
+		tried[i] = true
+		generated := name(want)
 		got, err := c.create(ctx, owner, want)
+		if generated && unknown(err) {
+			c.open.add(key, want.Name)
+		}
 		switch {
 		case err == nil:
 			count.Add(1)
@@ -68,15 +87,56 @@ func (c Control[O]) CreateEach(ctx context.Context, owner O, n int, pod func(i i
 		}
 		return err
 	})
+	for i, name := range names {
+		if i >= n || !tried[i] {
+			c.open.add(key, name)
+		}
+	}
 	if controller.NamespaceTerminating(err) {
 		err = nil
 	}
 	return int(count.Load()), err
 }
 
-// create creates a pod. If the response is lost and the pod has a fixed name, it sends the
-// request again, a few times, until the API says whether the pod exists. The informer cannot
-// say so: it may first show that an older pod is gone and its name free.
+// name names a pod that has only a generateName, as the API would. A name lets create find out
+// whether a pod whose creation was not answered exists: the API would give the pod of each
+// request another name.
+// It reports whether the name was generated.
+func name(pod *corev1.Pod) bool {
+	const most, suffix = 63, 5
+	if pod.Name == "" {
+		pod.Name = pod.GenerateName[:min(len(pod.GenerateName), most-suffix)] + rand.String(suffix)
+	}
+	return pod.GenerateName != ""
+}
+
+// unanswered holds, for each owner, the generated names of pods that may exist: the API has not
+// answered any request to create them, because no server ran. It is safe for concurrent use.
+type unanswered struct {
+	mu    sync.Mutex
+	names map[loop.Key][]string
+}
+
+func (u *unanswered) add(owner loop.Key, names ...string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(names) > 0 {
+		u.names[owner] = append(u.names[owner], names...)
+	}
+}
+
+// take returns the names and forgets them.
+func (u *unanswered) take(owner loop.Key) []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	names := u.names[owner]
+	delete(u.names, owner)
+	return names
+}
+
+// create creates a pod. If the response is lost, it sends the request again, a few times, until
+// the API says whether the pod exists. The informer cannot say so: it may first show that an
+// older pod is gone and its name free.
 func (c Control[O]) create(ctx context.Context, owner O, want *corev1.Pod) (*corev1.Pod, error) {
 	key := loop.KeyOf(owner)
 	got, err := c.writer.Create(ctx, key, want)

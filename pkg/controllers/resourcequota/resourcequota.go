@@ -19,7 +19,7 @@ import (
 
 const (
 	// settling is how long usage must not have changed before it is lowered: an object
-	// that was charged just now may not be in the caches yet.
+	// that was charged just now may not be stored yet.
 	settling = time.Second
 	// patience is how long charges that keep coming can delay this.
 	patience = 10 * time.Second
@@ -74,14 +74,22 @@ func (r *reconciler) quotaChanged(old, new *corev1.ResourceQuota) {
 	switch {
 	case new == nil:
 		r.loop.Wake(loop.KeyOf(old))
-	case old == nil || !apiequality.Semantic.DeepEqual(old.Spec, new.Spec):
+	case old == nil: // after a start of the controller, the last charge may be recent
+		r.charged(loop.KeyOf(new))
+		r.loop.Wake(loop.KeyOf(new))
+	case !apiequality.Semantic.DeepEqual(old.Spec, new.Spec):
 		r.loop.Wake(loop.KeyOf(new))
 	case quota.Equal(old.Status.Hard, new.Status.Hard) && !quota.Equal(old.Status.Used, new.Status.Used):
-		r.mu.Lock()
-		r.changed[loop.KeyOf(new)] = time.Now()
-		r.mu.Unlock()
+		r.charged(loop.KeyOf(new))
 		r.loop.WakeAfter(loop.KeyOf(new), settling)
 	}
+}
+
+// charged records that the usage of a quota has changed.
+func (r *reconciler) charged(key loop.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed[key] = time.Now()
 }
 
 // objectChanged reconciles the quotas of a namespace whose usage an object has changed.
@@ -123,23 +131,40 @@ func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 		r.forget(key)
 		return loop.Done, nil
 	}
+	used, wait, err := r.used(ctx, key, q)
+	if wait > 0 || err != nil {
+		return loop.After(wait), err
+	}
 	next := q.DeepCopy()
-	next.Status.Hard = q.Spec.Hard.DeepCopy()
-	next.Status.Used = usage(q, r.sources.of, time.Now())
+	next.Status.Hard, next.Status.Used = q.Spec.Hard.DeepCopy(), used
 	if quota.Equal(next.Status.Hard, q.Status.Hard) && quota.Equal(next.Status.Used, q.Status.Used) {
 		r.lowered(key)
 		return loop.After(r.resync), nil
 	}
-	if len(quota.Growth(q.Status.Used, next.Status.Used)) > 0 {
-		if wait := r.settle(key, time.Now()); wait > 0 {
-			return loop.After(wait), nil
-		}
-	}
-	_, err := r.writer.UpdateStatus(ctx, key, next)
+	_, err = r.writer.UpdateStatus(ctx, key, next)
 	if err == nil {
 		r.lowered(key)
 	}
 	return loop.After(r.resync), err
+}
+
+// used returns the usage to write, or how long to wait before it is known. The caches may lack
+// objects that were charged long ago: usage is lowered only to what the API has. A charge after
+// q makes the write of the status fail.
+func (r *reconciler) used(ctx context.Context, key loop.Key, q *corev1.ResourceQuota) (corev1.ResourceList, time.Duration, error) {
+	now := time.Now()
+	cached := usage(q, r.sources.of, now)
+	if len(quota.Growth(q.Status.Used, cached)) == 0 {
+		return cached, 0, nil
+	}
+	if wait := r.settle(key, now); wait > 0 {
+		return nil, wait, nil
+	}
+	present, err := r.sources.present(ctx, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	return usage(q, present, now), 0, nil
 }
 
 // settle returns how long to wait before usage may be lowered.

@@ -2,6 +2,7 @@ package resourcequota
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"podium/pkg/client"
 	"podium/pkg/client/discovery"
 	"podium/pkg/client/informer"
 	"podium/pkg/client/metadata"
@@ -55,15 +57,23 @@ func follow[T scheme.Object](s *sources, gr schema.GroupResource) {
 	}
 	i := informers.For[T](s.Informers)
 	s.waiting = append(s.waiting, i)
-	s.ready[gr] = &source{count: i.Count, in: func(namespace string) []metav1.Object {
-		var out []metav1.Object
-		for _, obj := range i.In(namespace) {
-			out = append(out, obj)
+	read := func(ctx context.Context, namespace string) (*source, error) {
+		l, err := client.For[T](s.Client).In(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
 		}
-		return out
-	}}
+		return &source{in: func(string) []metav1.Object { return objects(l.Items) }}, nil
+	}
+	s.ready[gr] = &source{count: i.Count, in: func(namespace string) []metav1.Object { return objects(i.In(namespace)) }, read: read}
 	e := quota.For(gr)
 	i.OnAnyChange(func(old, new metav1.Object) { s.objectChanged(e, old, new) })
+}
+
+func objects[T metav1.Object](list []T) (out []metav1.Object) {
+	for _, obj := range list {
+		out = append(out, obj)
+	}
+	return out
 }
 
 // syncers returns the informers to wait for before the first reconcile.
@@ -83,6 +93,23 @@ func (s *sources) of(gr schema.GroupResource) *source {
 		}
 	}
 	return src
+}
+
+// present reads from the API what q limits. It returns a replacement of the method of.
+func (s *sources) present(ctx context.Context, q *corev1.ResourceQuota) (func(schema.GroupResource) *source, error) {
+	now := map[schema.GroupResource]*source{}
+	for _, gr := range quota.Sources(q.Spec.Hard) {
+		src := s.of(gr)
+		if src == nil {
+			continue // its usage stays as it is
+		}
+		read, err := src.read(ctx, q.Namespace)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", gr, err)
+		}
+		now[gr] = read
+	}
+	return func(gr schema.GroupResource) *source { return now[gr] }, nil
 }
 
 // run starts informers of wanted resources until ctx ends. It leaves no goroutine
@@ -146,7 +173,10 @@ func (s *sources) count(ctx context.Context, wg *sync.WaitGroup, gr schema.Group
 		return
 	}
 	s.mu.Lock()
-	s.ready[gr] = &source{count: i.Count}
+	s.ready[gr] = &source{count: i.Count, read: func(ctx context.Context, namespace string) (*source, error) {
+		list, err := kind.In(ctx, namespace)
+		return &source{count: func(string) int { return len(list) }}, err
+	}}
 	s.mu.Unlock()
 	s.wakeLimiting(e)
 }

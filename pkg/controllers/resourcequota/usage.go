@@ -1,6 +1,7 @@
 package resourcequota
 
 import (
+	"context"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 type source struct {
 	in    func(namespace string) []metav1.Object // nil: only the number of objects matters
 	count func(namespace string) int
+	read  func(ctx context.Context, namespace string) (*source, error) // what the API has now
 }
 
 // usage returns what the objects in the namespace of q use of its limits. What cannot
