@@ -100,8 +100,7 @@ func (c Control[O]) CreateEach(ctx context.Context, owner O, n int, pod func(i i
 
 // name names a pod that has only a generateName, as the API would. A name lets create find out
 // whether a pod whose creation was not answered exists: the API would give the pod of each
-// request another name.
-// It reports whether the name was generated.
+// request another name. name reports whether it was generated.
 func name(pod *corev1.Pod) bool {
 	const most, suffix = 63, 5
 	if pod.Name == "" {
