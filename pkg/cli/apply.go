@@ -201,9 +201,9 @@ func sameWhere(shape, a, b any) bool {
 	return true
 }
 
-// serverSideApply applies an object, or the subresource in parts. If the only conflicts are with the same
-// manager, that is with other podium commands (scale, patch, edit), it applies
-// again with force: the file is the same user's newer intent.
+// serverSideApply applies an object, or the subresource in parts. If the only conflicts
+// are with the same manager, that is with other podium commands (scale, patch, edit), it
+// applies again with force: the file is the same user's newer intent.
 func serverSideApply(ctx context.Context, c *rest.Cluster, t target, body []byte, q url.Values, force bool, parts ...string) (*rest.Object, error) {
 	if force {
 		q.Set("force", "true")

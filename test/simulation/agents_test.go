@@ -76,8 +76,9 @@ const readyFor = 10 * time.Second
 const mostDisrupted = 2
 
 // agentPods returns a rule of the pods of the DaemonSet: never two live ones for a node, and a
-// rollout disrupts at most mostDisrupted nodes at a time. A node is disrupted from the deletion of a ready pod until
-// there is a ready one again. A pod that is not ready may be deleted at any time.
+// rollout disrupts at most mostDisrupted nodes at a time. A node is disrupted from the deletion
+// of a ready pod until there is a ready one again. A pod that is not ready may be deleted at any
+// time.
 func (w *world) agentPods(leaving string) func(old, new *corev1.Pod) {
 	disrupted := map[string]bool{}
 	return func(old, p *corev1.Pod) {

@@ -110,7 +110,8 @@ func name(pod *corev1.Pod) bool {
 }
 
 // unanswered holds, for each owner, the generated names of pods that may exist: the API has not
-// answered any request to create them, because no server ran. It is safe for concurrent use.
+// answered any request to create them, because no server ran. Those of an owner that is deleted
+// meanwhile stay; they are few. It is safe for concurrent use.
 type unanswered struct {
 	mu    sync.Mutex
 	names map[loop.Key][]string
