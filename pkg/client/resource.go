@@ -116,6 +116,14 @@ func (r Resource[T]) Delete(ctx context.Context, name string, opts metav1.Delete
 	return err
 }
 
+// DeleteCollection requests the deletion of all objects that opts select.
+func (r Resource[T]) DeleteCollection(ctx context.Context, opts metav1.ListOptions) error {
+	_, _, err := r.client.Do(ctx, Request{
+		Method: http.MethodDelete, Path: r.collection(r.namespace), Query: ListQuery(opts), Header: http.Header{"Accept": {acceptObject}},
+	})
+	return err
+}
+
 // Post sends in to a subresource (binding, eviction, token, ...) and decodes the
 // response into out, which may be nil.
 func (r Resource[T]) Post(ctx context.Context, name, subresource string, in, out runtime.Object) error {

@@ -110,7 +110,18 @@ func flagsByKey(flags *pflag.FlagSet) map[string]*pflag.Flag {
 	return out
 }
 
+// structured is a flag whose value in a config file is more than a scalar, a list or a
+// map of scalars.
+type structured interface{ SetJSON(data []byte) error }
+
 func setFlag(f *pflag.Flag, value any) error {
+	if s, is := f.Value.(structured); is {
+		data, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		return s.SetJSON(data)
+	}
 	var err error
 	switch v := value.(type) {
 	case []any:

@@ -2,11 +2,11 @@ package daemon
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 
 	"podium/pkg/client"
@@ -22,13 +22,16 @@ type Election struct {
 	RenewDeadline time.Duration
 	RetryPeriod   time.Duration
 	Identity      string // of this replica; default: host name and a random suffix
+	Dir           string // keeps the default identity for the process after this one; "": nothing does
 }
 
-// DefaultElection returns the defaults of a daemon that runs in several replicas.
+// DefaultElection returns the defaults of a daemon that runs in several replicas. The
+// directory is that of systemd's RuntimeDirectory=.
 func DefaultElection(lease string) Election {
 	return Election{
 		LeaderElect: true, LeaseName: lease, LeaseSpace: "kube-system",
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		Dir: os.Getenv("RUNTIME_DIRECTORY"),
 	}
 }
 
@@ -48,16 +51,26 @@ func (e Election) Lead(ctx context.Context, c *client.Client, log *slog.Logger, 
 	if !e.LeaderElect {
 		return lead(ctx)
 	}
-	if e.Identity == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown"
-		}
-		e.Identity = host + "_" + uuid.NewString()
-	}
+	identity, lock := e.identity(log)
+	defer lock.Close()
 	return leaderelection.Run(ctx, leaderelection.Config{
-		Client: c, Namespace: e.LeaseSpace, Name: e.LeaseName, Identity: e.Identity,
+		Client: c, Namespace: e.LeaseSpace, Name: e.LeaseName, Identity: identity,
 		LeaseDuration: e.LeaseDuration, RenewDeadline: e.RenewDeadline, RetryPeriod: e.RetryPeriod,
 		Log: log, OnLeading: onLeading,
 	}, lead)
+}
+
+// identity returns the identity of this replica, and what the caller closes after use.
+func (e Election) identity(log *slog.Logger) (string, io.Closer) {
+	if e.Identity != "" {
+		return e.Identity, io.NopCloser(nil)
+	}
+	if e.Dir != "" {
+		kept, lock, err := keptIdentity(e.Dir)
+		if err == nil {
+			return kept, lock
+		}
+		log.Warn("a restart will wait until the lease expires", "lease", e.LeaseName, "error", err)
+	}
+	return newIdentity(), io.NopCloser(nil)
 }

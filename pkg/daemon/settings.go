@@ -26,6 +26,9 @@ func settingOf(v pflag.Value) any {
 		return append([]string{}, list.GetSlice()...)
 	}
 	text := v.String()
+	if _, is := v.(structured); is && text != "" {
+		return json.RawMessage(text)
+	}
 	switch v.Type() {
 	case "bool", "int", "int32", "int64", "float64":
 		return json.RawMessage(text)

@@ -24,6 +24,7 @@ func TestAddressesAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, "a", "b", "c")
 		defer s.end()
+		synctest.Wait() // every node knows all nodes
 		count := map[string]int{}
 		var all []netip.Addr
 		for i := range 30 {

@@ -138,6 +138,11 @@ func (a *Announcer) Run(ctx context.Context) error {
 	g.Go(func() error { return a.nodes.Run(ctx) })
 	g.Go(func() error { a.dropForgotten(ctx); return nil })
 	g.Go(func() error {
+		// With some of the nodes only, a claim would see others as the place for an address
+		// that this node holds, and release it.
+		if a.nodes.WaitSynced(ctx) != nil {
+			return nil
+		}
 		for {
 			select {
 			case <-ctx.Done():

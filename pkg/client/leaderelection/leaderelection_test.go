@@ -178,6 +178,33 @@ func (s *stage) foreign(renewed metav1.MicroTime) *coordinationv1.Lease {
 	return lease
 }
 
+// A process that has the identity of the killed holder does not wait for the lease's end, and
+// no other replica leads in between.
+func TestTheSuccessorOfAKilledLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		stopA := s.replica("a")
+		time.Sleep(time.Second)
+		stopB := s.replica("b")
+		time.Sleep(time.Minute)
+		s.setDown("a", true) // it cannot release the lease
+		_ = stopA()
+		s.setDown("a", false)
+		time.Sleep(time.Second)
+		stopA = s.replica("a")
+		time.Sleep(100 * time.Millisecond)
+		if got := s.story(); got != "a leads, a ends, a leads" {
+			t.Error(got)
+		}
+		time.Sleep(time.Minute)
+		if got := s.story(); got != "a leads, a ends, a leads" {
+			t.Error(got)
+		}
+		_ = stopA()
+		_ = stopB()
+	})
+}
+
 // A lease is acquired when it expires, not at the next regular attempt.
 func TestALeaseIsTakenAsItRunsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -63,6 +63,7 @@ type Cache struct {
 	history  history
 	watchers watchers
 	kept     kept
+	wanted   scans
 	received int64 // number of changes
 
 	filling bool            // the initial contents are being read from the store
@@ -327,6 +328,7 @@ func (c *Cache) sweep(now time.Time) {
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.coolLabelsLocked()
 	c.history.trim(c.cfg.History, now)
 	old := now.Add(-sweepEvery).UnixNano()
 	for _, ch := range c.history.changes {

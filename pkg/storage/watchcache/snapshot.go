@@ -23,13 +23,14 @@ type Snapshot struct {
 // nothing has changed between them.
 func (s *Snapshot) Version() any { return s.contents }
 
-// contents are the entries in key order, and for each indexed field also in the
-// order of its values. The lock of the cache guards the live contents; the clone in
-// a snapshot is immutable.
+// contents are the entries in key order, and for each indexed field and label also in
+// the order of its values. The lock of the cache guards the live contents; the clone
+// in a snapshot is immutable.
 type contents struct {
 	entries *btree.BTreeG[item]
 	indexed []string
 	byField []*btree.BTreeG[posting] // parallel to indexed
+	byLabel []labelIndex
 }
 
 type item struct {
@@ -48,12 +49,7 @@ func newContents(indexed []string) *contents {
 		indexed: indexed,
 	}
 	for range indexed {
-		c.byField = append(c.byField, btree.NewG(degree, func(a, b posting) bool {
-			if a.value != b.value {
-				return a.value < b.value
-			}
-			return a.key < b.key
-		}))
+		c.byField = append(c.byField, newPostings())
 	}
 	return c
 }
@@ -64,6 +60,9 @@ func (c *contents) clone() *contents {
 	out := &contents{entries: c.entries.Clone(), indexed: c.indexed, byField: make([]*btree.BTreeG[posting], len(c.byField))}
 	for i, t := range c.byField {
 		out.byField[i] = t.Clone()
+	}
+	for _, i := range c.byLabel {
+		out.byLabel = append(out.byLabel, labelIndex{i.label, i.used, i.tree.Clone()})
 	}
 	return out
 }
@@ -78,6 +77,9 @@ func (c *contents) put(e *Entry) *Entry {
 		}
 		c.byField[i].ReplaceOrInsert(posting{value, item{e.Key, e}})
 	}
+	for i := range c.byLabel {
+		c.byLabel[i].replace(old.entry, e)
+	}
 	return old.entry
 }
 
@@ -89,6 +91,9 @@ func (c *contents) remove(key string) *Entry {
 	}
 	for i, field := range c.indexed {
 		c.byField[i].Delete(posting{old.entry.Fields[field], item{key: key}})
+	}
+	for i := range c.byLabel {
+		c.byLabel[i].replace(old.entry, nil)
 	}
 	return old.entry
 }
@@ -105,13 +110,17 @@ func (c *contents) Get(key string) *Entry {
 // Ascend yields the objects whose keys are under prefix and greater than after
 // (which may be empty), in key order, until yield returns false.
 func (c *contents) Ascend(prefix, after string, yield func(*Entry) bool) {
-	from := prefix
-	if after >= prefix && after != "" {
-		from = after + "\x00"
-	}
-	c.entries.AscendGreaterOrEqual(item{key: from}, func(it item) bool {
+	c.entries.AscendGreaterOrEqual(item{key: ascendFrom(prefix, after)}, func(it item) bool {
 		return strings.HasPrefix(it.key, prefix) && yield(it.entry)
 	})
+}
+
+// ascendFrom returns the least key under prefix that is greater than after.
+func ascendFrom(prefix, after string) string {
+	if after >= prefix && after != "" {
+		return after + "\x00"
+	}
+	return prefix
 }
 
 // ByField returns the objects whose field has a value. For an indexed field it
