@@ -50,7 +50,7 @@ func benchNode(b *testing.B, s *scheme.Scheme, i int) string {
 	data, err := s.Encode(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   fmt.Sprintf("node-%05d", i),
-			Labels: map[string]string{"kubernetes.io/hostname": fmt.Sprintf("node-%05d", i), "zone": fmt.Sprint(i % 3)},
+			Labels: map[string]string{"kubernetes.io/hostname": fmt.Sprintf("node-%05d", i), "zone": fmt.Sprint(i % 3), "rack": fmt.Sprintf("rack-%d", i%100)},
 		},
 		Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24", ProviderID: strings.Repeat("x", 40)},
 	}, scheme.Protobuf)
@@ -76,6 +76,12 @@ func BenchmarkList10000(b *testing.B) {
 	b.Run("of one label", func(b *testing.B) {
 		for b.Loop() {
 			w.drop("GET", nodes+"?labelSelector=kubernetes.io/hostname%3Dnode-00042", "", protoType, nil)
+		}
+	})
+	b.Run("of one percent by label", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			w.drop("GET", nodes+"?labelSelector=rack%3Drack-42", "", protoType, nil)
 		}
 	})
 	b.Run("get", func(b *testing.B) {

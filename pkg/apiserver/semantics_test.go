@@ -73,6 +73,56 @@ func TestPagesAreOfOneRevision(t *testing.T) {
 	}
 }
 
+// The lists of a label are answered from an index once there were several.
+func TestManyListsOfOneLabel(t *testing.T) {
+	w := start(t)
+	want := []string{}
+	for i := range 1100 {
+		body := fmt.Sprintf(`{"metadata":{"name":"cm-%04d","labels":{"shard":"s%d","all":"x"}}}`, i, i%100)
+		must[any](w, 201, "POST", cms, jsonType, body)
+		if i%100 == 42 {
+			want = append(want, fmt.Sprintf("cm-%04d", i))
+		}
+	}
+	must[any](w, 201, "POST", "/api/v1/namespaces", jsonType, `{"metadata":{"name":"other"}}`)
+	must[any](w, 201, "POST", "/api/v1/namespaces/other/configmaps", jsonType, `{"metadata":{"name":"other","labels":{"shard":"s42"}}}`)
+	for i := range 15 {
+		old := must[corev1.ConfigMapList](w, 200, "GET", cms+"?labelSelector=shard%3Ds42", "", "")
+		must[any](w, 200, "PATCH", cms+"/"+want[0], mergeType, `{"metadata":{"labels":{"shard":"moved"}}}`)
+		for query, names := range map[string][]string{
+			"?labelSelector=shard%3Ds42":                                          want[1:],
+			"?labelSelector=shard+in+(s42),all%3Dx":                               want[1:],
+			"?labelSelector=shard%3Ds42&fieldSelector=metadata.name%3D" + want[2]: want[2:3],
+			"?labelSelector=shard%3Ds42,all!%3Dx":                                 {},
+			"?labelSelector=shard%3Dmoved":                                        want[:1],
+		} {
+			if diff := cmp.Diff(names, pagesOf(w, cms+query)); diff != "" {
+				t.Fatalf("list %d: %s: %s", i, query, diff)
+			}
+		}
+		if got := pagesOf(w, "/api/v1/configmaps?labelSelector=shard%3Ds42"); len(got) != len(want) {
+			t.Fatalf("list %d of all namespaces: %q", i, got)
+		}
+		exact := must[corev1.ConfigMapList](w, 200, "GET", cms+"?labelSelector=shard%3Ds42&resourceVersionMatch=Exact&resourceVersion="+old.ResourceVersion, "", "")
+		if diff := cmp.Diff(want, names(exact)); diff != "" {
+			t.Fatalf("list %d: before the change: %s", i, diff)
+		}
+		must[any](w, 200, "PATCH", cms+"/"+want[0], mergeType, `{"metadata":{"labels":{"shard":"s42"}}}`)
+	}
+}
+
+// pagesOf returns the names in a list, read in pages of three.
+func pagesOf(w *world, url string) []string {
+	got := []string{}
+	for token := ""; ; {
+		list := must[corev1.ConfigMapList](w, 200, "GET", url+"&limit=3&continue="+token, "", "")
+		got = append(got, names(list)...)
+		if token = list.Continue; token == "" {
+			return got
+		}
+	}
+}
+
 func TestAnExpiredTokenIsReplacedByAnInconsistentOne(t *testing.T) {
 	w := start(t)
 	fill(w, 4)

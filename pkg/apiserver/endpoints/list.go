@@ -3,12 +3,14 @@ package endpoints
 import (
 	"context"
 	"errors"
+	"iter"
 	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/storage"
@@ -227,8 +229,45 @@ func (r *resource) collect(snap *watchcache.Snapshot, namespace, scope, after st
 		}
 		return more
 	}
-	snap.Ascend(scope, after, take)
+	if r.ascendLabelled(snap, o, scope, after, take) {
+		return more
+	}
+	visited := 0
+	snap.Ascend(scope, after, func(e *watchcache.Entry) bool { visited++; return take(e) })
+	for label := range requiredLabels(o) {
+		r.cache.Scanned(snap, label, visited-len(p.entries))
+	}
 	return more
+}
+
+// ascendLabelled is Ascend for the objects that have one of the required labels. It returns
+// false if none of these is indexed.
+func (r *resource) ascendLabelled(snap *watchcache.Snapshot, o listOptions, scope, after string, take func(*watchcache.Entry) bool) bool {
+	for label, value := range requiredLabels(o) {
+		if snap.ByLabel(label, value, scope, after, take) {
+			return true
+		}
+	}
+	return false
+}
+
+// requiredLabels yields the labels of which the label selector requires one value.
+func requiredLabels(o listOptions) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		if o.LabelSelector == nil {
+			return
+		}
+		all, _ := o.LabelSelector.Requirements()
+		for _, q := range all {
+			values := q.ValuesUnsorted()
+			if one := q.Operator() == selection.Equals || q.Operator() == selection.DoubleEquals || q.Operator() == selection.In; !one || len(values) != 1 {
+				continue
+			}
+			if !yield(q.Key(), values[0]) {
+				return
+			}
+		}
+	}
 }
 
 // indexedField returns an indexed field that the field selector requires to have

@@ -12,23 +12,32 @@ import (
 	"podium/pkg/scheme"
 )
 
-func deviceClasses(k *scheme.Kind, _ Config) *Kind {
+func deviceClasses(k *scheme.Kind, v deviceChecks) *Kind {
 	return Of[*resourcev1.DeviceClass]{
 		Prepare:  counted(func(c *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &c.Spec }),
-		Validate: validateDeviceClass,
-		Columns:  columns(ageColumn()),
+		Validate: v.class,
+		Warnings: func(new, _ *resourcev1.DeviceClass) []string {
+			if new.Spec.ExtendedResourceName == nil {
+				return nil
+			}
+			return []string{"spec.extendedResourceName: the scheduler does not allocate devices for extended resources: pods get them by resourceClaims only"}
+		},
+		Columns: columns(ageColumn()),
 		Row: func(c *resourcev1.DeviceClass, now time.Time) []any {
 			return []any{c.Name, age(c.CreationTimestamp, now)}
 		},
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		NoController:             true,
 	}.Kind(k)
 }
 
-func validateDeviceClass(new, _ *resourcev1.DeviceClass) field.ErrorList {
+func (v deviceChecks) class(new, old *resourcev1.DeviceClass) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := validateSelectors(new.Spec.Selectors, path.Child("selectors"))
+	var known []resourcev1.DeviceSelector
+	if old != nil {
+		known = old.Spec.Selectors
+	}
+	errs := v.selectors(new.Spec.Selectors, known, path.Child("selectors"))
 	errs = append(errs, validateList(new.Spec.Config, resourcev1.DeviceConfigMaxSize, path.Child("config"),
 		func(c *resourcev1.DeviceClassConfiguration, path *field.Path) field.ErrorList {
 			return validateDeviceConfiguration(&c.DeviceConfiguration, path)

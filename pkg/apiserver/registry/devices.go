@@ -13,8 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/cel"
 
 	"podium/pkg/apiserver/registry/fieldcheck"
+	"podium/pkg/deviceselector"
 )
 
 // This file validates what the kinds of resource.k8s.io have in common.
@@ -110,9 +112,12 @@ func validateFullyQualified(name resourcev1.FullyQualifiedName, path *field.Path
 	return errs
 }
 
-// validateSelectors validates CEL expressions by their length. They are not compiled:
-// nothing evaluates them yet.
-func validateSelectors(list []resourcev1.DeviceSelector, path *field.Path) field.ErrorList {
+// deviceChecks validates what refers to devices. It compiles the expressions that select
+// them as the scheduler does.
+type deviceChecks struct{ compiler *deviceselector.Compiler }
+
+// selectors validates CEL expressions. Those of known are in the store already.
+func (v deviceChecks) selectors(list, known []resourcev1.DeviceSelector, path *field.Path) field.ErrorList {
 	return validateList(list, resourcev1.DeviceSelectorsMaxSize, path, func(s *resourcev1.DeviceSelector, path *field.Path) field.ErrorList {
 		at := path.Child("cel")
 		switch {
@@ -121,8 +126,21 @@ func validateSelectors(list []resourcev1.DeviceSelector, path *field.Path) field
 		case len(s.CEL.Expression) > resourcev1.CELSelectorExpressionMaxLength:
 			return field.ErrorList{field.TooLong(at.Child("expression"), "", resourcev1.CELSelectorExpressionMaxLength)}
 		}
-		return nil
+		stored := slices.ContainsFunc(known, func(o resourcev1.DeviceSelector) bool { return o.CEL != nil && *o.CEL == *s.CEL })
+		return v.expression(s.CEL.Expression, stored, at.Child("expression"))
 	})
+}
+
+func (v deviceChecks) expression(text string, stored bool, path *field.Path) field.ErrorList {
+	switch s := v.compiler.Compile(text, stored); {
+	case s.Error != nil && s.Error.Type == cel.ErrorTypeInternal:
+		return field.ErrorList{field.InternalError(path, s.Error)}
+	case s.Error != nil:
+		return field.ErrorList{field.Invalid(path, text, s.Error.Detail)}
+	case s.TooComplex():
+		return field.ErrorList{field.Forbidden(path, "too complex, exceeds cost limit")}
+	}
+	return nil
 }
 
 func validateDeviceConfiguration(c *resourcev1.DeviceConfiguration, path *field.Path) field.ErrorList {

@@ -35,7 +35,6 @@ func deviceTaintRules(k *scheme.Kind, cfg Config) *Kind {
 			return []any{r.Name, age(r.CreationTimestamp, now)}
 		},
 		ReturnDeleted: true,
-		NoController:  true,
 		Subresources:  []*Subresource{life.status(k, nil, validateTaintRuleStatus)},
 	}.Kind(k)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 
+	"podium/pkg/deviceselector"
 	"podium/pkg/expression"
 	"podium/pkg/scheme"
 )
@@ -71,11 +72,8 @@ func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 		"networkpolicies.networking.k8s.io": networkPolicies,
 		"servicecidrs.networking.k8s.io":    serviceCIDRs,
 
-		"deviceclasses.resource.k8s.io":          deviceClasses,
-		"devicetaintrules.resource.k8s.io":       deviceTaintRules,
-		"resourceclaims.resource.k8s.io":         resourceClaims,
-		"resourceclaimtemplates.resource.k8s.io": resourceClaimTemplates,
-		"resourceslices.resource.k8s.io":         resourceSlices,
+		"devicetaintrules.resource.k8s.io": deviceTaintRules,
+		"resourceslices.resource.k8s.io":   resourceSlices,
 
 		"priorityclasses.scheduling.k8s.io": priorityClasses,
 		"runtimeclasses.node.k8s.io":        runtimeClasses,
@@ -90,6 +88,7 @@ func Kinds(s *scheme.Scheme, cfg Config) []*Kind {
 		"storageversionmigrations.storagemigration.k8s.io": storageVersionMigrations,
 	}
 	maps.Copy(makers, admissionKinds(s, cfg))
+	maps.Copy(makers, claimKinds())
 	var kinds []*Kind
 	for _, k := range s.Kinds() {
 		maker := makers[k.GVR().GroupResource().String()]
@@ -119,4 +118,15 @@ func admissionKinds(s *scheme.Scheme, cfg Config) map[string]func(*scheme.Kind, 
 		makers[resource+".admissionregistration.k8s.io"] = func(k *scheme.Kind, _ Config) *Kind { return maker(k) }
 	}
 	return makers
+}
+
+// claimKinds returns the makers of the kinds that select devices by expressions, which share
+// the compiler.
+func claimKinds() map[string]func(*scheme.Kind, Config) *Kind {
+	checks := deviceChecks{deviceselector.NewCompiler()}
+	return map[string]func(*scheme.Kind, Config) *Kind{
+		"deviceclasses.resource.k8s.io":          func(k *scheme.Kind, _ Config) *Kind { return deviceClasses(k, checks) },
+		"resourceclaims.resource.k8s.io":         func(k *scheme.Kind, _ Config) *Kind { return resourceClaims(k, checks) },
+		"resourceclaimtemplates.resource.k8s.io": func(k *scheme.Kind, _ Config) *Kind { return resourceClaimTemplates(k, checks) },
+	}
 }

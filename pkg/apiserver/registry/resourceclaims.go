@@ -17,7 +17,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-func resourceClaims(k *scheme.Kind, _ Config) *Kind {
+func resourceClaims(k *scheme.Kind, v deviceChecks) *Kind {
 	life := lifecycle[*resourcev1.ResourceClaim, resourcev1.ResourceClaimSpec, resourcev1.ResourceClaimStatus]{
 		parts: func(c *resourcev1.ResourceClaim) (*resourcev1.ResourceClaimSpec, *resourcev1.ResourceClaimStatus) {
 			return &c.Spec, &c.Status
@@ -32,7 +32,7 @@ func resourceClaims(k *scheme.Kind, _ Config) *Kind {
 			if old != nil {
 				return apivalidation.ValidateImmutableField(new.Spec, old.Spec, path)
 			}
-			return validateClaimDevices(&new.Spec.Devices, path.Child("devices"))
+			return v.claim(&new.Spec.Devices, path.Child("devices"))
 		},
 		Columns: columns(column("State", "A summary of the current state (allocated, pending, reserved, etc.)."), ageColumn()),
 		Row: func(c *resourcev1.ResourceClaim, now time.Time) []any {
@@ -40,7 +40,6 @@ func resourceClaims(k *scheme.Kind, _ Config) *Kind {
 		},
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		NoController:             true,
 		Subresources:             []*Subresource{life.status(k, nil, validateResourceClaimStatus)},
 	}.Kind(k)
 }
@@ -63,7 +62,7 @@ func deviceClaimState(c *resourcev1.ResourceClaim) string {
 	return strings.Join(states, ",")
 }
 
-func resourceClaimTemplates(k *scheme.Kind, _ Config) *Kind {
+func resourceClaimTemplates(k *scheme.Kind, v deviceChecks) *Kind {
 	return Of[*resourcev1.ResourceClaimTemplate]{
 		Default: func(t *resourcev1.ResourceClaimTemplate) { defaultClaimSpec(&t.Spec.Spec) },
 		Validate: func(new, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
@@ -72,7 +71,7 @@ func resourceClaimTemplates(k *scheme.Kind, _ Config) *Kind {
 				return apivalidation.ValidateImmutableField(new.Spec, old.Spec, path)
 			}
 			return append(validateTemplateMeta(&new.Spec.ObjectMeta, path.Child("metadata")),
-				validateClaimDevices(&new.Spec.Spec.Devices, path.Child("spec", "devices"))...)
+				v.claim(&new.Spec.Spec.Devices, path.Child("spec", "devices"))...)
 		},
 		Columns: columns(ageColumn()),
 		Row: func(t *resourcev1.ResourceClaimTemplate, now time.Time) []any {
@@ -80,7 +79,6 @@ func resourceClaimTemplates(k *scheme.Kind, _ Config) *Kind {
 		},
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		NoController:             true,
 	}.Kind(k)
 }
 
@@ -160,10 +158,10 @@ func (n requestNames) list(names []string, path *field.Path) field.ErrorList {
 	return validateSet(names, resourcev1.DeviceRequestsMaxSize, path, itself, n.check)
 }
 
-func validateClaimDevices(claim *resourcev1.DeviceClaim, path *field.Path) field.ErrorList {
+func (v deviceChecks) claim(claim *resourcev1.DeviceClaim, path *field.Path) field.ErrorList {
 	names := namesOf(claim)
 	errs := validateSet(claim.Requests, resourcev1.DeviceRequestsMaxSize, path.Child("requests"),
-		func(r *resourcev1.DeviceRequest) string { return r.Name }, validateDeviceRequest)
+		func(r *resourcev1.DeviceRequest) string { return r.Name }, v.request)
 	errs = append(errs, validateList(claim.Constraints, resourcev1.DeviceConstraintsMaxSize, path.Child("constraints"),
 		func(c *resourcev1.DeviceConstraint, path *field.Path) field.ErrorList {
 			return append(names.list(c.Requests, path.Child("requests")), validateConstraint(c, path)...)
@@ -185,7 +183,7 @@ func validateConstraint(c *resourcev1.DeviceConstraint, path *field.Path) field.
 	return field.ErrorList{field.Required(path, one)}
 }
 
-func validateDeviceRequest(r *resourcev1.DeviceRequest, path *field.Path) field.ErrorList {
+func (v deviceChecks) request(r *resourcev1.DeviceRequest, path *field.Path) field.ErrorList {
 	errs := validateLabel(r.Name, path.Child("name"))
 	switch alternatives := len(r.FirstAvailable) > 0; {
 	case alternatives && r.Exactly != nil:
@@ -194,7 +192,7 @@ func validateDeviceRequest(r *resourcev1.DeviceRequest, path *field.Path) field.
 		return append(errs, validateSet(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, path.Child("firstAvailable"),
 			func(s *resourcev1.DeviceSubRequest) string { return s.Name },
 			func(s *resourcev1.DeviceSubRequest, path *field.Path) field.ErrorList {
-				return append(validateLabel(s.Name, path.Child("name")), validateExactRequest(&resourcev1.ExactDeviceRequest{
+				return append(validateLabel(s.Name, path.Child("name")), v.exact(&resourcev1.ExactDeviceRequest{
 					DeviceClassName: s.DeviceClassName, Selectors: s.Selectors, AllocationMode: s.AllocationMode, Count: s.Count,
 					Tolerations: s.Tolerations, Capacity: s.Capacity, DerivedAttributes: s.DerivedAttributes,
 				}, path)...)
@@ -202,15 +200,15 @@ func validateDeviceRequest(r *resourcev1.DeviceRequest, path *field.Path) field.
 	case r.Exactly == nil:
 		return append(errs, field.Required(path, "exactly one of `exactly` or `firstAvailable` is required"))
 	}
-	return append(errs, validateExactRequest(r.Exactly, path.Child("exactly"))...)
+	return append(errs, v.exact(r.Exactly, path.Child("exactly"))...)
 }
 
-func validateExactRequest(r *resourcev1.ExactDeviceRequest, path *field.Path) field.ErrorList {
+func (v deviceChecks) exact(r *resourcev1.ExactDeviceRequest, path *field.Path) field.ErrorList {
 	errs := required(r.DeviceClassName, path.Child("deviceClassName"))
 	if r.DeviceClassName != "" {
 		errs = append(errs, validateSubdomain(r.DeviceClassName, path.Child("deviceClassName"))...)
 	}
-	errs = append(errs, validateSelectors(r.Selectors, path.Child("selectors"))...)
+	errs = append(errs, v.selectors(r.Selectors, nil, path.Child("selectors"))...)
 	switch count := path.Child("count"); r.AllocationMode {
 	case resourcev1.DeviceAllocationModeAll:
 		if r.Count != 0 {

@@ -43,7 +43,6 @@ func resourceSlices(k *scheme.Kind, cfg Config) *Kind {
 		},
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		NoController:             true,
 	}.Kind(k)
 }
 
@@ -214,6 +213,12 @@ func validateDevice(d, old *resourcev1.Device, ownPlace bool, path *field.Path) 
 		})...)
 	errs = append(errs, validateDevicePlace(d, ownPlace, path)...)
 	errs = append(errs, validateBindingConditions(d.BindingConditions, d.BindingFailureConditions, path)...)
+	if len(d.BindingConditions) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("bindingConditions"), podspec.Unsupported))
+	}
+	if isTrue(d.BindsToNode) {
+		errs = append(errs, field.Forbidden(path.Child("bindsToNode"), podspec.Unsupported))
+	}
 	if len(d.NodeAllocatableResources) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("nodeAllocatableResources"), podspec.Unsupported))
 	}

@@ -386,7 +386,8 @@ func TestDeviceKinds(t *testing.T) {
 			`spec.devices[0].attributes: Invalid value: "a/b/c": must not contain more than one slash`,
 			`spec.devices[0].attributes[a/b/c]: Invalid value: "": exactly one value must be specified`,
 			"spec.devices[0]: Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
-			"spec.devices[0].bindingFailureConditions: Invalid value: null: bindingFailureConditions are required to use bindingConditions"}},
+			"spec.devices[0].bindingFailureConditions: Invalid value: null: bindingFailureConditions are required to use bindingConditions",
+			"spec.devices[0].bindingConditions: Forbidden: Podium does not support this field"}},
 		{name: "Policy", patch: `{spec: {devices: [{name: d, allowMultipleAllocations: true, capacity: {memory: {value: 10, requestPolicy: {default: 3, validRange: {min: 2, max: 8, step: 2}}}}}]}}`, want: []string{
 			`spec.devices[0].capacity[memory].requestPolicy.validRange.step: Invalid value: "3": value is not a multiple of a given step (2) from (2)`}},
 		{name: "UpdateDriver", patch: `{spec: {driver: e.example.com}}`, want: []string{`spec.driver: Invalid value: "e.example.com": field is immutable`}},

@@ -29,6 +29,9 @@ func (p *Policy) daemons() {
 		rule("create", "core", "pods/binding"),
 		rule("list watch", "policy", "poddisruptionbudgets"),
 		rule("patch", "core", "pods/status"),
+		rule("list watch", "resource.k8s.io", "deviceclasses devicetaintrules resourceslices"),
+		rule("list update watch", "resource.k8s.io", "resourceclaims"),
+		rule("update", "resource.k8s.io", "resourceclaims/status"),
 		events(),
 		delegate("authentication.k8s.io", "tokenreviews"),
 		delegate("authorization.k8s.io", "subjectaccessreviews"))
@@ -52,6 +55,7 @@ func (p *Policy) daemons() {
 		rule("list watch", "policy", "poddisruptionbudgets"),
 		rule("list watch", "networking.k8s.io", "ipaddresses servicecidrs"),
 		rule("list watch", "rbac.authorization.k8s.io", "clusterroles"),
+		rule("list watch", "resource.k8s.io", "devicetaintrules resourceclaims resourceclaimtemplates resourceslices"),
 		rule("list watch", "storage.k8s.io", "csidrivers storageclasses volumeattachments volumeattributesclasses"),
 		rule("list watch", "storagemigration.k8s.io", "storageversionmigrations"),
 		delegate("authentication.k8s.io", "tokenreviews"),
@@ -124,6 +128,8 @@ func Node() []rbacv1.PolicyRule {
 		rule("get", "storage.k8s.io", "csidrivers volumeattachments"),
 		rule("create get update", "storage.k8s.io", "csinodes"),
 		rule("get", "node.k8s.io", "runtimeclasses"),
+		rule("get", "resource.k8s.io", "resourceclaims"),
+		rule("deletecollection", "resource.k8s.io", "resourceslices"),
 		rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),
 	}
 }
@@ -171,6 +177,12 @@ func (p *Policy) controllers() {
 			rule("get", "apps", "deployments"),
 			rule("update", "apps", "deployments/status"),
 			rule("create delete get patch update", "apps", "replicasets"),
+			events(),
+		}},
+		{"device-taint-eviction-controller", []rbacv1.PolicyRule{
+			rule("delete", "core", "pods"),
+			rule("patch", "core", "pods/status"),
+			rule("update", "resource.k8s.io", "devicetaintrules/status"),
 			events(),
 		}},
 		// Controllers of pods may be of any kind.
@@ -265,6 +277,13 @@ func (p *Policy) controllers() {
 			rule("get", "core", "replicationcontrollers"),
 			rule("update", "core", "replicationcontrollers/status"),
 			rule("create delete patch", "core", "pods"),
+			events(),
+		}},
+		{"resource-claim-controller", []rbacv1.PolicyRule{
+			rule("get", "core", "pods"),
+			rule("patch", "core", "pods/status"),
+			rule("create delete update", "resource.k8s.io", "resourceclaims"),
+			rule("update", "resource.k8s.io", "resourceclaims/status"),
 			events(),
 		}},
 		// Quotas may limit the number of objects of any kind.

@@ -181,6 +181,7 @@ func refs(p *corev1.Pod) []ref {
 	for i := range p.Spec.Volumes {
 		c.volume(p, &p.Spec.Volumes[i])
 	}
+	c.claims(p)
 	return c.refs
 }
 
@@ -215,6 +216,23 @@ func (c *collector) environment(vars []corev1.EnvVar, from []corev1.EnvFromSourc
 		if f.ConfigMapRef != nil {
 			c.add("configmaps", f.ConfigMapRef.Name)
 		}
+	}
+}
+
+// claims adds the pod's ResourceClaims: a template's are known by the pod's status.
+func (c *collector) claims(p *corev1.Pod) {
+	for i := range p.Spec.ResourceClaims {
+		if name := p.Spec.ResourceClaims[i].ResourceClaimName; name != nil {
+			c.add("resourceclaims", *name)
+		}
+	}
+	for i := range p.Status.ResourceClaimStatuses {
+		if name := p.Status.ResourceClaimStatuses[i].ResourceClaimName; name != nil {
+			c.add("resourceclaims", *name)
+		}
+	}
+	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+		c.add("resourceclaims", s.ResourceClaimName)
 	}
 }
 

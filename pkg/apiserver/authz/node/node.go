@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -57,10 +58,12 @@ func (a *Authorizer) Authorize(_ context.Context, user *request.User, info *requ
 // if it is.
 func (a *Authorizer) foreign(node string, info *request.Info) string {
 	switch info.Resource {
-	case "secrets", "configmaps", "serviceaccounts", "persistentvolumeclaims":
+	case "secrets", "configmaps", "serviceaccounts", "persistentvolumeclaims", "resourceclaims":
 		return a.unrelated(node, info)
 	case "persistentvolumes":
 		return a.foreignVolume(node, info)
+	case "resourceslices":
+		return foreignSlices(node, info)
 	case "volumeattachments":
 		if !a.graph.attachedTo(node, info.Name) {
 			return noRelationship(node)
@@ -127,6 +130,18 @@ func foreignCSINode(node string, info *request.Info) string {
 		return "can only access CSINode with the same name as the requesting node"
 	}
 	return ""
+}
+
+// foreignSlices returns "" for the deletion of the ResourceSlices of the node, else a
+// reason. The drivers publish them under their own identities.
+func foreignSlices(node string, info *request.Info) string {
+	sel, err := fields.ParseSelector(info.FieldSelector)
+	if err == nil {
+		if name, ok := sel.RequiresExactMatch(resourcev1.ResourceSliceSelectorNodeName); ok && name == node {
+			return ""
+		}
+	}
+	return fmt.Sprintf("can only delete resourceslices with %s field selector of '%s'", resourcev1.ResourceSliceSelectorNodeName, node)
 }
 
 // foreignPod returns "" for lists and watches of pods bound to the node and for

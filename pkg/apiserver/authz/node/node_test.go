@@ -66,6 +66,13 @@ func everything(s *corev1.PodSpec) {
 		{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
 		{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
 	}
+	s.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}, {Name: "nic", ResourceClaimTemplateName: new("nic")}}
+}
+
+// claimed has the claims that were generated for a pod.
+var claimed = corev1.PodStatus{
+	ResourceClaimStatuses:       []corev1.PodResourceClaimStatus{{Name: "nic", ResourceClaimName: new("generated")}, {Name: "none"}},
+	ExtendedResourceClaimStatus: &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended"},
 }
 
 // confined returns a volume that no pod uses and that is on a node.
@@ -79,7 +86,9 @@ func attachment(name, node string) *storagev1.VolumeAttachment {
 
 func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 	g := node.NewGraph()
-	g.Put(pod("mine", "a", everything))
+	claiming := pod("mine", "a", everything)
+	claiming.Status = claimed
+	g.Put(claiming)
 	g.Put(pod("theirs", "b", secret("theirs")))
 	g.Put(pod("waiting", "", secret("waiting")))
 	volumes := node.Volumes{Graph: g}
@@ -106,6 +115,7 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 	a := node.New(g, rbac.Compile(bootstrap.Node()))
 	kubelet := &request.User{Name: "system:node:a", Groups: []string{request.Nodes, request.Authenticated}}
 	const onlyAtHome = "can only list/watch persistentvolumes with spec.nodeAffinity.nodeName field selector of 'a'"
+	const onlyMySlices = "can only delete resourceslices with spec.nodeName field selector of 'a'"
 	unrelated := "no relationship found between node 'a' and this object"
 	for _, row := range []struct {
 		method, path, reason string
@@ -157,6 +167,21 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 		{"GET", "/api/v1/persistentvolumes/abroad", unrelated, false},
 		{"PATCH", "/api/v1/persistentvolumes/abroad", unrelated, false},
 		{"GET", "/api/v1/persistentvolumes/moved", unrelated, false},
+		{"GET", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/gpu", "", true},
+		{"GET", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/generated", "", true},
+		{"GET", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/extended", "", true},
+		{"GET", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/other", unrelated, false},
+		{"GET", "/apis/resource.k8s.io/v1/namespaces/other/resourceclaims/gpu", unrelated, false},
+		{"GET", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims", "", false},
+		{"PATCH", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/gpu/status", "", false},
+		{"DELETE", "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Da", "", true},
+		{"DELETE", "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.driver%21%3Dd%2Cspec.nodeName%3Da", "", true},
+		{"DELETE", "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Db", onlyMySlices, false},
+		{"DELETE", "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%21%3Db", onlyMySlices, false},
+		{"DELETE", "/apis/resource.k8s.io/v1/resourceslices", onlyMySlices, false},
+		{"DELETE", "/apis/resource.k8s.io/v1/resourceslices/mine", "", false},
+		{"GET", "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Da", "", false},
+		{"POST", "/apis/resource.k8s.io/v1/resourceslices", "", false},
 		{"GET", "/api/v1/namespaces/ns/configmaps/pull", unrelated, false},
 		{"GET", "/api/v1/namespaces/ns/secrets/theirs", unrelated, false},
 		{"GET", "/api/v1/namespaces/ns/secrets/waiting", unrelated, false},

@@ -28,7 +28,6 @@ func (r *refusals) when(set bool, path *field.Path) {
 func Refuse(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var r refusals
 	r.when(spec.SchedulingGroup != nil, path.Child("schedulingGroup"))
-	r.when(len(spec.ResourceClaims) > 0, path.Child("resourceClaims"))
 	if os := spec.OS; os != nil && os.Name != corev1.Linux {
 		r.errs = append(r.errs, field.NotSupported(path.Child("os", "name"), os.Name, []corev1.OSName{corev1.Linux}))
 	}
@@ -58,7 +57,6 @@ func (r *refusals) podSecurity(s *corev1.PodSecurityContext, path *field.Path) {
 }
 
 func (r *refusals) container(c *corev1.Container, path *field.Path) {
-	r.when(len(c.Resources.Claims) > 0, path.Child("resources", "claims"))
 	r.lifecycle(c.Lifecycle, path.Child("lifecycle"))
 	r.probe(c.LivenessProbe, path.Child("livenessProbe"))
 	r.probe(c.ReadinessProbe, path.Child("readinessProbe"))

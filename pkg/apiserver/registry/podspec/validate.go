@@ -40,6 +40,7 @@ func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, ValidateResources(&corev1.ResourceRequirements{Limits: spec.Overhead}, path.Child("overhead"))...)
 	}
 	errs = append(errs, validatePodResources(spec, path)...)
+	errs = append(errs, validateResourceClaims(spec, path)...)
 	if p := spec.PreemptionPolicy; p != nil {
 		errs = append(errs, fieldcheck.OneOf(*p, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
