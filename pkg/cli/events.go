@@ -85,8 +85,13 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 	if err != nil {
 		return err
 	}
+	query.Del("limit")
+	query.Set("resourceVersion", list.GetResourceVersion())
 	if o.format() != "" {
-		return o.printObjects(list.Items)
+		if !o.Watch {
+			return o.printObjects(list.Items)
+		}
+		return o.watchObjects(ctx, c, k.Path(namespace, ""), query, list.Items)
 	}
 	view := &eventView{o: o}
 	if len(found) == 0 && !o.Watch {
@@ -100,19 +105,47 @@ func runEvents(ctx context.Context, o *eventsOptions) error {
 	if err := view.print(found, !o.NoHeaders); err != nil || !o.Watch {
 		return err
 	}
-	query.Del("limit")
-	query.Set("resourceVersion", list.GetResourceVersion())
-	return c.Watch(ctx, k.Path(namespace, ""), query, "", func(e rest.Event) error {
-		obj := &rest.Object{}
-		if err := obj.UnmarshalJSON(e.Object); err != nil || e.Type == "DELETED" || !o.wants(obj) {
-			return err
-		}
+	return o.watch(ctx, c, k.Path(namespace, ""), query, func(obj *rest.Object) error {
 		more, err := toEvents([]rest.Object{*obj})
 		if err != nil {
 			return err
 		}
 		return view.print(more, false)
 	})
+}
+
+// watch calls show with every wanted event that is created or changes after the query's
+// revision. The server deletes events when they are old, which is no news.
+func (o *eventsOptions) watch(ctx context.Context, c *rest.Cluster, path string, query url.Values, show func(*rest.Object) error) error {
+	return c.Watch(ctx, path, query, "", func(e rest.Event) error {
+		obj := &rest.Object{}
+		if err := obj.UnmarshalJSON(e.Object); err != nil || e.Type == "DELETED" || !o.wants(obj) {
+			return err
+		}
+		return show(obj)
+	})
+}
+
+// watchObjects prints items, then later events, each as an object of its own in the format
+// of -o.
+func (o *eventsOptions) watchObjects(ctx context.Context, c *rest.Cluster, path string, query url.Values, items []rest.Object) error {
+	p, err := o.printer()
+	if err != nil {
+		return err
+	}
+	for i := range items {
+		if err := p.Print(o.Out, &items[i]); err != nil {
+			return err
+		}
+	}
+	return o.watch(ctx, c, path, query, func(obj *rest.Object) error { return p.Print(o.Out, obj) })
+}
+
+// printer returns the printer for the format of -o.
+func (o *eventsOptions) printer() (output.Printer, error) {
+	format := o.options()
+	format.NoHeaders = o.NoHeaders
+	return output.New(format)
 }
 
 // about returns the field selector for the events of the object in --for.
@@ -137,9 +170,7 @@ func (o *eventsOptions) wants(e *rest.Object) bool {
 }
 
 func (o *eventsOptions) printObjects(items []rest.Object) error {
-	format := o.options()
-	format.NoHeaders = o.NoHeaders
-	p, err := output.New(format)
+	p, err := o.printer()
 	if err != nil {
 		return err
 	}
