@@ -343,8 +343,15 @@ func all[T scheme.Object](c *cluster, selector string) []T {
 }
 
 func (c *cluster) pods(selector string) []*corev1.Pod { return all[*corev1.Pod](c, selector) }
-func (c *cluster) sets() []*appsv1.ReplicaSet         { return all[*appsv1.ReplicaSet](c, "") }
-func (c *cluster) deployments() []*appsv1.Deployment  { return all[*appsv1.Deployment](c, "") }
+
+// events returns all events once those of what has been seen so far are written.
+func (c *cluster) events() []*corev1.Event {
+	time.Sleep(time.Second)
+	return all[*corev1.Event](c, "")
+}
+
+func (c *cluster) sets() []*appsv1.ReplicaSet        { return all[*appsv1.ReplicaSet](c, "") }
+func (c *cluster) deployments() []*appsv1.Deployment { return all[*appsv1.Deployment](c, "") }
 func (c *cluster) deployment(name string) *appsv1.Deployment {
 	d, err := client.For[*appsv1.Deployment](c.Client).In("default").Get(context.Background(), name)
 	if err != nil {

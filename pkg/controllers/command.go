@@ -59,6 +59,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.IntVar(&c.Autoscaling.Workers, "concurrent-horizontal-pod-autoscaler-syncs", c.Autoscaling.Workers, "number of horizontal pod autoscalers to reconcile concurrently")
 	fs.IntVar(&c.GCSyncs, "concurrent-gc-syncs", c.GCSyncs, "number of objects to garbage collect concurrently")
 	fs.IntVar(&c.EphemeralVolumeSyncs, "concurrent-ephemeralvolume-syncs", c.EphemeralVolumeSyncs, "number of pods whose ephemeral volumes to reconcile concurrently")
+	fs.IntVar(&c.ResourceClaimSyncs, "concurrent-resource-claim-syncs", c.ResourceClaimSyncs, "number of pods, and of resource claims, to reconcile concurrently")
 	fs.IntVar(&c.PolicyStatusSyncs, "concurrent-validating-admission-policy-status-syncs", c.PolicyStatusSyncs, "number of validating admission policies to check concurrently")
 
 	fs.IntVar(&c.MaxEndpointsPerSlice, "max-endpoints-per-slice", c.MaxEndpointsPerSlice, "maximum number of endpoints in an EndpointSlice, 1 to 1000")

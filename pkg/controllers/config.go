@@ -21,7 +21,7 @@ type Config struct {
 	JobSyncs, CronJobSyncs, TTLAfterFinishedSyncs                                                  int
 	ServiceEndpointSyncs, EndpointSyncs, MirroringSyncs                                            int
 	NamespaceSyncs, ServiceAccountSyncs, ResourceQuotaSyncs, GCSyncs, EphemeralVolumeSyncs         int
-	PolicyStatusSyncs                                                                              int
+	PolicyStatusSyncs, ResourceClaimSyncs                                                          int
 
 	ResourceQuotaSyncPeriod time.Duration // between two computations of all usage
 
@@ -61,6 +61,7 @@ func Default() Config {
 		ServiceEndpointSyncs: 5, EndpointSyncs: 5, MirroringSyncs: 5,
 		NamespaceSyncs: 10, ServiceAccountSyncs: 5, ResourceQuotaSyncs: 5, GCSyncs: 20, EphemeralVolumeSyncs: 5,
 		PolicyStatusSyncs:       5,
+		ResourceClaimSyncs:      50,
 		ResourceQuotaSyncPeriod: 5 * time.Minute,
 		ClaimBinderSyncPeriod:   15 * time.Second,
 		MaxEndpointsPerSlice:    100,

@@ -11,6 +11,7 @@ import (
 	"podium/pkg/controllers/csrsigning"
 	"podium/pkg/controllers/daemonset"
 	"podium/pkg/controllers/deployment"
+	"podium/pkg/controllers/devicetainteviction"
 	"podium/pkg/controllers/disruption"
 	"podium/pkg/controllers/endpoints"
 	"podium/pkg/controllers/endpointslice"
@@ -29,6 +30,7 @@ import (
 	"podium/pkg/controllers/policystatus"
 	"podium/pkg/controllers/replicaset"
 	"podium/pkg/controllers/replicationcontroller"
+	"podium/pkg/controllers/resourceclaim"
 	"podium/pkg/controllers/resourcequota"
 	"podium/pkg/controllers/rootca"
 	"podium/pkg/controllers/serviceaccount"
@@ -71,6 +73,7 @@ func specs(c *Config) []controller.Spec {
 		resourcequota.Spec(c.ResourceQuotaSyncs, c.ResourceQuotaSyncPeriod),
 		nodelifecycle.Spec(c.Nodes),
 		tainteviction.Spec(),
+		devicetainteviction.Spec(),
 		podgc.Spec(c.PodGCThreshold, c.metrics.podGC),
 		nodeipam.Spec(nodeipam.Options{Disabled: !c.AllocateNodeCIDRs, Ranges: c.ClusterCIDRs, Reserved: c.ServiceCIDRs}),
 		csrapproving.Spec(),
@@ -80,6 +83,7 @@ func specs(c *Config) []controller.Spec {
 		servicecidr.Spec(),
 		ttl.Spec(),
 		ephemeralvolume.Spec(c.EphemeralVolumeSyncs, c.metrics.ephemeralVolume),
+		resourceclaim.Spec(c.ResourceClaimSyncs, c.metrics.resourceClaim),
 		persistentvolume.Spec(c.ClaimBinderSyncPeriod),
 		localpath.Spec(),
 		volumeexpand.Spec(),

@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 3, "how many seeds the tests with crashes try")
+	seeds = flag.Int("seeds", 2, "how many seeds the tests with crashes try")
 	seed  = flag.Uint64("seed", 0, "the one seed that the tests with crashes try")
 )
 

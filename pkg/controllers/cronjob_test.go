@@ -62,7 +62,7 @@ func (c *cluster) runs(name string) string {
 
 func (c *cluster) cronEvents(name string) map[string]bool {
 	out := map[string]bool{}
-	for _, e := range all[*corev1.Event](c, "") {
+	for _, e := range c.events() {
 		if e.InvolvedObject.Kind == "CronJob" && e.InvolvedObject.Name == name {
 			out[e.Reason] = true
 		}

@@ -75,7 +75,7 @@ func (c *cluster) revisionsInOrder() []*appsv1.ControllerRevision {
 
 // event reports whether an event with this reason was recorded.
 func (c *cluster) event(reason string) bool {
-	return slices.ContainsFunc(all[*corev1.Event](c, ""), func(e *corev1.Event) bool { return e.Reason == reason })
+	return slices.ContainsFunc(c.events(), func(e *corev1.Event) bool { return e.Reason == reason })
 }
 
 // TestDaemonSet follows a daemon set through changes of nodes, pods and its node selector.

@@ -131,7 +131,7 @@ func (c *cluster) checkUntracked() {
 
 func (c *cluster) jobEvents(name string) string {
 	var out []string
-	for _, e := range all[*corev1.Event](c, "") {
+	for _, e := range c.events() {
 		if e.InvolvedObject.Kind == "Job" && e.InvolvedObject.Name == name && !slices.Contains(out, e.Reason) {
 			out = append(out, e.Reason)
 		}

@@ -66,7 +66,7 @@ func (c *cluster) release(volume string) {
 }
 
 func (c *cluster) reports(reason, message string) bool {
-	return slices.ContainsFunc(all[*corev1.Event](c, ""), func(e *corev1.Event) bool { return e.Reason == reason && strings.Contains(e.Message, message) })
+	return slices.ContainsFunc(c.events(), func(e *corev1.Event) bool { return e.Reason == reason && strings.Contains(e.Message, message) })
 }
 
 func TestLocalPathVolumesFollowTheirClaims(t *testing.T) {

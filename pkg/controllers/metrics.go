@@ -8,6 +8,7 @@ import (
 	"podium/pkg/controllers/horizontalpodautoscaler"
 	"podium/pkg/controllers/job"
 	"podium/pkg/controllers/podgc"
+	"podium/pkg/controllers/resourceclaim"
 	"podium/pkg/controllers/ttlafterfinished"
 )
 
@@ -20,11 +21,13 @@ type metrics struct {
 	autoscaling      *horizontalpodautoscaler.Metrics
 	ephemeralVolume  *ephemeralvolume.Metrics
 	podGC            *podgc.Metrics
+	resourceClaim    *resourceclaim.Metrics
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
 	return metrics{
 		job.NewMetrics(r), cronjob.NewMetrics(r), ttlafterfinished.NewMetrics(r),
 		horizontalpodautoscaler.NewMetrics(r), ephemeralvolume.NewMetrics(r), podgc.NewMetrics(r),
+		resourceclaim.NewMetrics(r),
 	}
 }

@@ -94,7 +94,7 @@ func (c *cluster) revisions() []*appsv1.ControllerRevision {
 // hasEvent fails the test if there is no event with this reason and message.
 func (c *cluster) hasEvent(want string) {
 	c.t.Helper()
-	if !slices.ContainsFunc(all[*corev1.Event](c, ""), func(e *corev1.Event) bool { return e.Reason+" "+e.Message == want }) {
+	if !slices.ContainsFunc(c.events(), func(e *corev1.Event) bool { return e.Reason+" "+e.Message == want }) {
 		c.t.Errorf("no event %q\n%s", want, c.dump())
 	}
 }

@@ -64,12 +64,12 @@ func (f *failures) delay(v *view) time.Duration {
 	for _, p := range v.pods {
 		switch {
 		case p.Status.Phase == corev1.PodSucceeded:
-			if at := ended(p); at.After(r.success) {
+			if at := earlier(ended(p), v.now); at.After(r.success) {
 				r.success = at
 			}
 		case v.podFailed(p) && (tracked(p) || p.DeletionTimestamp == nil): // else this controller deleted it as surplus
 			if _, known := r.failed[p.UID]; !known {
-				r.failed[p.UID] = ended(p)
+				r.failed[p.UID] = earlier(ended(p), v.now)
 			}
 		}
 	}
@@ -82,6 +82,15 @@ func (f *failures) delay(v *view) time.Duration {
 		}
 	}
 	return remaining(len(r.failed), last, v.now)
+}
+
+// earlier returns the first of two times. A pod has not ended in the future: the clock of
+// its node is ahead, or this one was set back.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // ended returns when a pod that has terminated or is terminating ended: when its last

@@ -184,6 +184,19 @@ func TestFailuresSinceTheLastSuccess(t *testing.T) {
 	}
 }
 
+// The clock of a node is an hour ahead, or this one was set back: the delay is as long as
+// with equal clocks.
+func TestFailuresInTheFuture(t *testing.T) {
+	f := failures{jobs: map[loop.Key]*record{}}
+	list := failedAgo("f", -time.Hour)
+	if got := f.delay(observe(newJob(9, 9), list, now)); got != 10*time.Second {
+		t.Errorf("at first: %s", got)
+	}
+	if got := f.delay(observe(newJob(9, 9), list, now.Add(7*time.Second))); got != 3*time.Second {
+		t.Errorf("after 7 seconds: %s", got)
+	}
+}
+
 func TestMatchFailure(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod"}, Status: corev1.PodStatus{
 		ContainerStatuses: []corev1.ContainerStatus{

@@ -2,19 +2,16 @@ package tainteviction
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client/informer"
-	"podium/pkg/conditions"
 	"podium/pkg/controller"
 	"podium/pkg/controller/informers"
 	"podium/pkg/controller/loop"
 	"podium/pkg/controller/pods"
+	"podium/pkg/wallclock"
 )
 
 // Spec describes the taint eviction controller.
@@ -30,15 +27,13 @@ type reconciler struct {
 	podsOn func(node string) []*corev1.Pod
 	writer controller.Writer[*corev1.Pod]
 
-	mu    sync.Mutex
-	first map[string]map[corev1.Taint]time.Time // per node: when a taint without a time was first seen
+	added wallclock.Anchors[string, taintKey] // when the taints of a node were added
 }
 
 func build(c controller.Context) (controller.Runner, error) {
 	all := informers.For[*corev1.Pod](c.Informers)
 	r := &reconciler{
 		Context: c, nodes: informers.For[*corev1.Node](c.Informers), podsOn: informers.PodsByNode(c.Informers),
-		first: map[string]map[corev1.Taint]time.Time{},
 	}
 	r.Loop = c.NewLoop("taint_eviction", 0, r.reconcile, r.nodes, all)
 	r.writer = controller.NewWriter(c, r.Loop, all)
@@ -83,44 +78,37 @@ func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	return loop.After(next), nil
 }
 
-// since returns a function that returns when a taint was added. It records when it first saw
-// taints without a time, and drops taints that no longer exist.
-func (r *reconciler) since(node string, taints []corev1.Taint, now time.Time) func(corev1.Taint) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	seen := map[corev1.Taint]time.Time{}
-	for _, t := range taints {
-		switch at, known := r.first[node][t]; {
-		case t.TimeAdded != nil:
-		case known:
-			seen[t] = at
-		default:
-			seen[t] = now
-		}
-	}
-	delete(r.first, node)
-	if len(seen) > 0 {
-		r.first[node] = seen
-	}
-	return func(t corev1.Taint) time.Time {
-		if t.TimeAdded != nil {
-			return t.TimeAdded.Time
-		}
-		return seen[t]
-	}
+// taintKey identifies a taint of a node. A taint that is added again has another time.
+type taintKey struct {
+	key, value string
+	effect     corev1.TaintEffect
+	added      int64 // Unix time; 0: not recorded
 }
 
-// evict sets the condition DisruptionTarget on the pod and deletes it.
+func keyOf(t corev1.Taint) taintKey {
+	k := taintKey{key: t.Key, value: t.Value, effect: t.Effect}
+	if t.TimeAdded != nil {
+		k.added = t.TimeAdded.Unix()
+	}
+	return k
+}
+
+// since returns a function that returns when a taint was added.
+func (r *reconciler) since(node string, taints []corev1.Taint, now time.Time) func(corev1.Taint) time.Time {
+	recorded := map[taintKey]time.Time{}
+	for _, t := range taints {
+		var at time.Time
+		if t.TimeAdded != nil {
+			at = t.TimeAdded.Time
+		}
+		recorded[keyOf(t)] = at
+	}
+	added := r.added.Of(node, recorded, now)
+	return func(t corev1.Taint) time.Time { return added[keyOf(t)] }
+}
+
 func (r *reconciler) evict(ctx context.Context, key loop.Key, p *corev1.Pod) error {
 	r.Events.Eventf(p, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", p.Namespace, p.Name)
-	if !conditions.IsTrue(p.Status.Conditions, corev1.DisruptionTarget) {
-		_, err := r.writer.Patch(ctx, key, p, types.StrategicMergePatchType, map[string]any{"status": map[string]any{
-			"conditions": pods.DisruptionTarget("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", time.Now()),
-		}}, "status")
-		if err != nil {
-			return err
-		}
-	}
-	_, err := r.writer.Delete(ctx, key, p, metav1.DeleteOptions{})
+	_, err := controller.Evict(ctx, r.writer, key, p, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
 	return err
 }
