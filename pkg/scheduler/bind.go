@@ -88,7 +88,7 @@ func (s *scheduler) rollBack(ctx context.Context, b *binding, err error) {
 		s.queue.Remove(b.pod.UID)
 		return
 	}
-	s.queue.Wake(framework.PodGone) // its reserved resources are free
+	s.queue.Wake(framework.PodGone | framework.DeviceChanged) // its reserved resources are free
 	s.failed(ctx, b.attempt, b.began, err)
 }
 

@@ -15,9 +15,14 @@ import (
 // storage returns a handler that retries pods after the change of a claim, a volume or a
 // class.
 func storage[T any](s *scheduler, next func(old, new T)) func(old, new T) {
+	return waking(s, next, framework.VolumeChanged)
+}
+
+// waking returns a handler that retries the pods which wait for an event.
+func waking[T any](s *scheduler, next func(old, new T), e framework.Event) func(old, new T) {
 	return func(old, new T) {
 		next(old, new)
-		s.queue.Wake(framework.VolumeChanged)
+		s.queue.Wake(e)
 	}
 }
 

@@ -156,7 +156,8 @@ func (s *scheduler) ours(p *corev1.Pod) bool {
 }
 
 func specChanged(old, new *corev1.Pod) bool {
-	return !equality.Semantic.DeepEqual(old.Spec, new.Spec)
+	return !equality.Semantic.DeepEqual(old.Spec, new.Spec) ||
+		!equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, new.Status.ResourceClaimStatuses)
 }
 
 func (s *scheduler) onNode(old, new *corev1.Node) {

@@ -21,6 +21,9 @@ import (
 // count as terminating. They are evicted in the background. Pods of lower priority lose their
 // nominations for the node. Callers hold the lock.
 func (s *scheduler) preempt(ctx context.Context, pod *snapshot.Pod, n framework.Nomination) {
+	if n.Release != nil {
+		s.writes.do(func() { n.Release(ctx) })
+	}
 	s.metrics.preemptions.Inc()
 	if n.Node == "" {
 		if n.Void {

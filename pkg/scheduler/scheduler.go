@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
@@ -21,6 +22,7 @@ import (
 	"podium/pkg/scheduler/extender"
 	"podium/pkg/scheduler/framework"
 	"podium/pkg/scheduler/plugins"
+	"podium/pkg/scheduler/plugins/dynamicresources"
 	"podium/pkg/scheduler/queue"
 	"podium/pkg/scheduler/snapshot"
 )
@@ -124,10 +126,12 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 	if s.extenders, err = extender.New(cfg.Extenders, cfg.ExtenderTransport, cfg.Log); err != nil {
 		return nil, err
 	}
-	volumes := plugins.NewVolumes(newBinder(cfg.Client), func(name string) *corev1.Node {
+	node := func(name string) *corev1.Node {
 		n, _ := s.nodes.Get("", name)
 		return n
-	})
+	}
+	volumes := plugins.NewVolumes(newBinder(cfg.Client), node)
+	devices := dynamicresources.New(client.For[*resourcev1.ResourceClaim](cfg.Client), node)
 	for _, p := range cfg.Profiles {
 		list, err := p.Build(extender.IgnoredResources(cfg.Extenders)...)
 		if err != nil {
@@ -135,7 +139,7 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 		}
 		s.profiles[p.SchedulerName] = &profile{
 			name:      p.SchedulerName,
-			algorithm: framework.New(slices.Concat(list, volumes.List(), cfg.Plugins), rnd),
+			algorithm: framework.New(slices.Concat(list, volumes.List(), []framework.Weighted{{Plugin: devices}}, cfg.Plugins), rnd),
 			events:    events.New(cfg.Client, p.SchedulerName, "", cfg.Log),
 		}
 	}
@@ -163,6 +167,7 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 		watched(s, "csistoragecapacities", storage(s, volumes.OnCapacity)),
 		watched(s, "csinodes", storage(s, volumes.OnCSINode)),
 	}
+	s.others = append(s.others, s.deviceSources(devices)...)
 	return s, nil
 }
 

@@ -37,6 +37,9 @@ func (n *Nomination) add(other Nomination) (nominates bool) {
 		n.Message = other.Message
 	}
 	n.Void = n.Void || other.Void
+	if other.Release != nil {
+		n.Release = other.Release
+	}
 	return other.Node != ""
 }
 

@@ -18,6 +18,7 @@ const (
 	PodLabels // of a pod on a node
 	NamespaceLabels
 	VolumeChanged // a claim, a volume or a storage class
+	DeviceChanged // a device, a resource claim or a device class
 
 	AnyEvent Event = 1<<iota - 1
 )
@@ -25,7 +26,7 @@ const (
 func (e Event) String() string {
 	names := [...]string{
 		"NodeAdd", "NodeDelete", "NodeAllocatableChange", "NodeLabelChange", "NodeTaintChange", "NodeSpecUnschedulableChange",
-		"AssignedPodDelete", "AssignedPodAdd", "AssignedPodUpdate", "NamespaceUpdate", "StorageUpdate",
+		"AssignedPodDelete", "AssignedPodAdd", "AssignedPodUpdate", "NamespaceUpdate", "StorageUpdate", "DeviceUpdate",
 	}
 	var parts []string
 	for i, name := range names {

@@ -121,6 +121,10 @@ type Nomination struct {
 	Message string          // why no node is nominated
 
 	Violations int // of PodDisruptionBudgets by the evictions
+
+	// Release frees what keeps the pod from other nodes; nil: nothing. The daemon calls it
+	// in the background, without the scheduler's lock.
+	Release func(context.Context)
 }
 
 // ReservePlugin keeps its own state about pods that are being bound.
