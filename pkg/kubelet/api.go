@@ -9,14 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
 	"podium/pkg/kubelet/csi"
+	"podium/pkg/kubelet/dra"
 	"podium/pkg/kubelet/pods"
 	"podium/pkg/kubelet/volumes"
 	"podium/pkg/scheme"
@@ -49,6 +52,9 @@ type api struct {
 	drivers     client.Resource[*storagev1.CSIDriver]
 	csiNodes    client.Resource[*storagev1.CSINode]
 	attachments client.Resource[*storagev1.VolumeAttachment]
+
+	resourceClaims client.Resource[*resourcev1.ResourceClaim]
+	resourceSlices client.Resource[*resourcev1.ResourceSlice]
 }
 
 var (
@@ -56,6 +62,7 @@ var (
 	_ pods.Endpoints  = (*api)(nil)
 	_ volumes.Sources = (*api)(nil)
 	_ csi.API         = (*api)(nil)
+	_ dra.API         = (*api)(nil)
 )
 
 func newAPI(c *client.Client) *api {
@@ -66,6 +73,7 @@ func newAPI(c *client.Client) *api {
 		leases: client.For[*coordinationv1.Lease](c).In(proxyNamespace), runtimes: client.For[*nodev1.RuntimeClass](c),
 		nodes: client.For[*corev1.Node](c), drivers: client.For[*storagev1.CSIDriver](c),
 		csiNodes: client.For[*storagev1.CSINode](c), attachments: client.For[*storagev1.VolumeAttachment](c),
+		resourceClaims: client.For[*resourcev1.ResourceClaim](c), resourceSlices: client.For[*resourcev1.ResourceSlice](c),
 	}
 }
 
@@ -137,6 +145,14 @@ func (a *api) CreateCSINode(ctx context.Context, n *storagev1.CSINode) error {
 func (a *api) UpdateCSINode(ctx context.Context, n *storagev1.CSINode) error {
 	_, err := a.csiNodes.Update(ctx, n)
 	return err
+}
+
+func (a *api) ResourceClaim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
+	return a.resourceClaims.In(namespace).Get(ctx, name)
+}
+
+func (a *api) DeleteResourceSlices(ctx context.Context, selector fields.Selector) error {
+	return a.resourceSlices.DeleteCollection(ctx, metav1.ListOptions{FieldSelector: selector.String()})
 }
 
 // RuntimeHandler returns the handler of a RuntimeClass, which is immutable.

@@ -3,7 +3,6 @@ package kubelet
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -46,11 +45,11 @@ func (o *options) processIDs(cfg *Config) (pidBounds, error) {
 
 // cgroups returns the implementation for --cgroup-driver; by default, for the
 // driver that the runtime reports.
-func (o *options) cgroups(ctx context.Context, r cri.Runtime, bounds pidBounds, log *slog.Logger) (resources.Cgroups, error) {
+func (o *options) cgroups(ctx context.Context, cfg *Config, bounds pidBounds) (resources.Cgroups, error) {
 	driver := o.cgroupDriver
 	if driver == driverAuto {
 		driver = driverCgroupfs
-		res, err := r.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+		res, err := cfg.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 		switch {
 		case err == nil && res.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
 			driver = driverSystemd
@@ -58,11 +57,11 @@ func (o *options) cgroups(ctx context.Context, r cri.Runtime, bounds pidBounds, 
 			return nil, fmt.Errorf("get the runtime's cgroup driver: %w", err)
 		}
 	}
-	log.Info("cgroups", "driver", driver, "root", o.cgroupRoot)
+	cfg.Log.Info("cgroups", "driver", driver, "root", o.cgroupRoot)
 	if driver == driverNone {
 		return resources.None{}, nil
 	}
-	options := resources.Options{Root: o.cgroupRoot, PIDs: bounds.all, PodPIDs: bounds.pod, Unbound: slices.Contains(o.enforce, enforceNone), Log: log}
+	options := resources.Options{Root: o.cgroupRoot, PIDs: bounds.all, PodPIDs: bounds.pod, Unbound: slices.Contains(o.enforce, enforceNone), Unthrottled: cfg.Placement.Unthrottled, Log: cfg.Log}
 	if driver == driverSystemd {
 		bus, err := resources.ConnectSystemd(ctx)
 		if err != nil {

@@ -23,6 +23,7 @@ import (
 	"podium/pkg/client/revocation"
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
+	"podium/pkg/kubelet/hardware"
 	"podium/pkg/kubelet/images"
 	"podium/pkg/kubelet/logs"
 	"podium/pkg/kubelet/node"
@@ -60,6 +61,7 @@ type options struct {
 	credentials credentials
 	access      accessFlags
 	eviction    evictionFlags
+	placement   placementFlags
 	tls         daemon.Serving
 	file        file
 	settings    map[string]any // the values of all flags, for /configz
@@ -116,6 +118,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.Int64Var(&o.podPIDs, "pod-max-pids", 0, "maximum number of process ids (processes and threads) of a pod; 0: 4096, but at most a quarter of what all pods may have; -1: as many as all pods may have")
 	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", []string{enforcePods}, "pods: limit all pods together to the node's allocatable CPU, memory and process ids; none: set no limit")
 	o.eviction.addFlags(fs)
+	o.placement.addFlags(fs)
 
 	fs.StringSliceVar(&c.ClusterDNS, "cluster-dns", nil, "addresses of the cluster DNS servers")
 	fs.StringVar(&c.ClusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
@@ -176,6 +179,9 @@ func (o *options) validate() error {
 		errs = append(errs, fmt.Errorf("--enforce-node-allocatable %q: want %s or %s; the cgroups of the system's and the cluster's daemons are systemd's", o.enforce, enforcePods, enforceNone))
 	}
 	if _, _, err := o.eviction.thresholds(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := o.placement.validate(); err != nil {
 		errs = append(errs, err)
 	}
 	if o.cfg.MaxPods < 1 {
@@ -287,11 +293,15 @@ func (o *options) inspect(ctx context.Context, cfg *Config, conn *cri.Conn) (err
 	if cfg.Machine.Node, err = o.eviction.monitor(cfg.RootDir, images); err != nil {
 		return err
 	}
+	cfg.AllocatableReservation = o.eviction.allocatableReservation(cfg.Reserved, cfg.Machine.Capacity)
+	if cfg.Placement, err = o.placement.placement(cfg, cfg.AllocatableReservation, hardware.Kernel()); err != nil {
+		return err
+	}
 	bounds, err := o.processIDs(cfg)
 	if err != nil {
 		return err
 	}
-	cfg.Cgroups, err = o.cgroups(ctx, conn.Runtime, bounds, cfg.Log)
+	cfg.Cgroups, err = o.cgroups(ctx, cfg, bounds)
 	return err
 }
 
@@ -367,6 +377,9 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 	if most := o.file.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil {
 		cfg.MaxRestartDelay = most.Duration
 	}
+	if o.placement.reservedCPUs == "" {
+		o.placement.reservedCPUs = o.file.ReservedSystemCPUs
+	}
 	cfg.Shutdown = o.file.shutdownPeriods()
 	var err error
 	if cfg.NodeName, err = nodeName(cfg.NodeName); err != nil {
@@ -385,6 +398,7 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 	if cfg.Reserved, err = parseReserved(o.kubeReserved, o.systemReserved); err != nil {
 		return nil, err
 	}
+	o.placement.reserve(cfg.Reserved)
 	if err := o.imageProviders(&cfg); err != nil {
 		return nil, err
 	}

@@ -9,12 +9,16 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/kubelet/hardware"
 	"podium/pkg/kubelet/shutdown"
 )
 
 // file holds the fields of the config file that are no flags, with upstream's names.
 type file struct {
 	CrashLoopBackOff crashLoopBackOff `json:"crashLoopBackOff"`
+
+	// The CPUs of --reserved-cpus, which takes precedence.
+	ReservedSystemCPUs string `json:"reservedSystemCPUs"`
 
 	// How long a shutdown of the node may be delayed until pods have ended, and how
 	// much of that critical pods get at the end of it; 0: shutdowns are not delayed.
@@ -47,6 +51,9 @@ func (f *file) validate() error {
 	var errs []error
 	if most := f.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil && (most.Duration < minRestartPeriod || most.Duration > maxRestartPeriod) {
 		errs = append(errs, fmt.Errorf("crashLoopBackOff.maxContainerRestartPeriod %v: want %v to %v", most.Duration, minRestartPeriod, maxRestartPeriod))
+	}
+	if _, err := hardware.ParseList(f.ReservedSystemCPUs); err != nil {
+		errs = append(errs, fmt.Errorf("reservedSystemCPUs: %w", err))
 	}
 	whole, critical := f.ShutdownGracePeriod.Duration, f.ShutdownGracePeriodCriticalPods.Duration
 	if critical > whole {

@@ -9,6 +9,7 @@
 //	probes     liveness, readiness and startup probes
 //	resources  QoS, cgroups
 //	volumes, env, downward   mounts and environment of containers
+//	devices, podresources    device plugins, and the API that tells who has their devices
 //	node       registration, Lease, node status
 //	certificate the kubelet's own certificates, requested and renewed
 //	server, stats            logs, exec, attach, port-forward, statistics

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"podium/pkg/kubelet/nodepressure"
 	"podium/pkg/kubelet/pids"
@@ -49,6 +51,27 @@ func (e *evictionFlags) thresholds() ([]nodepressure.Threshold, pids.Threshold, 
 		return nil, most, fmt.Errorf("--eviction-max-pod-grace-period is %d: it must not be negative", e.maxGrace)
 	}
 	return all, most, nil
+}
+
+// allocatableReservation returns what pods cannot request: the reserved resources, and the hard thresholds of
+// memory and of the node's disk. Limits of cgroups leave out the thresholds, as upstream's do.
+func (e *evictionFlags) allocatableReservation(reserved, capacity corev1.ResourceList) corev1.ResourceList {
+	out := reserved.DeepCopy()
+	if out == nil {
+		out = corev1.ResourceList{}
+	}
+	of := map[nodepressure.Signal]corev1.ResourceName{nodepressure.Memory: corev1.ResourceMemory, nodepressure.NodeFS: corev1.ResourceEphemeralStorage}
+	all, _, _ := e.thresholds() // validate has accepted them
+	for _, t := range all {
+		name, known := of[t.Signal]
+		if !known || t.Soft {
+			continue
+		}
+		whole, q := capacity[name], out[name]
+		q.Add(*resource.NewQuantity(t.Minimum.Of(whole.Value()), resource.BinarySI))
+		out[name] = q
+	}
+	return out
 }
 
 // monitor returns what compares the machine with the thresholds of memory and disks.

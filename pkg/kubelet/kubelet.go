@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"podium/pkg/client"
@@ -24,12 +25,16 @@ import (
 	"podium/pkg/daemon"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/csi"
+	"podium/pkg/kubelet/devices"
+	"podium/pkg/kubelet/dra"
 	"podium/pkg/kubelet/env"
 	"podium/pkg/kubelet/images"
 	"podium/pkg/kubelet/node"
 	"podium/pkg/kubelet/nodepressure"
 	"podium/pkg/kubelet/pids"
+	"podium/pkg/kubelet/placement"
 	"podium/pkg/kubelet/plugins"
+	"podium/pkg/kubelet/podresources"
 	"podium/pkg/kubelet/pods"
 	"podium/pkg/kubelet/probes"
 	"podium/pkg/kubelet/resources"
@@ -49,26 +54,28 @@ type Config struct {
 	Health   *daemon.Health       // nil: no health checks
 
 	// The node.
-	NodeName string
-	Labels   map[string]string
-	Taints   []corev1.Taint     // added when the node is registered
-	Register bool               // create the Node object if it does not exist
-	Cloud    *node.Cloud        // nil: no cloud controller initializes the node
-	OnNode   func(*corev1.Node) // called with the Node as the API has it, nil if deleted; may be nil
-	Machine  Machine
-	Reserved corev1.ResourceList // resources that are not for pods
-	MaxPods  int                 // 0: 110
+	NodeName               string
+	Labels                 map[string]string
+	Taints                 []corev1.Taint     // added when the node is registered
+	Register               bool               // create the Node object if it does not exist
+	Cloud                  *node.Cloud        // nil: no cloud controller initializes the node
+	OnNode                 func(*corev1.Node) // called with the Node as the API has it, nil if deleted; may be nil
+	Machine                Machine
+	Reserved               corev1.ResourceList // resources that are not for pods
+	AllocatableReservation corev1.ResourceList // what pods cannot request: Reserved and hard eviction thresholds; nil: Reserved
+	MaxPods                int                 // 0: 110
 
 	// The container runtime and the rest of the machine.
 	Runtime     cri.Runtime // required
 	Images      cri.Images  // required
 	RuntimeName string      // the scheme of container ids; "": containerd
 	Mounter     volumes.Mounter
-	Cgroups     resources.Cgroups // nil: none
-	Dial        probes.Dial       // nil: the network
-	RootDir     string            // required
-	PodLogsDir  string            // "": <RootDir>/logs
-	Plugins     bool              // register CSI drivers in <RootDir>/plugins_registry
+	Cgroups     resources.Cgroups    // nil: none
+	Placement   *placement.Placement // of CPUs and devices; nil: containers run on all CPUs
+	Dial        probes.Dial          // nil: the network
+	RootDir     string               // required
+	PodLogsDir  string               // "": <RootDir>/logs
+	Plugins     bool                 // register the node's plugins, and serve the pod resources API, on sockets below RootDir
 
 	pods.Options // HostsFile "": /etc/hosts
 	ImageGC      ImageGC
@@ -94,7 +101,8 @@ type Config struct {
 	// client's certificate is revoked; nil: they are not tracked.
 	Connections *revocation.Connections
 
-	probes *prometheus.Registry // for /metrics/probes; nil without Registry
+	probes  *prometheus.Registry // for /metrics/probes; nil without Registry
+	devices *devices.Manager     // nil without Plugins
 }
 
 // Machine describes the machine that the kubelet runs on.
@@ -108,9 +116,12 @@ type Machine struct {
 	Host      pods.Host             // the security features that it can enforce
 }
 
-// pressure returns which resources the machine is short of.
-func (m *Machine) pressure() node.Pressure {
+// pressure returns which resources the machine is short of. dir is the kubelet's.
+func (m *Machine) pressure(dir string) node.Pressure {
 	var p node.Pressure
+	if readOnly(dir) {
+		p.ReadOnly = dir
+	}
 	if m.Node != nil {
 		p.Memory, p.Disk = m.Node.Pressure()
 	}
@@ -135,6 +146,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Cgroups == nil {
 		c.Cgroups = resources.None{}
+	}
+	if c.AllocatableReservation == nil {
+		c.AllocatableReservation = c.Reserved
 	}
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{}).DialContext
@@ -177,8 +191,16 @@ func Run(ctx context.Context, cfg Config) error {
 	recorder := events.New(cfg.Client, "kubelet", cfg.NodeName, cfg.Log)
 	down := newShutdown(&cfg)
 	var drivers *csi.Driver
+	cfg.devices = newDevices(&cfg)
+	if cfg.devices != nil && cfg.Placement != nil {
+		cfg.Placement.Add(cfg.devices.Provider(cfg.Placement.Nodes()))
+	}
 	agent := newAgent(&cfg, recorder, down.Active, func() []corev1.UniqueVolumeName { return drivers.InUse() })
 	drivers, err := newDrivers(&cfg, api, recorder, agent)
+	if err != nil {
+		return err
+	}
+	claims, err := newClaims(&cfg, api)
 	if err != nil {
 		return err
 	}
@@ -187,7 +209,7 @@ func Run(ctx context.Context, cfg Config) error {
 	vols := volumes.New(volumes.Config{Root: cfg.RootDir, Sources: api, Mounter: cfg.Mounter, Node: agent.Node, Log: cfg.Log, Drivers: []volumes.Driver{drivers}})
 	var collector *images.Collector
 	manager, err := newManager(&cfg, parts{
-		api: api, volumes: vols, recorder: recorder, agent: agent, services: services, pulls: pulls,
+		api: api, volumes: vols, recorder: recorder, agent: agent, services: services, pulls: pulls, claims: claims,
 		stopping: down.Active, freeDisk: func(ctx context.Context) { collector.Free(ctx) },
 	})
 	if err != nil {
@@ -223,11 +245,12 @@ func Run(ctx context.Context, cfg Config) error {
 	g.Go(func() error { return services.Run(ctx) })
 	g.Go(func() error { return bound.Run(ctx) })
 	g.Go(func() error { return manager.Run(ctx) })
+	g.Go(func() error { return cfg.Placement.Run(ctx, cfg.Runtime) })
 	g.Go(func() error { return newReclaimer(&cfg, api, vols, recorder).Run(ctx) })
 	g.Go(func() error { return drivers.Run(ctx) })
+	g.Go(func() error { vols.Measure(ctx); return nil })
 	if cfg.Plugins {
-		w := plugins.Watcher{Dir: filepath.Join(cfg.RootDir, "plugins_registry"), Handlers: map[string]plugins.Handler{plugins.CSI: drivers}, Log: cfg.Log}
-		g.Go(func() error { return w.Run(ctx) })
+		runPlugins(ctx, g, &cfg, drivers, claims, manager, agent)
 	}
 	g.Go(func() error {
 		if bound.WaitSynced(ctx) == nil {
@@ -238,9 +261,45 @@ func Run(ctx context.Context, cfg Config) error {
 	g.Go(func() error { return down.Run(ctx, manager, agent.Check) })
 	g.Go(func() error { return collectImages(ctx, &cfg, collector) })
 	if cfg.TLS != nil {
-		g.Go(func() error { return serve(ctx, &cfg, manager, drivers) })
+		g.Go(func() error { return serve(ctx, &cfg, manager, volumeStats(drivers, vols)) })
 	}
 	return g.Wait()
+}
+
+// runPlugins runs, in g, what plugins of the node register with and what they offer.
+func runPlugins(ctx context.Context, g *errgroup.Group, cfg *Config, drivers *csi.Driver, claims *dra.Manager, manager *pods.Manager, agent *node.Agent) {
+	w := plugins.Watcher{
+		Dir:      filepath.Join(cfg.RootDir, "plugins_registry"),
+		Handlers: map[string]plugins.Handler{plugins.CSI: drivers, plugins.Device: cfg.devices, plugins.DRA: claims}, Log: cfg.Log,
+	}
+	g.Go(func() error { return w.Run(ctx) })
+	g.Go(func() error { return claims.Run(ctx, manager.Wake) })
+	g.Go(func() error {
+		return cfg.devices.Run(ctx, func(affected []types.UID) {
+			agent.Check()
+			manager.Wake(affected)
+		})
+	})
+	r := podresources.Config{Root: cfg.RootDir, Pods: manager.Pods, Devices: cfg.devices, Dynamic: claims, Log: cfg.Log}
+	if cfg.Placement != nil {
+		r.CPUs = cfg.Placement
+	}
+	if cfg.Registry != nil {
+		r.Metrics = podresources.NewMetrics(cfg.Registry)
+	}
+	g.Go(func() error { return podresources.New(r).Run(ctx) })
+}
+
+// newDevices returns the devices of device plugins, nil without plugins.
+func newDevices(cfg *Config) *devices.Manager {
+	if !cfg.Plugins {
+		return nil
+	}
+	c := devices.Config{Root: cfg.RootDir, Log: cfg.Log}
+	if cfg.Registry != nil {
+		c.Metrics = devices.NewMetrics(cfg.Registry)
+	}
+	return devices.New(c)
 }
 
 func newShutdown(cfg *Config) *shutdown.Manager {
@@ -252,12 +311,16 @@ func newShutdown(cfg *Config) *shutdown.Manager {
 }
 
 func newAgent(cfg *Config, recorder *events.Recorder, stopping func() bool, inUse func() []corev1.UniqueVolumeName) *node.Agent {
-	return node.New(node.Config{
+	c := node.Config{
 		Client: cfg.Client, Runtime: cfg.Runtime, Images: cfg.Images, Events: recorder, Log: cfg.Log,
 		Name: cfg.NodeName, Labels: cfg.Labels, Taints: cfg.Taints, Register: cfg.Register, Cloud: cfg.Cloud, LocalPath: volumes.LocalPathRoot(cfg.RootDir),
-		Addresses: cfg.Machine.Addresses, Port: cfg.Port, Info: cfg.Machine.Info, Capacity: cfg.capacity, Reserved: cfg.Reserved,
-		Pressure: cfg.Machine.pressure, Stopping: stopping, InUse: inUse, LeaseDuration: cfg.LeaseDuration, ReportPeriod: cfg.ReportPeriod,
-	})
+		Addresses: cfg.Machine.Addresses, Port: cfg.Port, Info: cfg.Machine.Info, Capacity: cfg.capacity, Reserved: cfg.AllocatableReservation,
+		Pressure: func() node.Pressure { return cfg.Machine.pressure(cfg.RootDir) }, Stopping: stopping, InUse: inUse, LeaseDuration: cfg.LeaseDuration, ReportPeriod: cfg.ReportPeriod,
+	}
+	if cfg.devices != nil {
+		c.Devices = cfg.devices.Capacity
+	}
+	return node.New(c)
 }
 
 func newDrivers(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent) (*csi.Driver, error) {
@@ -268,6 +331,18 @@ func newDrivers(cfg *Config, api *api, recorder *events.Recorder, agent *node.Ag
 	return csi.New(c)
 }
 
+func newClaims(cfg *Config, api *api) (*dra.Manager, error) {
+	c := dra.Config{Root: cfg.RootDir, NodeName: cfg.NodeName, API: api, Log: cfg.Log}
+	if cfg.Registry != nil {
+		c.Metrics = dra.NewMetrics(cfg.Registry)
+	}
+	m, err := dra.New(c)
+	if err == nil && cfg.Registry != nil {
+		cfg.Registry.MustRegister(m)
+	}
+	return m, err
+}
+
 // parts are what the pods manager uses of the kubelet.
 type parts struct {
 	api      *api
@@ -276,6 +351,7 @@ type parts struct {
 	agent    *node.Agent
 	services *informer.Informer[*corev1.Service]
 	pulls    *images.Records
+	claims   *dra.Manager
 	stopping func() bool
 	freeDisk func(context.Context)
 }
@@ -287,7 +363,7 @@ func newManager(cfg *Config, p parts) (*pods.Manager, error) {
 	}
 	c := pods.Config{
 		RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir,
-		API: p.api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: p.volumes, Cgroups: cfg.Cgroups, UserNS: namespaces,
+		API: p.api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: p.volumes, Claims: p.claims, Cgroups: cfg.Cgroups, UserNS: namespaces,
 		Environment: func(ctx context.Context, req env.Request) ([]*runtimeapi.KeyValue, error) {
 			return env.Make(ctx, req, p.api)
 		},
@@ -300,6 +376,12 @@ func newManager(cfg *Config, p parts) (*pods.Manager, error) {
 		Probes:   probes.Config{Check: probes.Checker{Runtime: cfg.Runtime, Dial: cfg.Dial}, Events: p.recorder, Log: cfg.Log},
 		Events:   p.recorder, Log: cfg.Log,
 		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), Host: cfg.Machine.Host, Options: cfg.Options,
+	}
+	if cfg.Placement != nil {
+		c.Placement = cfg.Placement
+	}
+	if cfg.devices != nil {
+		c.Devices = cfg.devices
 	}
 	if cfg.DrainTimeout > 0 {
 		c.Endpoints = p.api
@@ -344,14 +426,25 @@ func health(h *daemon.Health, agent *node.Agent, synced func() bool) {
 	})
 }
 
+// volumeStats returns a function that returns the last statistics of a volume, of a CSI
+// driver or of the kubelet itself.
+func volumeStats(drivers *csi.Driver, vols *volumes.Manager) func(types.UID, string) (stats.Filesystem, bool) {
+	return func(pod types.UID, volume string) (stats.Filesystem, bool) {
+		if out, ok := drivers.Stats(pod, volume); ok {
+			return out, true
+		}
+		return vols.Stats(pod, volume)
+	}
+}
+
 // serve runs the HTTPS server for the API server and other authorized clients.
-func serve(ctx context.Context, cfg *Config, manager *pods.Manager, drivers *csi.Driver) error {
+func serve(ctx context.Context, cfg *Config, manager *pods.Manager, volume func(types.UID, string) (stats.Filesystem, bool)) error {
 	s := server.Config{
-		NodeName: cfg.NodeName, Pods: manager.Pods, Volume: drivers.Stats, Runtime: cfg.Runtime, Registry: cfg.Registry, Probes: cfg.probes, RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, NodeLogs: cfg.NodeLogs, LogQuery: cfg.LogQuery, Log: cfg.Log,
+		NodeName: cfg.NodeName, Pods: manager.Pods, Volume: volume, Runtime: cfg.Runtime, Registry: cfg.Registry, Probes: cfg.probes, RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, NodeLogs: cfg.NodeLogs, LogQuery: cfg.LogQuery, Log: cfg.Log,
 		Access: cfg.Access, Settings: cfg.Settings,
 	}
 	if cfg.Registry != nil {
-		cfg.Registry.MustRegister(&stats.Claims{Pods: manager.Pods, Volume: drivers.Stats})
+		cfg.Registry.MustRegister(&stats.Claims{Pods: manager.Pods, Volume: volume})
 	}
 	if cfg.Health != nil {
 		s.Health = cfg.Health.Handler()

@@ -175,6 +175,13 @@ func observe(rootDir, imageDir string) map[nodepressure.Signal]nodepressure.Obse
 	return out
 }
 
+// readOnly reports whether a directory is in a file system that is mounted read-only, as
+// the kernel does after an error of the disk. It does not write, to find that out.
+func readOnly(dir string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(dir, &fs) == nil && fs.Flags&unix.ST_RDONLY != 0
+}
+
 // diskUsage returns the bytes used and the size of dir's file system.
 func diskUsage(dir string) (used, capacity uint64, err error) {
 	var fs unix.Statfs_t

@@ -39,6 +39,16 @@ const (
 	maxMessageSize          int = 16 << 20
 )
 
+// OwnAnnotation reports whether an annotation of a container is the kubelet's.
+func OwnAnnotation(key string) bool {
+	switch key {
+	case AnnotationHash, AnnotationRestartCount, AnnotationMessagePath, AnnotationMessagePolicy,
+		AnnotationGracePeriod, AnnotationPreStop, AnnotationRestartDelay, AnnotationResources:
+		return true
+	}
+	return false
+}
+
 // NotFound reports whether the runtime does not have the sandbox or container.
 func NotFound(err error) bool { return status.Code(err) == codes.NotFound }
 

@@ -49,11 +49,12 @@ type Config struct {
 	Port      int32 // the kubelet's server
 	Info      corev1.NodeSystemInfo
 	Capacity  func() corev1.ResourceList
-	Reserved  corev1.ResourceList              // kube-reserved and system-reserved together
-	Pressure  func() Pressure                  // nil: none
-	Stopping  func() bool                      // the node is shutting down; nil: never
-	InUse     func() []corev1.UniqueVolumeName // attached volumes that the node uses; nil: none
-	MaxImages int                              // in the node's status; 0: 50
+	Reserved  corev1.ResourceList                                // kube-reserved and system-reserved together
+	Devices   func() (capacity, allocatable corev1.ResourceList) // resources of device plugins; nil: none
+	Pressure  func() Pressure                                    // nil: none
+	Stopping  func() bool                                        // the node is shutting down; nil: never
+	InUse     func() []corev1.UniqueVolumeName                   // attached volumes that the node uses; nil: none
+	MaxImages int                                                // in the node's status; 0: 50
 
 	LeaseDuration time.Duration // 0: 40 s; the agent renews after a quarter
 	ReportPeriod  time.Duration // of statuses in which nothing changed; 0: 5 min
@@ -61,7 +62,10 @@ type Config struct {
 }
 
 // Pressure reports which resources the machine is short of.
-type Pressure struct{ Memory, Disk, PIDs bool }
+type Pressure struct {
+	Memory, Disk, PIDs bool
+	ReadOnly           string // the kubelet's directory, if nothing can be written there
+}
 
 // How often the agent checks a node that is not ready, and the back-off of writes.
 const (
@@ -87,6 +91,7 @@ type Agent struct {
 	changed  chan struct{} // closed when node or settled changes; nil: nothing waits for it
 	wake     chan struct{}
 	runtime  health
+	readOnly string // Pressure.ReadOnly of the last round
 }
 
 // New returns an Agent. It applies the defaults of cfg.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -84,7 +85,7 @@ func (a *Agent) fill(ctx context.Context, n *corev1.Node, now time.Time) {
 	}
 	for _, c := range []corev1.NodeCondition{
 		pressure(corev1.NodeMemoryPressure, p.Memory, "KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-		pressure(corev1.NodeDiskPressure, p.Disk, "KubeletHasDiskPressure", "kubelet has disk pressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+		a.disk(n, p),
 		pressure(corev1.NodePIDPressure, p.PIDs, "KubeletHasInsufficientPID", "kubelet has insufficient PID available", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 		a.ready(),
 	} {
@@ -104,6 +105,11 @@ func (a *Agent) fillResources(s *corev1.NodeStatus) {
 	for name, q := range a.cfg.Capacity() {
 		s.Capacity[name] = q
 		s.Allocatable[name] = less(q, a.cfg.Reserved[name])
+	}
+	if a.cfg.Devices != nil {
+		capacity, allocatable := a.cfg.Devices()
+		maps.Copy(s.Capacity, capacity)
+		maps.Copy(s.Allocatable, allocatable)
 	}
 	for name, q := range s.Capacity { // extended resources are allocatable completely
 		if _, has := s.Allocatable[name]; !has {
@@ -175,6 +181,20 @@ func pressure(t corev1.NodeConditionType, is bool, bad, badText, good, goodText 
 		return corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: bad, Message: badText}
 	}
 	return corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: good, Message: goodText}
+}
+
+// disk returns the condition DiskPressure. A read-only directory of the kubelet counts as a
+// full one: its taint keeps new pods away, which could not start, and those that run stay.
+func (a *Agent) disk(n *corev1.Node, p Pressure) corev1.NodeCondition {
+	c := pressure(corev1.NodeDiskPressure, p.Disk || p.ReadOnly != "", "KubeletHasDiskPressure", "kubelet has disk pressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure")
+	if p.ReadOnly != "" {
+		c.Message = fmt.Sprintf("the file system of %s is read-only", p.ReadOnly)
+	}
+	if p.ReadOnly != "" && a.readOnly == "" {
+		a.cfg.Events.Event(n, corev1.EventTypeWarning, "FilesystemIsReadOnly", c.Message) // the reason of node-problem-detector
+	}
+	a.readOnly = p.ReadOnly
+	return c
 }
 
 func (a *Agent) ready() corev1.NodeCondition {

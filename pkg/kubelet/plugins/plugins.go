@@ -27,8 +27,12 @@ import (
 	"podium/pkg/backoff"
 )
 
-// CSI is the type of plugins that are CSI drivers.
-const CSI = registration.CSIPlugin
+// The types of plugins.
+const (
+	CSI    = registration.CSIPlugin    // CSI drivers
+	Device = registration.DevicePlugin // device plugins
+	DRA    = registration.DRAPlugin    // drivers of dynamic resource allocation
+)
 
 // Plugin is what a plugin says about itself.
 type Plugin struct {

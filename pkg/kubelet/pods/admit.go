@@ -50,12 +50,28 @@ func (w *worker) admit(ctx context.Context) {
 		return
 	}
 	if refusal == nil {
+		runs := !w.observed.empty() || w.pod.Status.StartTime != nil
+		if !runs && w.awaitsDevices() {
+			return
+		}
+		if !w.assigned.placed {
+			refusal = w.place(runs)
+			w.assigned.placed = refusal == nil
+		}
+	}
+	if refusal == nil {
+		if refusal, decided = w.assignDevices(); !decided {
+			return // the worker is woken when its devices are allocated
+		}
+	}
+	if refusal == nil {
 		if wantsSELinux(w.pod) && !w.m.cfg.Host.SELinux && w.observed.empty() {
 			w.event(corev1.EventTypeWarning, "SELinuxNotEnabled", "SELinux is not enabled on the host: seLinuxOptions have no effect")
 		}
 		if err := w.resizer.grantFirst(); err != nil {
 			w.log.Warn("admit pod failed", "error", err)
-			w.again(time.Now().Add(time.Second))
+			w.event(corev1.EventTypeWarning, "FailedToMakePodDataDirectories", "error making pod data directories: "+err.Error())
+			w.again(time.Now().Add(5 * time.Second))
 			return
 		}
 		w.enter(starting)

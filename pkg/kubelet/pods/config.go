@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +16,6 @@ import (
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/env"
 	"podium/pkg/kubelet/podspec"
-	"podium/pkg/kubelet/resources"
 )
 
 // configs are the configurations that CreateContainer needs.
@@ -42,6 +42,11 @@ func (cs *containers) containerConfig(ctx context.Context, s start, ids imageIDs
 	if err != nil {
 		return configs{}, err
 	}
+	given, err := cs.deviceOptions(ctx, spec)
+	if err != nil {
+		return configs{}, err
+	}
+	vars = slices.Concat(given.Envs, vars) // of two with one name, the last counts
 	if len(ids.volumes) > 0 {
 		if err := m.checkImageVolumes(ctx); err != nil {
 			return configs{}, err
@@ -81,14 +86,15 @@ func (cs *containers) containerConfig(ctx context.Context, s start, ids imageIDs
 		Tty:         spec.TTY,
 		StopSignal:  stopSignal(spec),
 		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources:       resources.Container(pod, spec, m.cfg.MemoryCapacity, m.cfg.Cgroups.Unified()),
+			Resources:       m.containerResources(pod, spec),
 			SecurityContext: security,
 		},
 	}
+	addDevices(c, &given)
 	if err := makeLogDir(filepath.Join(sandboxConfig.LogDirectory, spec.Name)); err != nil {
 		return configs{}, err
 	}
-	return configs{container: c, sandbox: sandboxConfig}, nil
+	return configs{container: c, sandbox: sandboxConfig}, m.addClaims(ctx, pod, spec, c)
 }
 
 // target returns the id of the container whose processes an ephemeral container is to

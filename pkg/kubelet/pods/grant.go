@@ -112,6 +112,11 @@ func qosRank(pod *corev1.Pod) int {
 // resizableLocked returns why a pod that is counted cannot have other resources; nil:
 // it can. It checks only resources of which the pod wants more. m.mu is held.
 func (m *Manager) resizableLocked(pod *corev1.Pod, node *corev1.Node) *pendingResize {
+	if has := m.counted[pod.UID]; has != nil && m.cfg.Placement != nil {
+		if why := m.cfg.Placement.Infeasible(has, pod); why != "" {
+			return &pendingResize{corev1.PodReasonInfeasible, why}
+		}
+	}
 	wants := resources.Requests(pod)
 	if has := m.counted[pod.UID]; has != nil {
 		for name, q := range resources.Requests(has) {

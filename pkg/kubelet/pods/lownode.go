@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	scheduling "k8s.io/component-helpers/scheduling/corev1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"podium/pkg/backoff"
@@ -149,12 +148,12 @@ func (m *Manager) consumers(ctx context.Context, signal nodepressure.Signal) ([]
 
 // memory returns the working sets of all running containers by pod and name.
 func (m *Manager) memory(ctx context.Context) (map[types.UID]map[string]int64, error) {
-	res, err := m.cfg.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
+	all, err := cri.ListStats(ctx, m.cfg.Runtime, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list container stats: %s", cri.Message(err))
 	}
 	out := map[types.UID]map[string]int64{}
-	for _, s := range res.Stats {
+	for _, s := range all {
 		labels := s.GetAttributes().GetLabels()
 		uid := types.UID(labels[cri.LabelPodUID])
 		if out[uid] == nil {

@@ -40,11 +40,14 @@ type Config struct {
 	RuntimeName string // the scheme of container ids: containerd
 	Images      cri.Images
 	Volumes     Volumes
+	Claims      Claims // nil: pods have no resource claims
 	Cgroups     resources.Cgroups
 	PIDs        PIDs                  // nil: no PID pressure
 	Pressure    NodePressure          // of memory and disk; nil: none
 	FreeDisk    func(context.Context) // removes what the node can do without; nil: nothing
 	UserNS      UserNS
+	Placement   Placement // of CPUs; nil: containers run on all
+	Devices     Devices   // of device plugins; nil: none
 	Environment func(context.Context, env.Request) ([]*runtimeapi.KeyValue, error)
 	Secret      func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	Handler     func(ctx context.Context, runtimeClass string) (string, error) // how the runtime calls a RuntimeClass
@@ -287,6 +290,7 @@ func (m *Manager) admit(pod *corev1.Pod, here bool) (r *refusal, decided bool) {
 
 // released stops counting a pod against the node's resources.
 func (m *Manager) released(uid types.UID) {
+	m.unplace(uid) // first: a pod that is admitted instead finds its CPUs free
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.uncountLocked(uid)
@@ -333,7 +337,7 @@ func (m *Manager) Pods() []*corev1.Pod {
 // removeOrphans removes what deleted pods have left on the node: sandboxes, volumes and
 // cgroups of pods that were deleted while no kubelet was running.
 func (m *Manager) removeOrphans(ctx context.Context) {
-	for wait := time.Second; ; wait = time.Minute {
+	for wait := time.Second; ; {
 		if backoff.Sleep(ctx, wait) != nil {
 			return
 		}
@@ -341,8 +345,9 @@ func (m *Manager) removeOrphans(ctx context.Context) {
 		synced := m.synced
 		m.mu.Unlock()
 		if !synced {
-			continue
+			continue // soon: pods may wait for what the deleted ones have
 		}
+		wait = time.Minute
 		if err := m.endOrphans(ctx); err != nil && ctx.Err() == nil {
 			m.cfg.Log.Warn("remove files of deleted pods failed", "error", err)
 		}
@@ -371,9 +376,17 @@ func (m *Manager) endOrphans(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cgroups: %w", err)
 	}
-	for _, uid := range append(leftovers, groups...) {
+	var holders []types.UID
+	if m.cfg.Devices != nil {
+		holders = m.cfg.Devices.Pods()
+	}
+	if m.cfg.Claims != nil {
+		holders = append(holders, m.cfg.Claims.Pods()...)
+	}
+	for _, uid := range slices.Concat(leftovers, groups, holders) {
 		m.endOrphan(unknownPod(uid))
 	}
+	m.unplaceAbsent()
 	return nil
 }
 

@@ -482,6 +482,25 @@ func TestActiveDeadline(t *testing.T) {
 	})
 }
 
+// The start time of a pod is in the future because the clock was set back while no kubelet
+// ran: the pod may run as long as its deadline says, from now on.
+func TestActiveDeadlineWhenTheClockWasSetBack(t *testing.T) {
+	bubble(t, crifake.Config{}, func(r *rig) {
+		r.api.create(newPod("a", func(p *corev1.Pod) {
+			p.Spec.ActiveDeadlineSeconds = ptr(int64(15))
+			p.Status.StartTime = &metav1.Time{Time: time.Now().Add(time.Hour)}
+		}))
+		r.pass(10 * time.Second)
+		if p := r.pod("a"); p.Status.Phase != corev1.PodRunning {
+			t.Fatalf("too early: %+v", p.Status)
+		}
+		r.pass(8 * time.Second)
+		if p := r.pod("a"); p.Status.Phase != corev1.PodFailed || p.Status.Reason != "DeadlineExceeded" {
+			t.Errorf("status is %+v", p.Status)
+		}
+	})
+}
+
 func TestPullErrors(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)

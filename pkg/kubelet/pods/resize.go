@@ -16,7 +16,6 @@ import (
 	"podium/pkg/conditions"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/podspec"
-	"podium/pkg/kubelet/resources"
 )
 
 type resourceQuantity = resource.Quantity
@@ -301,8 +300,7 @@ func (r *resizer) checkUsage(ctx context.Context, due []resizing) error {
 
 // update gives a running container the granted resources.
 func (r *resizer) update(ctx context.Context, c *resizing) error {
-	linux := resources.Container(r.pod, c.spec, r.m.cfg.MemoryCapacity, r.m.cfg.Cgroups.Unified())
-	_, err := r.m.cfg.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.id, Linux: linux})
+	_, err := r.m.cfg.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.id, Linux: r.m.containerResources(r.pod, c.spec)})
 	if err != nil {
 		return fmt.Errorf("update resources of container %q: %w", c.name, err)
 	}

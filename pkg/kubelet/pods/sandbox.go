@@ -66,10 +66,7 @@ func (m *Manager) sandboxConfig(pod *corev1.Pod, attempt uint32, cgroupParent st
 			CpuShares: resources.Shares(pod.Spec.Overhead.Cpu().MilliValue()), MemoryLimitInBytes: pod.Spec.Overhead.Memory().Value(),
 		}
 	}
-	g := resources.Pod(pod, 0)
-	c.Linux.Resources = &runtimeapi.LinuxContainerResources{
-		CpuShares: g.Shares, CpuQuota: g.Quota, CpuPeriod: resources.QuotaPeriod, MemoryLimitInBytes: g.Memory,
-	}
+	c.Linux.Resources = m.sandboxResources(pod)
 	return c, nil
 }
 

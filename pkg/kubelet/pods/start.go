@@ -19,9 +19,10 @@ import (
 func (w *worker) sync(ctx context.Context) {
 	now, cs := time.Now(), w.containers
 	cs.plan = decide(w.pod, w.observed, w.judge, now, w.m.cfg.MaxRestartDelay)
-	if cs.plan.newSandbox && len(cs.plan.kill) == 0 && w.retries.due("sandbox", now) {
+	if cs.plan.newSandbox && len(cs.plan.kill) == 0 && w.retries.due("sandbox", now) && w.claims.forSandbox(now) {
 		w.publish(false) // ContainerCreating
 		if cs.makeSandbox(ctx) {
+			w.claims.fresh = false
 			cs.plan = decide(w.pod, w.observed, w.judge, time.Now(), w.m.cfg.MaxRestartDelay)
 		}
 	}
@@ -34,7 +35,7 @@ func (w *worker) sync(ctx context.Context) {
 	}
 	w.resizer.actuate(ctx, now)
 	cs.explainBackOff()
-	if !cs.plan.newSandbox && len(cs.plan.start)+len(cs.plan.ephemeral) > 0 && w.mounts.setUpAll() {
+	if !cs.plan.newSandbox && len(cs.plan.start)+len(cs.plan.ephemeral) > 0 && w.mounts.setUpAll() && w.claims.forContainers(now) {
 		for _, s := range cs.plan.ephemeral {
 			cs.startContainer(ctx, s)
 		}

@@ -44,6 +44,7 @@ type view struct {
 	started     func(containerID string) bool
 	resources   func(*corev1.Container, *container) (granted corev1.ResourceList, has *corev1.ResourceRequirements)
 	resizing    []corev1.PodCondition // of a resize that has not been completed
+	devices     func(*corev1.Container) []corev1.ResourceStatus
 	hostIPs     []string
 	runtime     string   // the scheme of container ids
 	ended       bool     // no container is running or will run again
@@ -174,6 +175,9 @@ func (v *view) ephemeralStatuses(old []corev1.ContainerStatus) []corev1.Containe
 // nil if there is none. init means that it runs to completion.
 func (v *view) containerStatus(spec *corev1.Container, old *corev1.ContainerStatus, init bool) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, Started: new(bool)}
+	if s.AllocatedResourcesStatus = v.devices(spec); old != nil && v.ended {
+		s.AllocatedResourcesStatus = old.AllocatedResourcesStatus // they are free again
+	}
 	c := v.observed.latest(spec.Name)
 	if c == nil {
 		v.absent(spec, old, init, &s)

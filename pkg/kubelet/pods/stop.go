@@ -52,7 +52,11 @@ func (w *worker) terminate(ctx context.Context) {
 	if !w.termination.stopSandboxes(ctx, now) {
 		return
 	}
-	w.m.released(w.uid) // before the status: the scheduler gives the share away when it sees that
+	if !w.claims.release(now) {
+		return
+	}
+	w.m.releaseDevices(w.uid)
+	w.m.released(w.uid) // all before the status: the scheduler gives the share away when it sees that
 	if !finalPhase(w.pod.Status.Phase) || !w.observed.empty() {
 		w.publish(true)
 	}

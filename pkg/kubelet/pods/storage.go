@@ -129,14 +129,12 @@ func (m *Manager) storage(ctx context.Context, pod *corev1.Pod, all bool) (stora
 // writableLayers returns the sizes of the containers' writable layers. As upstream,
 // it counts only the newest of several containers with the same name.
 func (m *Manager) writableLayers(ctx context.Context, pod *corev1.Pod) (map[string]int64, error) {
-	res, err := m.cfg.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{
-		Filter: &runtimeapi.ContainerStatsFilter{LabelSelector: map[string]string{cri.LabelPodUID: string(pod.UID)}},
-	})
+	all, err := cri.ListStats(ctx, m.cfg.Runtime, &runtimeapi.ContainerStatsFilter{LabelSelector: map[string]string{cri.LabelPodUID: string(pod.UID)}})
 	if err != nil {
 		return nil, fmt.Errorf("list container stats: %w", err)
 	}
 	sizes, newest := map[string]int64{}, map[string]uint32{}
-	for _, s := range res.Stats {
+	for _, s := range all {
 		a := s.GetAttributes()
 		name, attempt := a.GetLabels()[cri.LabelContainerName], a.GetMetadata().GetAttempt()
 		if before, seen := newest[name]; seen && before > attempt {

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/conditions"
+	"podium/pkg/wallclock"
 )
 
 type state string
@@ -39,12 +40,15 @@ type worker struct {
 	*base
 	containers  *containers
 	mounts      *mounts
+	claims      *claims
 	termination *termination
 	resizer     *resizer
 
 	state     state
+	assigned  assignment
 	everReady bool
 	firstSeen time.Time
+	began     time.Time     // the pod's start time, once it has one
 	ranAt     time.Time     // when its phase was first Running
 	measured  time.Time     // when its storage was last measured
 	ended     chan struct{} // closed when nothing of it runs and the API has its final status
@@ -59,6 +63,7 @@ func newWorker(m *Manager, ctx context.Context, pod *corev1.Pod) *worker {
 	}
 	w.containers = &containers{base: b, mounts: w.mounts, waiting: map[string]corev1.ContainerStateWaiting{}, stops: map[string]stop{}, turns: map[string]chan struct{}{}}
 	w.termination = &termination{base: b}
+	w.claims = &claims{base: b}
 	w.resizer = &resizer{base: b, containers: w.containers}
 	return w
 }
@@ -146,7 +151,10 @@ func (w *worker) mustEnd(now time.Time) bool {
 	if deadline == nil || w.pod.Status.StartTime == nil {
 		return false
 	}
-	end := w.pod.Status.StartTime.Add(time.Duration(*deadline) * time.Second)
+	if w.began.IsZero() {
+		w.began = wallclock.Anchor(w.pod.Status.StartTime.Time, now)
+	}
+	end := w.began.Add(time.Duration(*deadline) * time.Second)
 	if now.Before(end) {
 		w.again(end)
 		return false
@@ -179,7 +187,7 @@ func (w *worker) view(ended bool) view {
 		pod: w.m.writer.latest(w.pod), observed: w.observed, waiting: w.containers.waiting,
 		initialized: w.initialized(),
 		ready:       w.probes.Ready, started: w.probes.Started,
-		resources: w.resizer.resourcesOf, resizing: w.resizer.conditions(),
+		resources: w.resizer.resourcesOf, resizing: w.resizer.conditions(), devices: w.deviceHealth,
 		hostIPs: w.m.cfg.HostIPs(), runtime: w.m.cfg.RuntimeName,
 		ended: ended, verdict: w.verdict, now: time.Now(),
 	}

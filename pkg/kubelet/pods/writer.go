@@ -328,6 +328,7 @@ func merged(base *corev1.Pod, want *corev1.PodStatus) corev1.PodStatus {
 	out.NominatedNodeName = base.Status.NominatedNodeName
 	out.Resize = base.Status.Resize
 	out.ResourceClaimStatuses = base.Status.ResourceClaimStatuses
+	out.ExtendedResourceClaimStatus = base.Status.ExtendedResourceClaimStatus
 	out.Conditions = nil
 	for _, c := range base.Status.Conditions {
 		if mine := conditions.Find(want.Conditions, c.Type); mine != nil && isOwned(mine) {

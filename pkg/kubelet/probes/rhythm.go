@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/kubelet/images"
+	"podium/pkg/wallclock"
 )
 
 // Kind is the type of a probe.
@@ -65,7 +66,8 @@ func (r *rhythm) run(ctx context.Context) {
 		}
 	}
 	period := seconds(r.spec.PeriodSeconds, 10)
-	first := time.Until(r.target.Started.Add(seconds(r.spec.InitialDelaySeconds, 0)))
+	started := wallclock.Anchor(r.target.Started, time.Now()) // else a clock that was set back delays the first check
+	first := time.Until(started.Add(seconds(r.spec.InitialDelaySeconds, 0)))
 	t := time.NewTimer(max(first, 0))
 	defer t.Stop()
 	for {

@@ -23,13 +23,16 @@ import (
 
 // Options configure the cgroup hierarchy on this machine.
 type Options struct {
-	Mount   string       // the mount point of cgroups; "": /sys/fs/cgroup
-	Root    string       // the parent of kubepods; "": the root cgroup
-	Systemd Units        // systemd, if it manages the cgroups as slices; nil: plain directories
-	PIDs    int64        // maximum process ids of all pods together; 0: no limit
-	PodPIDs int64        // maximum process ids of one pod; 0: no limit
-	Unbound bool         // create kubepods without limits: upstream's --enforce-node-allocatable=none
-	Log     *slog.Logger // required
+	Mount   string // the mount point of cgroups; "": /sys/fs/cgroup
+	Root    string // the parent of kubepods; "": the root cgroup
+	Systemd Units  // systemd, if it manages the cgroups as slices; nil: plain directories
+	PIDs    int64  // maximum process ids of all pods together; 0: no limit
+	PodPIDs int64  // maximum process ids of one pod; 0: no limit
+	Unbound bool   // create kubepods without limits: upstream's --enforce-node-allocatable=none
+	// Unthrottled reports whether a pod has no CPU quota as a whole; nil: each has what
+	// its limits say.
+	Unthrottled func(types.UID) bool
+	Log         *slog.Logger // required
 }
 
 // FS implements Cgroups in the cgroup file system, v1 or v2. If the host does not
@@ -82,7 +85,7 @@ func (f *FS) Prepare(ctx context.Context, allocatable corev1.ResourceList) error
 // Ensure creates or updates the pod's cgroup and returns its name for the runtime.
 func (f *FS) Ensure(ctx context.Context, pod *corev1.Pod) (string, error) {
 	p := placeOf(pod)
-	if err := f.set(ctx, p, Pod(pod, f.PodPIDs)); err != nil {
+	if err := f.set(ctx, p, f.group(pod)); err != nil {
 		return "", fmt.Errorf("cgroup of pod: %w", err)
 	}
 	if f.Systemd != nil {
@@ -91,9 +94,18 @@ func (f *FS) Ensure(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return p.dir(f.Root), nil
 }
 
+// group returns the settings of the pod's cgroup.
+func (f *FS) group(pod *corev1.Pod) Group {
+	g := Pod(pod, f.PodPIDs)
+	if f.Unthrottled != nil && f.Unthrottled(pod.UID) {
+		g.Quota = 0
+	}
+	return g
+}
+
 // Widen raises the limits of the pod's cgroup.
 func (f *FS) Widen(ctx context.Context, pod, from *corev1.Pod) error {
-	if err := f.set(ctx, placeOf(pod), Pod(pod, f.PodPIDs).Or(Pod(from, f.PodPIDs))); err != nil {
+	if err := f.set(ctx, placeOf(pod), f.group(pod).Or(f.group(from))); err != nil {
 		return fmt.Errorf("cgroup of pod: %w", err)
 	}
 	return nil

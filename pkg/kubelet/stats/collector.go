@@ -43,7 +43,7 @@ const rateWindow = time.Second
 
 // Summary measures the node and all pods. It blocks on the runtime.
 func (c *Collector) Summary(ctx context.Context) (*Summary, error) {
-	resp, err := c.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
+	all, err := cri.ListStats(ctx, c.Runtime, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list container stats: %s", cri.Message(err))
 	}
@@ -55,7 +55,7 @@ func (c *Collector) Summary(ctx context.Context) (*Summary, error) {
 	c.rate(seen, "", s.Node.CPU)
 
 	byPod := map[types.UID]map[string]*runtimeapi.ContainerStats{}
-	for _, st := range resp.Stats {
+	for _, st := range all {
 		labels := st.GetAttributes().GetLabels()
 		uid, name := types.UID(labels[cri.LabelPodUID]), labels[cri.LabelContainerName]
 		if uid == "" || name == "" {

@@ -96,15 +96,25 @@ func (m Machine) network(at metav1.Time) *Network {
 }
 
 func (m Machine) filesystem(at metav1.Time) *Filesystem {
-	var st unix.Statfs_t
-	if err := unix.Statfs(m.RootDir, &st); err != nil {
+	out, err := OfFilesystem(m.RootDir, at)
+	if err != nil {
 		return nil
+	}
+	return &out
+}
+
+// OfFilesystem returns the statistics of the file system that a directory is in. It blocks
+// while the file system does not answer.
+func OfFilesystem(dir string, at metav1.Time) (Filesystem, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return Filesystem{}, &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
 	block := uint64(st.Bsize)
 	available, capacity, used := st.Bavail*block, st.Blocks*block, (st.Blocks-st.Bfree)*block
 	inodesUsed := st.Files - st.Ffree
-	return &Filesystem{Time: at, AvailableBytes: &available, CapacityBytes: &capacity, UsedBytes: &used,
-		InodesFree: &st.Ffree, Inodes: &st.Files, InodesUsed: &inodesUsed}
+	return Filesystem{Time: at, AvailableBytes: &available, CapacityBytes: &capacity, UsedBytes: &used,
+		InodesFree: &st.Ffree, Inodes: &st.Files, InodesUsed: &inodesUsed}, nil
 }
 
 func (m Machine) processes(at metav1.Time) *Rlimit {

@@ -45,7 +45,7 @@ func (c claim) SetUp(ctx context.Context, v *Volume) (Mount, error) {
 	if d := c.driverOf(pv); d != nil {
 		return d.SetUpPersistent(ctx, claimed)
 	}
-	mount := Mount{ReadOnly: claimed.ReadOnly(), Device: claimed.Device}
+	mount := Mount{ReadOnly: claimed.ReadOnly(), Device: claimed.Device, local: pv.Spec.Local != nil}
 	if volumebinding.IsLocalPath(pv) {
 		if err := c.setUpLocalPath(ctx, v, pv); err != nil {
 			return Mount{}, err

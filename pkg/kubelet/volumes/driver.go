@@ -2,8 +2,8 @@ package volumes
 
 import (
 	"context"
+	"sync/atomic"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -79,8 +79,9 @@ type Volume struct {
 	name   string
 	turn   chan struct{} // semaphore of size 1, held during a call
 	ready  *Mount        // nil before SetUp has succeeded
+	gauge  atomic.Pointer[gauge]
 	frozen map[string]any
-	tokens map[tokenKey]*authenticationv1.TokenRequest
+	tokens map[tokenKey]*heldToken
 }
 
 // Mount describes how a container mounts a volume.
@@ -88,6 +89,8 @@ type Mount struct {
 	HostPath string
 	ReadOnly bool // mount the volume read-only even if the container does not request it
 	Device   bool // HostPath is a block device
+
+	local bool // a local volume: HostPath is, or is in, what has the volume's size
 
 	pod         types.UID // for SubPath
 	volume, key string

@@ -60,8 +60,8 @@ func (v *Volume) Token(ctx context.Context, audience string, seconds *int64) (*a
 	}
 	now := v.host.Now()
 	have := v.tokens[key]
-	if have != nil && now.Before(renewAt(have, v.Pod.UID)) {
-		return have, nil
+	if have != nil && !have.due(now, v.Pod.UID) {
+		return have.TokenRequest, nil
 	}
 	var audiences []string
 	if key.audience != "" {
@@ -78,7 +78,7 @@ func (v *Volume) Token(ctx context.Context, audience string, seconds *int64) (*a
 		if have != nil && now.Before(have.Status.ExpirationTimestamp.Time) {
 			v.host.Log.Warn("service account token could not be renewed; the present one is still good",
 				"pod", v.Pod.Namespace+"/"+v.Pod.Name, "expires", have.Status.ExpirationTimestamp.Time, "err", err)
-			return have, nil
+			return have.TokenRequest, nil
 		}
 		return nil, err
 	}
@@ -86,19 +86,28 @@ func (v *Volume) Token(ctx context.Context, audience string, seconds *int64) (*a
 	if got.Spec.ExpirationSeconds == nil {
 		got.Spec.ExpirationSeconds = &key.seconds
 	}
-	v.tokens[key] = got
+	v.tokens[key] = &heldToken{got, now}
 	return got, nil
 }
 
-// renewAt returns the time at 80% of a token's lifetime, at most a day after its
-// issue. It spreads pods that started together over some seconds.
-func renewAt(t *authenticationv1.TokenRequest, pod types.UID) time.Time {
+// heldToken is a token with the time of its receipt.
+type heldToken struct {
+	*authenticationv1.TokenRequest
+	got time.Time
+}
+
+// due reports whether a token is older than 80% of its lifetime, or than a day. It spreads
+// pods that started together over some seconds. The age counts from the receipt: the clock
+// of the API server may differ from this one. If the clock was set since then, forward or
+// back, the token is due when either the time that has passed or the clock says so, and when
+// the clock shows a time before the receipt.
+func (t *heldToken) due(now time.Time, pod types.UID) bool {
 	life := time.Duration(*t.Spec.ExpirationSeconds) * time.Second
-	issued := t.Status.ExpirationTimestamp.Add(-life)
 	h := fnv.New32a()
 	h.Write([]byte(pod))
 	early := time.Duration(h.Sum32()) * time.Millisecond % tokenSpread
-	return issued.Add(min(life*8/10, tokenMaxAge) - early)
+	byClock := now.Round(0).Sub(t.got.Round(0))
+	return byClock < 0 || max(byClock, now.Sub(t.got)) >= min(life*8/10, tokenMaxAge)-early
 }
 
 // commonUser returns the user that all containers of the pod run as; nil if the spec

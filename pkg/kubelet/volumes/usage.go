@@ -44,17 +44,28 @@ func (m *Manager) Usage(ctx context.Context, pod *corev1.Pod) (map[string]int64,
 // DiskUsage returns the number of bytes that a directory uses on disk; 0 if it does
 // not exist. It counts hard links once and does not follow links out of dir.
 func DiskUsage(ctx context.Context, dir string) (int64, error) {
+	used, err := usageOf(ctx, dir)
+	return used.bytes, err
+}
+
+// usage is what a directory uses on disk.
+type usage struct {
+	bytes  int64
+	inodes uint64
+}
+
+// usageOf measures a directory as DiskUsage does.
+func usageOf(ctx context.Context, dir string) (used usage, err error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil // not set up
+		return used, nil // not set up
 	}
 	if err != nil {
-		return 0, err
+		return used, err
 	}
 	defer root.Close()
 	type file struct{ dev, ino uint64 }
 	shared := map[file]bool{}
-	var used int64
 	err = fs.WalkDir(root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -76,7 +87,8 @@ func DiskUsage(ctx context.Context, dir string) (int64, error) {
 			}
 			shared[id] = true
 		}
-		used += st.Blocks * 512
+		used.bytes += st.Blocks * 512
+		used.inodes++
 		return nil
 	})
 	return used, err

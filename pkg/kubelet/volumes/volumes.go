@@ -49,6 +49,9 @@ type Manager struct {
 
 	mu   sync.Mutex
 	pods map[types.UID]map[string]*Volume // by driver and volume; a cache: the state is on disk
+
+	unmeasured chan struct{} // of size 1: wakes Measure
+	walking    chan struct{} // of size 1: one directory is measured at a time
 }
 
 // StepError is the error of a step of a set-up, with the text of upstream's events.
@@ -78,7 +81,7 @@ func New(cfg Config) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	m := &Manager{Config: cfg, pods: map[types.UID]map[string]*Volume{}}
+	m := &Manager{Config: cfg, pods: map[types.UID]map[string]*Volume{}, unmeasured: make(chan struct{}, 1), walking: make(chan struct{}, 1)}
 	m.drivers = drivers(&m.Config)
 	return m
 }
@@ -130,9 +133,7 @@ func (m *Manager) setUp(ctx context.Context, pod *corev1.Pod, spec *corev1.Volum
 	if err != nil {
 		return Mount{}, err
 	}
-	mount.pod, mount.volume, mount.key = pod.UID, spec.Name, volumeKey(driver.Name(), spec.Name)
-	v.ready = &mount
-	return mount, nil
+	return m.isReady(driver, v, spec, mount), nil
 }
 
 // Refreshes reports whether the volume can change while the pod runs, so that SetUp is
@@ -159,7 +160,7 @@ func (m *Manager) volume(uid types.UID, driver, name string) *Volume {
 	if v == nil {
 		v = &Volume{
 			Dir: m.volumeDir(uid, driver, name), StateDir: filepath.Join(m.stateDir(uid, driver), name),
-			host: &m.Config, pod: uid, name: name, turn: make(chan struct{}, 1), frozen: map[string]any{}, tokens: map[tokenKey]*authenticationv1.TokenRequest{},
+			host: &m.Config, pod: uid, name: name, turn: make(chan struct{}, 1), frozen: map[string]any{}, tokens: map[tokenKey]*heldToken{},
 		}
 		if m.pods[uid] == nil {
 			m.pods[uid] = map[string]*Volume{}

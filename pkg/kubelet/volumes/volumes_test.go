@@ -517,6 +517,36 @@ func TestTokenRotation(t *testing.T) {
 	}
 }
 
+// The clock of the node is set, or differs from that of the API server, which has issued the
+// token: pods always have a token that is good there.
+func TestTokensWhenTheClockIsSet(t *testing.T) {
+	n := newNode(t)
+	n.api.now = func() time.Time { return n.clock.Add(-time.Hour) }
+	p := pod(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}})
+	if _, err := n.SetUp(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		reason string
+		by     time.Duration
+		want   int
+	}{
+		{"the server's clock is an hour behind, so what it issues looks expired", time.Minute, 1},
+		{"an hour forward", time.Hour, 2},
+		{"an hour back: how old the token is is not known", -time.Hour, 3},
+		{"and now it is", time.Minute, 3},
+	} {
+		n.clock = n.clock.Add(step.by)
+		if err := n.Refresh(t.Context(), p); err != nil {
+			t.Fatalf("%s: %v", step.reason, err)
+		}
+		if n.api.tokens != step.want {
+			t.Errorf("%s: %d tokens were issued, want %d", step.reason, n.api.tokens, step.want)
+		}
+	}
+}
+
 func TestEmptyDir(t *testing.T) {
 	n := newNode(t)
 	p := pod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
