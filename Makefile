@@ -63,7 +63,7 @@ e2e: deps ## only the end-to-end tests, on a real containerd
 	@hack/test e2e
 
 .PHONY: soak
-soak: deps ## fuzzing, simulation, crashes, fail-over, kills, abuse and a policy engine for long (SOAK, 10m a stage)
+soak: deps ## fuzzing, simulation, crashes, fail-over, kills, a database, hundreds of pods, abuse and a policy engine for long (SOAK, 10m a stage)
 	@hack/soak
 
 .PHONY: conformance

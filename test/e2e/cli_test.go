@@ -102,8 +102,8 @@ func (c *cli) make() {
 	c.says(`configmap/made created`, "create", "configmap", "made", "--from-literal=a=b")
 	c.says(`secret/made created`, "create", "secret", "generic", "made", "--from-literal=a=b")
 	c.says(`deployment.apps/idle created`, "create", "deployment", "idle", "--image=localhost/podium/web:v1")
-	c.says(`condition met`, "wait", "pod/box", "--for=condition=Ready", "--timeout=60s")
-	c.says(`successfully rolled out`, "rollout", "status", "deployment/web", "--timeout=60s")
+	c.says(`condition met`, "wait", "pod/box", "--for=condition=Ready", "--timeout=2m")
+	c.says(`successfully rolled out`, "rollout", "status", "deployment/web", "--timeout=2m")
 }
 
 func (c *cli) look() {
@@ -218,10 +218,10 @@ func (c *cli) change() {
 
 func (c *cli) rollout() {
 	c.says(`restarted`, "rollout", "restart", "deployment/web")
-	c.says(`successfully rolled out`, "rollout", "status", "deployment/web", "--timeout=60s")
+	c.says(`successfully rolled out`, "rollout", "status", "deployment/web", "--timeout=2m")
 	c.says(`(?m)^2 `, "rollout", "history", "deployment/web")
 	c.says(`rolled back`, "rollout", "undo", "deployment/web")
-	c.says(`successfully rolled out`, "rollout", "status", "deployment/web", "--timeout=60s")
+	c.says(`successfully rolled out`, "rollout", "status", "deployment/web", "--timeout=2m")
 	c.says(`paused`, "rollout", "pause", "deployment/web")
 	c.says(`resumed`, "rollout", "resume", "deployment/web")
 }

@@ -33,14 +33,14 @@ type cluster struct {
 func (c *cluster) bin(name string) string { return filepath.Join(c.root, "bin", name) }
 
 // create creates the cluster, or repairs it: it restarts daemons that were killed and leaves
-// running ones alone.
-func (c *cluster) create(ctx context.Context) error {
+// running ones alone. flags are added to the command.
+func (c *cluster) create(ctx context.Context, flags ...string) error {
 	config, programs, err := writeProviders(filepath.Join(filepath.Dir(c.dir), "providers"))
 	if err != nil {
 		return err
 	}
-	return c.command(ctx, "create", "--images", filepath.Join(c.root, "_images"), "--node-name", "node-a", "--node-ip", nodeIP,
-		"--extra-config", "kubelet.image-credential-provider-config="+config, "--extra-config", "kubelet.image-credential-provider-bin-dir="+programs)
+	return c.command(ctx, "create", append(flags, "--images", filepath.Join(c.root, "_images"), "--node-name", "node-a", "--node-ip", nodeIP,
+		"--extra-config", "kubelet.image-credential-provider-config="+config, "--extra-config", "kubelet.image-credential-provider-bin-dir="+programs)...)
 }
 
 func (c *cluster) delete(ctx context.Context) error { return c.command(ctx, "delete") }

@@ -135,8 +135,8 @@ func (k *kubectl) story() {
 
 func (k *kubectl) apply() {
 	k.feed(webManifest, "apply", "-f", "-")
-	k.run("rollout", "status", "deployment/web", "--timeout=60s")
-	k.run("wait", "pod/box", "--for=condition=Ready", "--timeout=60s")
+	k.run("rollout", "status", "deployment/web", "--timeout=2m")
+	k.run("wait", "pod/box", "--for=condition=Ready", "--timeout=2m")
 	if again := k.feed(webManifest, "apply", "-f", "-"); strings.Count(again, "unchanged") != 3 {
 		k.t.Errorf("applying the same again printed\n%s", again)
 	}
@@ -234,7 +234,7 @@ func (k *kubectl) portForward() {
 
 func (k *kubectl) rollout() {
 	k.run("scale", "deployment/web", "--replicas=3")
-	k.run("rollout", "status", "deployment/web", "--timeout=60s")
+	k.run("rollout", "status", "deployment/web", "--timeout=2m")
 	before := k.revisions()
 	k.run("set", "image", "deployment/web", "web=localhost/podium/web:absent")
 	eventually(k.t, 30*time.Second, "a pod of the new image says why it waits", func() error {
@@ -248,10 +248,10 @@ func (k *kubectl) rollout() {
 		k.t.Errorf("rollout history shows the revisions %v, want %v", now, want)
 	}
 	k.run("rollout", "undo", "deployment/web")
-	k.run("rollout", "status", "deployment/web", "--timeout=60s")
+	k.run("rollout", "status", "deployment/web", "--timeout=2m")
 	k.says("localhost/podium/web:v1", "get", "deployment", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
 	k.run("rollout", "restart", "deployment/web")
-	k.run("rollout", "status", "deployment/web", "--timeout=60s")
+	k.run("rollout", "status", "deployment/web", "--timeout=2m")
 	k.paused()
 }
 
@@ -289,7 +289,7 @@ func (k *kubectl) paused() {
 		k.t.Errorf("while the rollout was paused, the replica sets\n%sbecame\n%s", sets, now)
 	}
 	k.run("rollout", "resume", "deployment/web")
-	k.run("rollout", "status", "deployment/web", "--timeout=60s")
+	k.run("rollout", "status", "deployment/web", "--timeout=2m")
 	if now := k.run("get", "replicasets", "-l", "app=web", "-o", "name"); now == sets {
 		k.t.Error("after the rollout was resumed there is no new replica set")
 	}
@@ -372,9 +372,9 @@ func (k *kubectl) remove() {
 		return err
 	})
 	k.feed(webManifest, "apply", "-f", "-")
-	k.run("delete", "deployment", "web", "--cascade=foreground", "--timeout=60s")
+	k.run("delete", "deployment", "web", "--cascade=foreground", "--timeout=2m")
 	if out := k.run("get", "replicasets", "-o", "name"); out != "" {
 		k.t.Errorf("after a foreground delete there still are\n%s", out)
 	}
-	k.run("delete", "pod", "box", "--timeout=60s")
+	k.run("delete", "pod", "box", "--timeout=2m")
 }

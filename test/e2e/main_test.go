@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if flag.Lookup("test.parallel").Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
-		flag.Set("test.parallel", "8") // the tests mostly wait
+		flag.Set("test.parallel", "4") // the tests mostly wait, but starting containers takes CPU
 	}
 	code, err := withCluster(m.Run)
 	if err != nil {

@@ -139,13 +139,13 @@ spec:
 `)
 	}
 	pod("polite", "60", "echo polite TERM >> /diary/polite; exit 0")
-	pod("deaf", "3", "echo deaf TERM >> /diary/deaf")
+	pod("deaf", "10", "echo deaf TERM >> /diary/deaf") // on a busy machine the hook takes seconds to start
 	for _, row := range []struct {
 		name     string
 		min, max time.Duration // min is the time of its hook, or its grace period; max is a longer grace period
 	}{
 		{"polite", 300 * time.Millisecond, 60 * time.Second},
-		{"deaf", 2500 * time.Millisecond, 30 * time.Second}, // 30 s is the default grace period
+		{"deaf", 9500 * time.Millisecond, 30 * time.Second}, // 30 s is the default grace period
 	} {
 		alive := s.ready(row.name)
 		begin := time.Now()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,46 +41,9 @@ metadata: {name: data}
 spec: {storageClassName: %[1]s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 `, provisioned)
 
-// sidecar is a process of one of upstream's sidecars.
-type sidecar struct {
-	t    *testing.T
-	args []string
-	log  *os.File
-	cmd  *exec.Cmd
-}
-
-func startSidecar(t *testing.T, socket, name string, args ...string) *sidecar {
+func startSidecar(t *testing.T, socket, name string, args ...string) *peer {
 	t.Helper()
-	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &sidecar{t: t, log: log, args: append([]string{
-		the.bin("peers/" + name), "--kubeconfig=" + filepath.Join(the.dir, "kubeconfig"), "--csi-address=" + socket, "--v=3",
-	}, args...)}
-	s.start()
-	t.Cleanup(func() {
-		s.end()
-		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("%s says\n%s", name, text[max(0, len(text)-4000):])
-		}
-		log.Close()
-	})
-	return s
-}
-
-func (s *sidecar) start() {
-	s.t.Helper()
-	s.cmd = exec.Command(s.args[0], s.args[1:]...)
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatalf("%v: hack/peers builds it", err)
-	}
-}
-
-func (s *sidecar) end() {
-	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait() // it was killed
+	return startPeer(t, name, append([]string{"--kubeconfig=" + filepath.Join(the.dir, "kubeconfig"), "--csi-address=" + socket, "--v=3"}, args...)...)
 }
 
 // provisions returns a driver that creates volumes, and serves it to the kubelet and to

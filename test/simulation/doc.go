@@ -11,7 +11,7 @@
 // restarted later. In all cases the cluster must reach the same state as without faults, all
 // invariants must hold, and then only heartbeats may be written.
 //
-//	go test ./test/simulation                      20 seeds of two stories, and 1,000 pods on 100 nodes with faults
+//	go test ./test/simulation                       8 seeds of two stories, and 1,000 pods on 100 nodes with faults
 //	go test ./test/simulation -run Seeds -seeds 200  more seeds
 //	go test ./test/simulation -run Seeds -first 200 -seeds 10 -nodes 100 -pods 1000   of a larger cluster
 //	go test ./test/simulation -run Seeds -seed 17    one seed, with every fault it brings

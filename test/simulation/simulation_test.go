@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	seeds      = flag.Int("seeds", 20, "how many seeds TestSeeds tries")
+	seeds      = flag.Int("seeds", 8, "how many seeds TestSeeds tries")
 	first      = flag.Uint64("first", 1, "the first of the seeds that TestSeeds tries")
 	seed       = flag.Uint64("seed", 0, "the only seed that TestSeeds tries; each of its faults is logged")
 	nodes      = flag.Int("nodes", 10, "number of nodes of TestSeeds' cluster")

@@ -23,7 +23,9 @@ type node struct {
 	*testing.T
 	pods    client.Resource[*corev1.Pod]
 	nodes   client.Resource[*corev1.Node]
+	api     *client.Client
 	kubelet string // the file with its process id
+	bound   string // the node that run gives a pod; "": the scheduler chooses
 }
 
 func newNode(t *testing.T) *node {
@@ -40,7 +42,7 @@ func newNode(t *testing.T) *node {
 	check(t, err)
 	return &node{
 		T: t, pods: client.For[*corev1.Pod](api).In("default"), nodes: client.For[*corev1.Node](api),
-		kubelet: filepath.Join(filepath.Dir(file), "pids", "kubelet.json"),
+		api: api, kubelet: filepath.Join(filepath.Dir(file), "pids", "kubelet.json"),
 	}
 }
 
@@ -74,11 +76,7 @@ func TestFullDisk(t *testing.T) {
 			if string(before) != string(after) {
 				t.Errorf("the kubelet was started again: %s, then %s", before, after)
 			}
-			now := n.becomes("beside", "is there", func(*corev1.Pod) bool { return true })
-			was, is := beside.Status.ContainerStatuses[0], now.Status.ContainerStatuses[0]
-			if is.ContainerID != was.ContainerID || is.State.Running == nil || now.DeletionTimestamp != nil {
-				t.Errorf("the pod beside was %+v and is %+v", was, is)
-			}
+			n.same(beside)
 			n.remove("beside")
 			n.remove("next")
 		})
@@ -90,7 +88,7 @@ func (n *node) run(name, script string) {
 	n.Helper()
 	zero := int64(0)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
-		RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &zero,
+		NodeName: n.bound, RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &zero,
 		Containers: []corev1.Container{{
 			Name: "c", Image: "localhost/podium/busybox:v1", Command: []string{"sh", "-c", script},
 			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},

@@ -139,16 +139,20 @@ func Eventually(t *testing.T, patience time.Duration, what string, check func(co
 	begin := time.Now()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	var last error // why it is not so, rather than that the time is over
 	for {
 		err := check(ctx)
 		took := time.Since(begin)
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
 		if err == nil {
 			t.Logf("%s after %v", what, took.Round(10*time.Millisecond))
 			return took
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("not within %v: %s: %v", patience, what, err)
+			t.Fatalf("not within %v: %s: %v", patience, what, last)
 		case <-tick.C:
 		}
 	}

@@ -145,7 +145,7 @@ func TestCertificatesNearTheirEnd(t *testing.T) {
 	}
 	before, servers := pids(), map[string]string{"kube-apiserver": "6443", "etcd": "2379", "kubelet": "10250"}
 	for name, port := range servers {
-		servers[name] = net.JoinHostPort(s.address(plane), port)
+		servers[name] = net.JoinHostPort(s.Address(plane), port)
 	}
 	show := func(what string, good func(time.Time) bool) {
 		for name, address := range servers {
@@ -194,10 +194,10 @@ func TestCertificatesNearTheirEnd(t *testing.T) {
 
 // renews waits until the holder of a Lease has renewed it after the call.
 func (s *space) renews(namespace, name string) {
-	s.t.Helper()
+	s.T.Helper()
 	begin := time.Now()
-	docked.Eventually(s.t, time.Minute, "the Lease of "+name+" is renewed", func(ctx context.Context) error {
-		lease, err := client.For[*coordinationv1.Lease](s.api).In(namespace).Get(ctx, name)
+	docked.Eventually(s.T, time.Minute, "the Lease of "+name+" is renewed", func(ctx context.Context) error {
+		lease, err := client.For[*coordinationv1.Lease](s.API).In(namespace).Get(ctx, name)
 		if err != nil {
 			return err
 		}

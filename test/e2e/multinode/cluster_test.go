@@ -43,19 +43,19 @@ func TestLoadImage(t *testing.T) {
 	if _, err := docked.Docker(t.Context(), "save", "--output", archive, image); err != nil {
 		t.Fatal(err)
 	}
-	s.Podium(t, "cluster", "load", "image", image, "--name", s.cluster.Name)
-	s.Podium(t, "cluster", "load", "image", archive, "--name", s.cluster.Name)
+	s.Podium(t, "cluster", "load", "image", image, "--name", s.Cluster.Name)
+	s.Podium(t, "cluster", "load", "image", archive, "--name", s.Cluster.Name)
 	for _, node := range []string{plane, worker1, worker2} {
 		name := strings.TrimPrefix(node, mainCluster+"-")
-		s.apply(pinned(name, node, image, "/busybox", "sleep", "1000"))
-		s.ready(name)
+		s.Apply(pinned(name, node, image, "/busybox", "sleep", "1000"))
+		s.Ready(name)
 	}
 }
 
 func TestLogsAreCollected(t *testing.T) {
 	s := the.space(t)
-	s.apply(pinned("talker", worker1, "localhost/podium/busybox:v1", "sh", "-c", "echo what it said; sleep 1000"))
-	s.ready("talker")
+	s.Apply(pinned("talker", worker1, "localhost/podium/busybox:v1", "sh", "-c", "echo what it said; sleep 1000"))
+	s.Ready("talker")
 	dir := filepath.Join(t.TempDir(), "artifact")
 	s.Podium(t, "cluster", "logs", dir, mainCluster)
 	for file, want := range map[string]string{
@@ -75,7 +75,7 @@ func TestLogsAreCollected(t *testing.T) {
 			t.Errorf("%s: %v, and nothing of %q in %d bytes", file, err, want, len(text))
 		}
 	}
-	logs, err := filepath.Glob(filepath.Join(dir, worker1, "pods", s.name+"_talker_*", "c", "0.log"))
+	logs, err := filepath.Glob(filepath.Join(dir, worker1, "pods", s.Namespace+"_talker_*", "c", "0.log"))
 	if err != nil || len(logs) != 1 {
 		t.Fatalf("the pod's log: %v, %v", logs, err)
 	}
@@ -161,7 +161,7 @@ networking: {podSubnet: 10.20.0.0/16, serviceSubnet: 10.30.0.0/20, apiServerPort
 	}
 	c.checkNode(t)
 
-	s.apply(web + "\n---\n" + `
+	s.Apply(web + "\n---\n" + `
 apiVersion: v1
 kind: Service
 metadata: {name: fixed}
@@ -175,26 +175,26 @@ spec:
   volumes: [{name: shared, hostPath: {path: /shared, type: Directory}}]
   containers: [{name: c, image: "localhost/podium/busybox:v1", imagePullPolicy: Never, command: [sh, -c, "cat /shared/greeting; sleep 1000"], volumeMounts: [{name: shared, mountPath: /shared}]}]
 `)
-	s.apply(pinned("asker", c.Name+"-control-plane", "localhost/podium/web:v1", "/web"))
-	s.ready("asker")
-	s.rolledOut("web")
+	s.Apply(pinned("asker", c.Name+"-control-plane", "localhost/podium/web:v1", "/web"))
+	s.Ready("asker")
+	s.RolledOut("web", time.Minute)
 	docked.Eventually(t, 10*time.Second, "the app answers on a port of the host", func(ctx context.Context) error {
 		_, err := get(ctx, "127.0.0.1", port)
 		return err
 	})
-	reader := s.ready("reader")
+	reader := s.Ready("reader")
 	if !strings.HasPrefix(reader.Status.PodIP, "10.20.") {
 		t.Errorf("the pod's address %s is not of the range that was asked for", reader.Status.PodIP)
 	}
 	docked.Eventually(t, 10*time.Second, "the pod has read the mounted folder", func(ctx context.Context) error {
-		out, err := s.Try(ctx, "", "logs", "-n", s.name, "reader")
+		out, err := s.Try(ctx, "", "logs", "-n", s.Namespace, "reader")
 		if err == nil && !strings.Contains(out, "hello from the host") {
 			err = fmt.Errorf("it says %q", out)
 		}
 		return err
 	})
 	docked.Eventually(t, 10*time.Second, "names are served below the domain that was asked for", func(context.Context) error {
-		_, err := s.exec("asker", "/web", "get", "http://web."+s.name+".svc.corp.example/")
+		_, err := s.Exec("asker", "/web", "get", "http://web."+s.Namespace+".svc.corp.example/")
 		return err
 	})
 }

@@ -15,16 +15,16 @@ import (
 // TestDrain moves an app off a node, which gets no pods until it is uncordoned.
 func TestDrain(t *testing.T) {
 	s := the.space(t)
-	s.apply(web)
-	s.rolledOut("web")
+	s.Apply(web)
+	s.RolledOut("web", time.Minute)
 	t.Cleanup(func() {
 		if _, err := s.Try(context.Background(), "", "uncordon", worker1); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Log(s.Podium(t, "drain", worker1, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout", "1m"))
-	s.rolledOut("web")
-	list, err := client.For[*corev1.Pod](s.api).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + worker1})
+	s.RolledOut("web", time.Minute)
+	list, err := client.For[*corev1.Pod](s.API).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + worker1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,11 +33,11 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%s/%s is on the node that was drained", p.Namespace, p.Name)
 		}
 	}
-	s.Podium(t, "scale", "-n", s.name, "deployment/web", "--replicas", "4")
-	s.rolledOut("web")
+	s.Podium(t, "scale", "-n", s.Namespace, "deployment/web", "--replicas", "4")
+	s.RolledOut("web", time.Minute)
 	s.onlyOn("web", worker2, 4, 10*time.Second)
 	s.Podium(t, "uncordon", worker1)
-	s.apply(fmt.Sprintf(`
+	s.Apply(fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
 metadata: {name: back}
@@ -46,5 +46,5 @@ spec:
   terminationGracePeriodSeconds: 1
   containers: [{name: c, image: "localhost/podium/web:v1", imagePullPolicy: Never}]
 `, worker1))
-	s.ready("back")
+	s.Ready("back")
 }

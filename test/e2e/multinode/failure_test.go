@@ -21,9 +21,9 @@ const lost = 90 * time.Second
 
 // nodeIs waits until a node is Ready or, if ready is false, not Ready.
 func (s *space) nodeIs(name string, ready bool, patience time.Duration) {
-	s.t.Helper()
-	docked.Eventually(s.t, patience, fmt.Sprintf("%s Ready: %t", name, ready), func(ctx context.Context) error {
-		n, err := client.For[*corev1.Node](s.api).Get(ctx, name)
+	s.T.Helper()
+	docked.Eventually(s.T, patience, fmt.Sprintf("%s Ready: %t", name, ready), func(ctx context.Context) error {
+		n, err := client.For[*corev1.Node](s.API).Get(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -38,9 +38,9 @@ func (s *space) nodeIs(name string, ready bool, patience time.Duration) {
 
 // onlyOn waits until a deployment's pods are all ready and on one node.
 func (s *space) onlyOn(app, node string, replicas int, patience time.Duration) {
-	s.t.Helper()
-	docked.Eventually(s.t, patience, fmt.Sprintf("%d pods of %s run on %s only", replicas, app, node), func(ctx context.Context) error {
-		list, err := s.pods.List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+	s.T.Helper()
+	docked.Eventually(s.T, patience, fmt.Sprintf("%d pods of %s run on %s only", replicas, app, node), func(ctx context.Context) error {
+		list, err := s.Pods.List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
 		if err != nil {
 			return err
 		}
@@ -69,8 +69,8 @@ func (s *space) onlyOn(app, node string, replicas int, patience time.Duration) {
 // answers on the remaining nodes. When the worker comes back, the moved pods are deleted there.
 func TestALostWorkersPodsMove(t *testing.T) {
 	s := the.space(t)
-	s.apply(web)
-	s.rolledOut("web")
+	s.Apply(web)
+	s.RolledOut("web", time.Minute)
 	s.Podium(t, "cluster", "node", "stop", "--now", worker1)
 	t.Cleanup(func() {
 		if _, err := the.Try(context.Background(), "", "cluster", "node", "start", worker1); err != nil {
@@ -80,11 +80,11 @@ func TestALostWorkersPodsMove(t *testing.T) {
 	})
 	s.nodeIs(worker1, false, lost)
 	s.onlyOn("web", worker2, 2, 30*time.Second)
-	port := s.nodePort("web")
+	port := s.NodePort("web")
 	for _, node := range []string{plane, worker2} {
 		docked.Eventually(t, 10*time.Second, "the Service answers by "+node, func(ctx context.Context) error {
 			for range 10 { // no request goes to a dead endpoint
-				if _, err := get(ctx, s.address(node), port); err != nil {
+				if _, err := get(ctx, s.Address(node), port); err != nil {
 					return err
 				}
 			}
@@ -94,7 +94,7 @@ func TestALostWorkersPodsMove(t *testing.T) {
 	s.Podium(t, "cluster", "node", "start", worker1)
 	s.nodeIs(worker1, true, time.Minute)
 	docked.Eventually(t, 30*time.Second, "the pods that were moved are forgotten", func(ctx context.Context) error {
-		list, err := s.pods.List(ctx, metav1.ListOptions{})
+		list, err := s.Pods.List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) != 2 {
 			err = fmt.Errorf("there are %d pods", len(list.Items))
 		}
@@ -128,9 +128,9 @@ func runs(ctx context.Context, node string) (bool, error) {
 // the pod of that name never runs twice.
 func TestAPartitionedWorkerComesBack(t *testing.T) {
 	s := the.space(t)
-	s.apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sh", "-c", "while true; do date +%s; sleep 1; done"))
-	s.apply(fmt.Sprintf(named, worker2))
-	before, first := s.ready("fixed"), s.ready("named")
+	s.Apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sh", "-c", "while true; do date +%s; sleep 1; done"))
+	s.Apply(fmt.Sprintf(named, worker2))
+	before, first := s.Ready("fixed"), s.Ready("named")
 	s.Podium(t, "cluster", "node", "partition", worker2)
 	t.Cleanup(func() {
 		if _, err := the.Try(context.Background(), "", "cluster", "node", "heal", worker2); err != nil {
@@ -141,7 +141,7 @@ func TestAPartitionedWorkerComesBack(t *testing.T) {
 	again := s.makeAgain(first, worker1)
 	s.nodeIs(worker2, false, lost)
 	docked.Eventually(t, 10*time.Second, "its pods count as unready", func(ctx context.Context) error {
-		p, err := s.pods.Get(ctx, "fixed")
+		p, err := s.Pods.Get(ctx, "fixed")
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func TestAPartitionedWorkerComesBack(t *testing.T) {
 		return fmt.Errorf("conditions: %+v", p.Status.Conditions)
 	})
 	docked.Eventually(t, 20*time.Second, "the one that does not tolerate it is told to end", func(ctx context.Context) error {
-		p, err := s.pods.Get(ctx, "named")
+		p, err := s.Pods.Get(ctx, "named")
 		if err == nil && (p.UID != first.UID || p.DeletionTimestamp == nil) {
 			err = fmt.Errorf("it is %s (at first %s), to end at %v", p.UID, first.UID, p.DeletionTimestamp)
 		}
@@ -173,14 +173,14 @@ func TestAPartitionedWorkerComesBack(t *testing.T) {
 	}
 	s.Podium(t, "cluster", "node", "heal", worker2)
 	s.nodeIs(worker2, true, time.Minute)
-	after := s.ready("fixed")
+	after := s.Ready("fixed")
 	if after.UID != before.UID || after.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the pod is another (%s, before %s) or was restarted %d times", after.UID, before.UID, after.Status.ContainerStatuses[0].RestartCount)
 	}
 	if err := <-again; err != nil {
 		t.Fatal(err)
 	}
-	if p := s.ready("named"); p.UID == first.UID || p.Spec.NodeName != worker1 {
+	if p := s.Ready("named"); p.UID == first.UID || p.Spec.NodeName != worker1 {
 		t.Errorf("the pod made anew is %s (before %s) on %s", p.UID, first.UID, p.Spec.NodeName)
 	}
 }
@@ -188,14 +188,14 @@ func TestAPartitionedWorkerComesBack(t *testing.T) {
 // makeAgain creates a pod again on another node as soon as its name is free. It sends nil when
 // the new pod runs, or an error, for example if both ran.
 func (s *space) makeAgain(first *corev1.Pod, node string) <-chan error {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
-	s.t.Cleanup(cancel)
+	ctx, cancel := context.WithTimeout(s.T.Context(), 3*time.Minute)
+	s.T.Cleanup(cancel)
 	result := make(chan error, 1)
 	next := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: first.Name}, Spec: *first.Spec.DeepCopy()}
 	next.Spec.NodeName = node
 	go func() {
 		for {
-			_, err := s.pods.Create(ctx, next)
+			_, err := s.Pods.Create(ctx, next)
 			if err != nil && !apierrors.IsAlreadyExists(err) {
 				result <- err
 				return
@@ -219,8 +219,8 @@ func (s *space) makeAgain(first *corev1.Pod, node string) <-chan error {
 // A frozen worker is lost like a dead one; when it thaws, its pods are unchanged.
 func TestAPausedWorkerThaws(t *testing.T) {
 	s := the.space(t)
-	s.apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sleep", "1000"))
-	before := s.ready("fixed")
+	s.Apply(pinned("fixed", worker2, "localhost/podium/busybox:v1", "sleep", "1000"))
+	before := s.Ready("fixed")
 	s.Podium(t, "cluster", "node", "pause", worker2)
 	t.Cleanup(func() { // also if the test ends while it is frozen; calling it twice is allowed
 		if _, err := the.Try(context.Background(), "", "cluster", "node", "start", worker2); err != nil {
@@ -235,7 +235,7 @@ func TestAPausedWorkerThaws(t *testing.T) {
 	s.nodeIs(worker2, false, lost)
 	s.Podium(t, "cluster", "node", "start", worker2)
 	s.nodeIs(worker2, true, time.Minute)
-	if after := s.ready("fixed"); after.UID != before.UID || after.Status.ContainerStatuses[0].RestartCount != 0 {
+	if after := s.Ready("fixed"); after.UID != before.UID || after.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Error("the pod did not survive")
 	}
 }

@@ -32,9 +32,9 @@ func TestPodNetworks(t *testing.T) {
 // The Service that across has created gets an address from the cloud, and is reachable there
 // from outside of the cluster.
 func balanced(t *testing.T, s *space) {
-	s.Podium(t, "patch", "service", "front", "-n", s.name, "-p", `{"spec": {"type": "LoadBalancer"}}`)
+	s.Podium(t, "patch", "service", "front", "-n", s.Namespace, "-p", `{"spec": {"type": "LoadBalancer"}}`)
 	docked.Eventually(t, 20*time.Second, "the Service answers at its address", func(ctx context.Context) error {
-		svc, err := client.For[*corev1.Service](s.api).In(s.name).Get(ctx, "front")
+		svc, err := client.For[*corev1.Service](s.API).In(s.Namespace).Get(ctx, "front")
 		if err != nil {
 			return err
 		}
@@ -57,10 +57,10 @@ func across(t *testing.T, name, config, mtu string) *space {
 	nodes := map[string]string{"a": name + "-control-plane", "b": name + "-worker"}
 	address := map[string]string{}
 	for name, node := range nodes {
-		s.apply(pinned(name, node, "localhost/podium/web:v1", "/web"))
-		address[name] = s.ready(name).Status.PodIP
+		s.Apply(pinned(name, node, "localhost/podium/web:v1", "/web"))
+		address[name] = s.Ready(name).Status.PodIP
 	}
-	s.apply(`
+	s.Apply(`
 apiVersion: v1
 kind: Service
 metadata: {name: front}
@@ -68,14 +68,14 @@ spec: {type: NodePort, selector: {app: b}, ports: [{port: 80, targetPort: 8080}]
 `)
 	for from, to := range map[string]string{"a": "b", "b": "a"} {
 		docked.Eventually(t, 20*time.Second, to+" has answered "+from, func(context.Context) error {
-			got, err := s.exec(from, "/web", "get", "http://"+net.JoinHostPort(address[to], "8080")+"/client")
+			got, err := s.Exec(from, "/web", "get", "http://"+net.JoinHostPort(address[to], "8080")+"/client")
 			if err == nil && got != address[from] {
 				err = fmt.Errorf("%s was seen as %s", address[from], got)
 			}
 			return err
 		})
 		docked.Eventually(t, 20*time.Second, from+" has found the Service by name", func(context.Context) error {
-			got, err := s.exec(from, "/web", "get", "http://front/")
+			got, err := s.Exec(from, "/web", "get", "http://front/")
 			if err == nil && got != "b" {
 				err = fmt.Errorf("%q answered", got)
 			}
@@ -84,7 +84,7 @@ spec: {type: NodePort, selector: {app: b}, ports: [{port: 80, targetPort: 8080}]
 	}
 	for _, node := range nodes {
 		docked.Eventually(t, 20*time.Second, "the Service's port answers on "+node, func(ctx context.Context) error {
-			_, err := get(ctx, s.address(node), s.nodePort("front"))
+			_, err := get(ctx, s.Address(node), s.NodePort("front"))
 			return err
 		})
 	}
@@ -96,20 +96,20 @@ spec: {type: NodePort, selector: {app: b}, ports: [{port: 80, targetPort: 8080}]
 // as the pods' MTU allows: if the path dropped such packets, the first one would never be
 // acknowledged.
 func (s *space) carries(nodes map[string]string, mtu string) {
-	s.t.Helper()
+	s.T.Helper()
 	const size = 1 << 20
 	address := map[string]string{}
 	for name, node := range nodes {
-		s.apply(pinned("bulk-"+name, node, "localhost/podium/busybox:v1", "sh", "-c",
+		s.Apply(pinned("bulk-"+name, node, "localhost/podium/busybox:v1", "sh", "-c",
 			fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x > /tmp/bulk && exec httpd -f -p 8080 -h /tmp", size)))
-		address[name] = s.ready("bulk-" + name).Status.PodIP
+		address[name] = s.Ready("bulk-" + name).Status.PodIP
 	}
 	for from, to := range map[string]string{"a": "b", "b": "a"} {
-		if got, err := s.exec("bulk-"+from, "cat", "/sys/class/net/eth0/mtu"); got != mtu {
-			s.t.Errorf("the MTU of pod %s is %q, want %s: %v", from, got, mtu, err)
+		if got, err := s.Exec("bulk-"+from, "cat", "/sys/class/net/eth0/mtu"); got != mtu {
+			s.T.Errorf("the MTU of pod %s is %q, want %s: %v", from, got, mtu, err)
 		}
-		docked.Eventually(s.t, 20*time.Second, to+" sends full packets to "+from, func(context.Context) error {
-			got, err := s.exec(from, "/web", "get", "http://"+net.JoinHostPort(address[to], "8080")+"/bulk")
+		docked.Eventually(s.T, 20*time.Second, to+" sends full packets to "+from, func(context.Context) error {
+			got, err := s.Exec(from, "/web", "get", "http://"+net.JoinHostPort(address[to], "8080")+"/bulk")
 			if err == nil && len(got) != size {
 				err = fmt.Errorf("%d of %d bytes came", len(got), size)
 			}

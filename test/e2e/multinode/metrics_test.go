@@ -22,7 +22,7 @@ const measured = 90 * time.Second
 
 // measuredNodes returns the nodes whose usage metrics-server serves, and when each was measured.
 func (s *space) measuredNodes(ctx context.Context) (map[string]time.Time, error) {
-	body, _, err := s.api.Do(ctx, client.Request{Path: "/apis/metrics.k8s.io/v1beta1/nodes"})
+	body, _, err := s.API.Do(ctx, client.Request{Path: "/apis/metrics.k8s.io/v1beta1/nodes"})
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +39,8 @@ func (s *space) measuredNodes(ctx context.Context) (map[string]time.Time, error)
 
 // metricsOf waits until exactly these nodes are measured, at a time after since.
 func (s *space) metricsOf(since time.Time, nodes ...string) {
-	s.t.Helper()
-	docked.Eventually(s.t, measured, "the usage of "+strings.Join(nodes, ", ")+" is known", func(ctx context.Context) error {
+	s.T.Helper()
+	docked.Eventually(s.T, measured, "the usage of "+strings.Join(nodes, ", ")+" is known", func(ctx context.Context) error {
 		got, err := s.measuredNodes(ctx)
 		if err != nil {
 			return err
@@ -61,7 +61,7 @@ func (s *space) metricsOf(since time.Time, nodes ...string) {
 func TestAKubeletThatHangsHidesNoOthersMetrics(t *testing.T) {
 	s := the.space(t)
 	s.metricsOf(time.Time{}, plane, worker1, worker2)
-	list, err := s.pods.In("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: "k8s-app=metrics-server"})
+	list, err := s.Pods.In("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: "k8s-app=metrics-server"})
 	if err != nil || len(list.Items) != 1 {
 		t.Fatalf("%d pods of metrics-server, %v", len(list.Items), err)
 	}

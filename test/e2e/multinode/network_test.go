@@ -62,59 +62,11 @@ spec:
 }
 
 // space is a test's namespace on a cluster.
-type space struct {
-	cluster
-	t    *testing.T
-	name string
-	pods client.Resource[*corev1.Pod]
-	api  *client.Client
-}
+type space struct{ *docked.Space }
 
 func (c cluster) space(t *testing.T) *space {
 	t.Helper()
-	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
-	c.Podium(t, "create", "namespace", name)
-	t.Cleanup(func() {
-		if _, err := c.Try(context.Background(), "", "delete", "namespace", name, "--timeout", "2m"); err != nil {
-			t.Error(err)
-		}
-	})
-	api := c.Client(t)
-	return &space{cluster: c, t: t, name: name, api: api, pods: client.For[*corev1.Pod](api).In(name)}
-}
-
-func (s *space) apply(manifest string) {
-	s.t.Helper()
-	s.Feed(s.t, manifest, "apply", "-n", s.name, "-f", "-")
-}
-
-// ready waits until a pod is ready and returns it.
-func (s *space) ready(name string) *corev1.Pod {
-	s.t.Helper()
-	var pod *corev1.Pod
-	docked.Eventually(s.t, time.Minute, "pod "+name+" is ready", func(ctx context.Context) (err error) {
-		if pod, err = s.pods.Get(ctx, name); err != nil {
-			return err
-		}
-		for _, cond := range pod.Status.Conditions {
-			if cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("%s, %+v", pod.Status.Phase, pod.Status.ContainerStatuses)
-	})
-	return pod
-}
-
-// exec runs a command in a pod.
-func (s *space) exec(pod string, command ...string) (string, error) {
-	out, err := s.Try(s.t.Context(), "", append([]string{"exec", "-n", s.name, pod, "--"}, command...)...)
-	return strings.TrimSpace(out), err
-}
-
-func (s *space) rolledOut(deployment string) {
-	s.t.Helper()
-	s.Podium(s.t, "rollout", "status", "-n", s.name, "deployment/"+deployment, "--timeout", "1m")
+	return &space{c.Space(t)}
 }
 
 // get requests a page from a web server, each time on a new connection.
@@ -136,31 +88,6 @@ func fetch(ctx context.Context, url string) (string, error) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	return strings.TrimSpace(string(text)), err
-}
-
-// address returns a node's address.
-func (s *space) address(node string) string {
-	s.t.Helper()
-	n, err := client.For[*corev1.Node](s.api).Get(s.t.Context(), node)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			return a.Address
-		}
-	}
-	s.t.Fatalf("node %s has no address", node)
-	return ""
-}
-
-func (s *space) nodePort(service string) int {
-	s.t.Helper()
-	svc, err := client.For[*corev1.Service](s.api).In(s.name).Get(s.t.Context(), service)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return int(svc.Spec.Ports[0].NodePort)
 }
 
 func TestNodesAreReadyAndHaveTheirRoles(t *testing.T) {
@@ -188,13 +115,13 @@ func TestNodesAreReadyAndHaveTheirRoles(t *testing.T) {
 
 func TestTheExampleAnswersFromAllNodes(t *testing.T) {
 	s := the.space(t)
-	s.apply(web)
-	s.rolledOut("web")
-	port := s.nodePort("web")
+	s.Apply(web)
+	s.RolledOut("web", time.Minute)
+	port := s.NodePort("web")
 	for _, node := range []string{plane, worker1, worker2} {
 		seen := map[string]bool{}
 		docked.Eventually(t, 20*time.Second, "both pods have answered by "+node, func(ctx context.Context) error {
-			name, err := get(ctx, s.address(node), port)
+			name, err := get(ctx, s.Address(node), port)
 			if err == nil {
 				seen[name] = true
 			}
@@ -212,16 +139,16 @@ func TestPodsReachEachOtherAcrossNodesWithoutNAT(t *testing.T) {
 	s := the.space(t)
 	names := map[string]string{"a": worker1, "b": worker2, "c": worker1, "d": plane}
 	for name, node := range names {
-		s.apply(pinned(name, node, "localhost/podium/web:v1", "/web"))
+		s.Apply(pinned(name, node, "localhost/podium/web:v1", "/web"))
 	}
 	address := map[string]string{}
 	for name := range names {
-		address[name] = s.ready(name).Status.PodIP
+		address[name] = s.Ready(name).Status.PodIP
 	}
 	for from := range names {
 		for to := range names {
 			docked.Eventually(t, 10*time.Second, fmt.Sprintf("%s on %s has answered %s on %s", to, names[to], from, names[from]), func(context.Context) error {
-				out, err := s.exec(from, "/web", "get", "http://"+address[to]+":8080/client")
+				out, err := s.Exec(from, "/web", "get", "http://"+address[to]+":8080/client")
 				if err == nil && out != address[from] {
 					err = fmt.Errorf("%s (%s) was seen as %s by %s", from, address[from], out, to)
 				}
@@ -233,15 +160,15 @@ func TestPodsReachEachOtherAcrossNodesWithoutNAT(t *testing.T) {
 
 func TestNamesAreServedOnEveryNode(t *testing.T) {
 	s := the.space(t)
-	s.apply(web)
-	s.apply(pinned("asker", worker1, "localhost/podium/web:v1", "/web"))
-	s.apply(pinned("asker2", worker2, "localhost/podium/web:v1", "/web"))
-	s.rolledOut("web")
+	s.Apply(web)
+	s.Apply(pinned("asker", worker1, "localhost/podium/web:v1", "/web"))
+	s.Apply(pinned("asker2", worker2, "localhost/podium/web:v1", "/web"))
+	s.RolledOut("web", time.Minute)
 	for _, asker := range []string{"asker", "asker2"} {
-		s.ready(asker)
-		for _, host := range []string{"web", "web." + s.name + ".svc.cluster.local"} {
+		s.Ready(asker)
+		for _, host := range []string{"web", "web." + s.Namespace + ".svc.cluster.local"} {
 			docked.Eventually(t, 10*time.Second, asker+" has found "+host, func(context.Context) error {
-				out, err := s.exec(asker, "/web", "get", "http://"+host+"/")
+				out, err := s.Exec(asker, "/web", "get", "http://"+host+"/")
 				if err == nil && !strings.HasPrefix(out, "web-") {
 					err = fmt.Errorf("answered by %q", out)
 				}

@@ -84,25 +84,25 @@ subsets: [{addresses: [{ip: %s}], ports: [{port: 8080}]}]
 func TestTrafficPolicies(t *testing.T) {
 	s := the.space(t)
 	for name, node := range map[string]string{"near": worker1, "far": worker2} {
-		s.apply(pinned(name, node, "localhost/podium/web:v1", "/web"))
+		s.Apply(pinned(name, node, "localhost/podium/web:v1", "/web"))
 	}
-	near := s.ready("near").Status.PodIP
-	s.ready("far")
-	s.apply(fmt.Sprintf(trafficServices, near, worker1, worker2))
-	s.ready("one")
-	s.ready("two")
+	near := s.Ready("near").Status.PodIP
+	s.Ready("far")
+	s.Apply(fmt.Sprintf(trafficServices, near, worker1, worker2))
+	s.Ready("one")
+	s.Ready("two")
 	s.balance("ranges")
 
 	t.Log("externalTrafficPolicy: Local")
-	port := s.nodePort("external")
+	port := s.NodePort("external")
 	s.until("the node of the pod answers, and shows who asks", func(ctx context.Context) error {
-		who, err := fetch(ctx, fmt.Sprintf("http://%s:%d/client", s.address(worker1), port))
+		who, err := fetch(ctx, fmt.Sprintf("http://%s:%d/client", s.Address(worker1), port))
 		if err == nil && who != s.gateway() {
 			err = fmt.Errorf("the pod saw %s, not this host's %s", who, s.gateway())
 		}
 		return err
 	})
-	if who, err := get(t.Context(), s.address(worker2), port); err == nil {
+	if who, err := get(t.Context(), s.Address(worker2), port); err == nil {
 		t.Errorf("a node without a pod answers: %s", who)
 	}
 	s.health("external", worker1, http.StatusOK)
@@ -127,49 +127,49 @@ func TestTrafficPolicies(t *testing.T) {
 	s.silent("far", balancer)
 
 	t.Log("endpoints written by hand")
-	s.apply(fmt.Sprintf(byHand, s.ready("two").Status.PodIP))
+	s.Apply(fmt.Sprintf(byHand, s.Ready("two").Status.PodIP))
 	s.answers("near", s.clusterIP("byhand"), "two")
 
 	t.Log("a pod that ends")
-	if err := s.pods.Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+	if err := s.Pods.Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.health("external", worker1, http.StatusServiceUnavailable)
-	if who, err := get(t.Context(), s.address(worker1), port); err != nil || who != "one" {
+	if who, err := get(t.Context(), s.Address(worker1), port); err != nil || who != "one" {
 		t.Errorf("the only pod of a node serves until it has ended: %q, %v", who, err)
 	}
 	s.answers("near", s.clusterIP("internal"), "one")
 	s.answers("near", s.clusterIP("node"), "two") // the one on another node is ready
-	if p, err := s.pods.Get(t.Context(), "one"); err != nil || p.DeletionTimestamp == nil {
+	if p, err := s.Pods.Get(t.Context(), "one"); err != nil || p.DeletionTimestamp == nil {
 		t.Errorf("the pod was to be on its way out all the time: %v", err)
 	}
 }
 
 func (s *space) until(what string, check func(context.Context) error) {
-	s.t.Helper()
-	docked.Eventually(s.t, 15*time.Second, what, check)
+	s.T.Helper()
+	docked.Eventually(s.T, 15*time.Second, what, check)
 }
 
 // gateway returns this host's address on the nodes' network.
 func (s *space) gateway() string {
-	s.t.Helper()
-	conn, err := net.Dial("udp", net.JoinHostPort(s.address(worker1), "9")) // sends nothing
+	s.T.Helper()
+	conn, err := net.Dial("udp", net.JoinHostPort(s.Address(worker1), "9")) // sends nothing
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	defer conn.Close()
 	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return host
 }
 
 func (s *space) service(name string) *corev1.Service {
-	s.t.Helper()
-	svc, err := client.For[*corev1.Service](s.api).In(s.name).Get(s.t.Context(), name)
+	s.T.Helper()
+	svc, err := client.For[*corev1.Service](s.API).In(s.Namespace).Get(s.T.Context(), name)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return svc
 }
@@ -178,18 +178,18 @@ func (s *space) clusterIP(service string) string { return s.service(service).Spe
 
 // balance gives a Service the balancer's address.
 func (s *space) balance(service string) {
-	s.t.Helper()
+	s.T.Helper()
 	svc := s.service(service)
 	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: balancer}}
-	if _, err := client.For[*corev1.Service](s.api).In(s.name).UpdateStatus(s.t.Context(), svc); err != nil {
-		s.t.Fatal(err)
+	if _, err := client.For[*corev1.Service](s.API).In(s.Namespace).UpdateStatus(s.T.Context(), svc); err != nil {
+		s.T.Fatal(err)
 	}
 }
 
 // health waits for the health check answer of a node's kube-proxy for a Service.
 func (s *space) health(service, node string, want int) {
-	s.t.Helper()
-	url := fmt.Sprintf("http://%s:%d/", s.address(node), s.service(service).Spec.HealthCheckNodePort)
+	s.T.Helper()
+	url := fmt.Sprintf("http://%s:%d/", s.Address(node), s.service(service).Spec.HealthCheckNodePort)
 	s.until(fmt.Sprintf("the health check port of %s says %d on %s", service, want, node), func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
@@ -209,19 +209,19 @@ func (s *space) health(service, node string, want int) {
 
 // zones sets the nodes' zones until the test ends.
 func (s *space) zones(of map[string]string) {
-	s.t.Helper()
-	nodes := client.For[*corev1.Node](s.api)
+	s.T.Helper()
+	nodes := client.For[*corev1.Node](s.API)
 	label := func(ctx context.Context, node, value string) error {
 		_, err := nodes.Patch(ctx, node, types.MergePatchType, []byte(`{"metadata":{"labels":{"`+corev1.LabelTopologyZone+`":`+value+`}}}`))
 		return err
 	}
 	for node, zone := range of {
-		if err := label(s.t.Context(), node, `"`+zone+`"`); err != nil {
-			s.t.Fatal(err)
+		if err := label(s.T.Context(), node, `"`+zone+`"`); err != nil {
+			s.T.Fatal(err)
 		}
-		s.t.Cleanup(func() {
+		s.T.Cleanup(func() {
 			if err := label(context.Background(), node, "null"); err != nil {
-				s.t.Error(err)
+				s.T.Error(err)
 			}
 		})
 	}
@@ -229,13 +229,13 @@ func (s *space) zones(of map[string]string) {
 
 // ask sends a request from a pod, each time on a new connection.
 func (s *space) ask(ctx context.Context, from, address string) (string, error) {
-	out, err := s.Try(ctx, "", "exec", "-n", s.name, from, "--", "/web", "get", "http://"+address+"/")
+	out, err := s.Try(ctx, "", "exec", "-n", s.Namespace, from, "--", "/web", "get", "http://"+address+"/")
 	return strings.TrimSpace(out), err
 }
 
 // answers waits until a pod gets eight consecutive answers from the expected pod.
 func (s *space) answers(from, address, want string) {
-	s.t.Helper()
+	s.T.Helper()
 	s.until(want+" alone answers "+from+" at "+address, func(ctx context.Context) error {
 		for range 8 {
 			out, err := s.ask(ctx, from, address)
@@ -252,10 +252,10 @@ func (s *space) answers(from, address, want string) {
 
 // silent checks that a pod gets no answer.
 func (s *space) silent(from, address string) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Second)
+	s.T.Helper()
+	ctx, cancel := context.WithTimeout(s.T.Context(), 3*time.Second)
 	defer cancel()
 	if out, err := s.ask(ctx, from, address); err == nil {
-		s.t.Errorf("%s is answered at %s: by %s", from, address, out)
+		s.T.Errorf("%s is answered at %s: by %s", from, address, out)
 	}
 }

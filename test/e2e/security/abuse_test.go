@@ -52,14 +52,14 @@ func TestResourceAbuse(t *testing.T) {
 	cancel()
 	m.end()
 	t.Logf("GETs of another tenant: calm %v, under abuse %v", calm, abused)
-	t.Logf("the API server's peak of memory: %d MB", memoryPeak(t)>>20)
+	t.Logf("the API server's peak of memory: %d MB; the tenant has stored %d MB", memoryPeak(t)>>20, m.stored.Load()>>20)
 	for what, n := range m.done {
 		t.Logf("%s: %d", what, n.Load())
 		if n.Load() == 0 {
 			t.Errorf("the tenant has done nothing of: %s", what)
 		}
 	}
-	unharmed(t, b)
+	unharmed(t, b, m.stored.Load())
 }
 
 // latencies are those of requests that were answered with 200.
@@ -109,6 +109,8 @@ type mischief struct {
 	ctx  context.Context
 	all  sync.WaitGroup
 	done map[string]*atomic.Int64 // written before the workers start
+
+	stored atomic.Int64 // bytes of the objects that the flood has created
 }
 
 func (m *mischief) end() { m.all.Wait() }
@@ -127,17 +129,18 @@ func (m *mischief) keep(what string, workers int, do func(i int)) {
 	}
 }
 
-// send sends a request and does not read the response; refusals are expected.
-func (m *mischief) send(method, path, contentType, body string) {
+// send sends a request and returns the status, 0 if there was no response; refusals are expected.
+func (m *mischief) send(method, path, contentType, body string) int {
 	resp, err := m.http.Do(m.request(method, path, contentType, body).WithContext(m.ctx))
 	if err != nil {
-		return
+		return 0
 	}
 	io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
 	if resp.StatusCode == http.StatusTooManyRequests {
 		m.pause(100 * time.Millisecond) // a tenth of the requested delay
 	}
+	return resp.StatusCode
 }
 
 func (m *mischief) pause(d time.Duration) {
@@ -206,7 +209,10 @@ func (m *mischief) floods() {
 	one := event(m.namespace)
 	m.keep("events", 4, func(int) { m.send("POST", m.path("events"), jsonType, one) })
 	m.keep("objects", 4, func(i int) {
-		m.send("POST", m.path("configmaps"), jsonType, fmt.Sprintf(`{"metadata":{"generateName":"flood-"},"data":{"a":"%d%s"}}`, i, text))
+		body := fmt.Sprintf(`{"metadata":{"generateName":"flood-"},"data":{"a":"%d%s"}}`, i, text)
+		if m.send("POST", m.path("configmaps"), jsonType, body) == http.StatusCreated {
+			m.stored.Add(int64(len(body)))
+		}
 	})
 	m.keep("lists", 4, func(int) { m.send("GET", m.path("configmaps"), "", "") })
 }

@@ -1,0 +1,200 @@
+// Dradriver is a driver of devices on upstream's library for such drivers: it publishes the
+// devices of a node, and prepares the claims that the kubelet sends it. With a folder of CDI
+// specifications a container finds the names of its devices in the variable DRA_DEVICES; for
+// runtimes without CDI the devices have none.
+//
+// It reads orders from its standard input, one a line, and says on its standard output what
+// it does:
+//
+//	refuse TEXT      the next claims are not prepared, and the kubelet is told TEXT
+//	accept           claims are prepared again
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+)
+
+func main() {
+	d := &driver{}
+	kubeconfig := flag.String("kubeconfig", "", "file with the API server's address and a credential")
+	root := flag.String("root", "/var/lib/kubelet", "the kubelet's folder")
+	flag.StringVar(&d.name, "name", "", "the driver's name")
+	flag.StringVar(&d.node, "node", "", "the node's name, and that of the pool")
+	flag.StringVar(&d.cdi, "cdi", "", "folder of CDI specifications; none: devices without CDI")
+	count := flag.Int("devices", 2, "number of devices")
+	flag.Parse()
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	if err := d.run(ctx, *kubeconfig, *root, *count); err != nil {
+		fmt.Fprintln(os.Stderr, "dradriver:", err)
+		os.Exit(1)
+	}
+}
+
+type driver struct {
+	name, node, cdi string
+
+	mu      sync.Mutex
+	refusal string
+}
+
+func (d *driver) run(ctx context.Context, kubeconfig, root string, count int) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	api, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(root, "plugins", d.name)
+	for _, dir := range []string{data, d.cdi} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return err
+		}
+	}
+	h, err := kubeletplugin.Start(ctx, d,
+		kubeletplugin.DriverName(d.name), kubeletplugin.NodeName(d.node), kubeletplugin.KubeClient(api),
+		kubeletplugin.PluginDataDirectoryPath(data),
+		kubeletplugin.RegistrarDirectoryPath(filepath.Join(root, "plugins_registry")))
+	if err != nil {
+		return fmt.Errorf("start the driver: %w", err)
+	}
+	defer h.Stop()
+	var devices []resourcev1.Device
+	for i := range count {
+		devices = append(devices, resourcev1.Device{
+			Name:       fmt.Sprintf("card-%d", i),
+			Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"index": {IntValue: new(int64(i))}},
+		})
+	}
+	pools := map[string]resourceslice.Pool{d.node: {Slices: []resourceslice.Slice{{Devices: devices}}}}
+	if err := h.PublishResources(ctx, resourceslice.DriverResources{Pools: pools}); err != nil {
+		return fmt.Errorf("publish the devices: %w", err)
+	}
+	go d.obey()
+	<-ctx.Done()
+	return nil
+}
+
+// obey does what the lines of the standard input say.
+func (d *driver) obey() {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		order, text, _ := strings.Cut(lines.Text(), " ")
+		d.mu.Lock()
+		switch order {
+		case "refuse":
+			d.refusal = text
+		case "accept":
+			d.refusal = ""
+		}
+		d.mu.Unlock()
+		fmt.Println("done", order)
+	}
+}
+
+// PrepareResourceClaims makes the devices of claims ready.
+func (d *driver) PrepareResourceClaims(_ context.Context, claims []*resourcev1.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	out := map[types.UID]kubeletplugin.PrepareResult{}
+	for _, c := range claims {
+		out[c.UID] = d.prepare(c)
+		fmt.Println("prepare", c.Namespace+"/"+c.Name)
+	}
+	return out, nil
+}
+
+func (d *driver) prepare(c *resourcev1.ResourceClaim) (r kubeletplugin.PrepareResult) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.refusal != "" {
+		return kubeletplugin.PrepareResult{Err: errors.New(d.refusal)}
+	}
+	var names []string
+	for _, result := range c.Status.Allocation.Devices.Results {
+		if result.Driver != d.name {
+			continue
+		}
+		device := kubeletplugin.Device{Requests: []string{result.Request}, PoolName: result.Pool, DeviceName: result.Device}
+		if d.cdi != "" && len(names) == 0 {
+			device.CDIDeviceIDs = []string{d.name + "/claim=" + string(c.UID)}
+		}
+		names = append(names, result.Device)
+		r.Devices = append(r.Devices, device)
+	}
+	if d.cdi != "" {
+		r.Err = d.write(c.UID, names)
+	}
+	return r
+}
+
+// write writes the CDI specification of a claim, which is one device of CDI.
+func (d *driver) write(claim types.UID, names []string) error {
+	type edits map[string][]string
+	type device struct {
+		Name  string `json:"name"`
+		Edits edits  `json:"containerEdits"`
+	}
+	data, err := json.Marshal(map[string]any{
+		"cdiVersion": "0.5.0", "kind": d.name + "/claim",
+		"devices": []device{{string(claim), edits{"env": {"DRA_DEVICES=" + strings.Join(names, ",")}}}},
+	})
+	if err != nil {
+		return err
+	}
+	temp := d.file(claim) + ".tmp"
+	if err := os.WriteFile(temp, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(temp, d.file(claim))
+}
+
+func (d *driver) file(claim types.UID) string {
+	return filepath.Join(d.cdi, d.name+"-"+string(claim)+".json")
+}
+
+// UnprepareResourceClaims undoes PrepareResourceClaims.
+func (d *driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	out := map[types.UID]error{}
+	for _, c := range claims {
+		out[c.UID] = nil
+		if d.cdi != "" {
+			if err := os.Remove(d.file(c.UID)); !errors.Is(err, os.ErrNotExist) {
+				out[c.UID] = err
+			}
+		}
+		fmt.Println("unprepare", c.Namespace+"/"+c.Name)
+	}
+	return out, nil
+}
+
+// HandleError prints what went wrong in the background.
+func (d *driver) HandleError(_ context.Context, err error, msg string) {
+	fmt.Fprintln(os.Stderr, "dradriver:", msg+":", err)
+}
+
+// WatchHealthStatus says that this driver does not watch the health of its devices.
+func (d *driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}
