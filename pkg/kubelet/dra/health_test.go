@@ -48,6 +48,14 @@ func (s *healthService) say(devices ...*healthpb.DeviceHealth) {
 	s.says <- &healthpb.NodeWatchResourcesResponse{Devices: devices}
 }
 
+// offer says something if a call waits for it.
+func (s *healthService) offer(d *healthpb.DeviceHealth) {
+	select {
+	case s.says <- &healthpb.NodeWatchResourcesResponse{Devices: []*healthpb.DeviceHealth{d}}:
+	default:
+	}
+}
+
 func deviceHealth(name string, health healthpb.HealthStatus, message string) *healthpb.DeviceHealth {
 	return &healthpb.DeviceHealth{Device: &healthpb.DeviceIdentifier{PoolName: "n", DeviceName: name}, Health: health, Message: message}
 }
@@ -148,8 +156,10 @@ func TestHealthIsShownInTheStatusOfContainers(t *testing.T) {
 
 			w.restart(d)
 			w.wantHealth(one, "claim:card/b gpu.example.com/n/dev-1 Unknown")
-			h.say(deviceHealth("dev-1", healthpb.HealthStatus_HEALTHY, ""))
-			w.wantHealth(one, "claim:card/b gpu.example.com/n/dev-1 Healthy")
+			w.until("the device is healthy", func() bool { // the call of the stopped kubelet may take a report
+				h.offer(deviceHealth("dev-1", healthpb.HealthStatus_HEALTHY, ""))
+				return slices.Equal(w.healthOf(one), []string{"claim:card/b gpu.example.com/n/dev-1 Healthy"})
+			})
 			must(t, w.m.Unprepare(t.Context(), one.UID))
 			if got := w.m.Health(one, &one.Spec.Containers[0]); got != nil {
 				t.Errorf("after the claims are free: %v", got)
