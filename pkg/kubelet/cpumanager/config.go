@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"podium/pkg/kubelet/hardware"
+	"podium/pkg/kubelet/topology"
 )
 
 // The policies.
@@ -80,6 +81,7 @@ type Config struct {
 	ReservedMilli int64
 	Dir           string                // of the state file
 	Registry      prometheus.Registerer // nil: no metrics
+	Aligned       *topology.Aligned     // nil: not counted
 	Log           *slog.Logger
 }
 

@@ -26,6 +26,7 @@ type Manager struct {
 	reserved cpuset.CPUSet
 	dir      string
 	metrics  *metrics
+	aligned  *topology.Aligned
 	log      *slog.Logger
 	waker    chan struct{} // of Run
 
@@ -46,7 +47,7 @@ func New(c Config) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		machine: c.Machine, options: c.Options, reserved: reserved, dir: c.Dir, log: c.Log, metrics: newMetrics(c.Registry),
+		machine: c.Machine, options: c.Options, reserved: reserved, dir: c.Dir, log: c.Log, metrics: newMetrics(c.Registry), aligned: c.Aligned,
 		waker: make(chan struct{}, 1), exclusive: exclusive{},
 	}
 	if err := m.restore(); err != nil {
@@ -138,7 +139,19 @@ func (m *Manager) Allocate(pod *corev1.Pod, c *corev1.Container, at topology.Hin
 	defer m.mu.Unlock()
 	err := m.allocateLocked(pod, c, n, at.Nodes)
 	m.metrics.pinned(err)
+	m.countAligned(m.exclusive[pod.UID][c.Name], err)
 	return err
+}
+
+// countAligned counts whether a container has CPUs as the options guarantee, and whether they
+// share a cache.
+func (m *Manager) countAligned(cpus cpuset.CPUSet, err error) {
+	if m.options.FullCores {
+		m.aligned.Count(topology.ScopeContainer, topology.WithinCores, err)
+	}
+	if err == nil && len(m.machine.Groups(cpus, hardware.ByCache)) == 1 {
+		m.aligned.Count(topology.ScopeContainer, topology.WithinCache, nil)
+	}
 }
 
 func (m *Manager) allocateLocked(pod *corev1.Pod, c *corev1.Container, n int, at topology.Mask) error {

@@ -40,6 +40,7 @@ type Config struct {
 // the configuration.
 func New(c Config) (*Placement, error) {
 	p := &Placement{period: c.Period}
+	c.Topology.Aligned = topology.NewAligned(c.Topology.Registry)
 	if err := errors.Join(p.addCPUs(&c), p.addMemory(&c)); err != nil {
 		return nil, err
 	}
@@ -52,6 +53,7 @@ func (p *Placement) addCPUs(c *Config) (err error) {
 	if c.CPUs == nil {
 		return cpumanager.CheckNone(c.Dir)
 	}
+	c.CPUs.Aligned = c.Topology.Aligned
 	p.cpus, err = cpumanager.New(*c.CPUs)
 	c.Topology.Providers = append(c.Topology.Providers, p.cpus)
 	return err

@@ -44,6 +44,7 @@ type Config struct {
 	Machine   hardware.Machine  // not used by None
 	Providers []Provider
 	Registry  prometheus.Registerer // nil: no metrics
+	Aligned   *Aligned              // nil: not counted
 }
 
 // settings are the parsed options.

@@ -45,6 +45,7 @@ type Manager struct {
 	distances     map[int]map[int]int
 	providers     []Provider
 	metrics       *metrics
+	aligned       *Aligned // nil: the policy does not guarantee an alignment
 
 	// mu makes hints and allocations of a pod one step: no other pod takes what the
 	// hints have promised.
@@ -60,6 +61,9 @@ func New(c Config) (*Manager, error) {
 	if m.policy == "" || m.policy == None {
 		m.policy = None
 		return m, nil
+	}
+	if m.policy == SingleNode {
+		m.aligned = c.Aligned
 	}
 	s, err := c.settings()
 	if err != nil {
@@ -141,6 +145,7 @@ func (m *Manager) admit(pod *corev1.Pod) error {
 	if m.policy != None && m.scope == ScopePod {
 		var err error
 		if whole, err = m.choose(m.ask(func(p Provider) map[string][]Hint { return p.PodHints(pod) })); err != nil {
+			m.aligned.Count(ScopePod, WithinNode, err)
 			return err
 		}
 	}
@@ -149,12 +154,19 @@ func (m *Manager) admit(pod *corev1.Pod) error {
 		if m.policy != None && m.scope != ScopePod {
 			var err error
 			if at, err = m.choose(m.ask(func(p Provider) map[string][]Hint { return p.Hints(pod, c) })); err != nil {
+				m.aligned.Count(ScopeContainer, WithinNode, err)
 				return err
 			}
 		}
 		if err := m.allocate(pod, c, at); err != nil {
 			return err
 		}
+		if m.scope != ScopePod {
+			m.aligned.Count(ScopeContainer, WithinNode, nil)
+		}
+	}
+	if m.scope == ScopePod {
+		m.aligned.Count(ScopePod, WithinNode, nil)
 	}
 	return nil
 }
