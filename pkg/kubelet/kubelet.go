@@ -282,7 +282,7 @@ func runPlugins(ctx context.Context, g *errgroup.Group, cfg *Config, drivers *cs
 	})
 	r := podresources.Config{Root: cfg.RootDir, Pods: manager.Pods, Devices: cfg.devices, Dynamic: claims, Log: cfg.Log}
 	if cfg.Placement != nil {
-		r.CPUs = cfg.Placement
+		r.Placement = cfg.Placement
 	}
 	if cfg.Registry != nil {
 		r.Metrics = podresources.NewMetrics(cfg.Registry)

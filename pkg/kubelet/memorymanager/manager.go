@@ -64,6 +64,39 @@ func (m *Manager) Nodes(uid types.UID, container string) topology.Mask {
 	return out
 }
 
+// Block is memory of a group of NUMA nodes.
+type Block struct {
+	Resource corev1.ResourceName // memory or hugepages-SIZE
+	Bytes    uint64
+	Nodes    []int
+}
+
+// Blocks returns the memory that a container has.
+func (m *Manager) Blocks(uid types.UID, container string) []Block {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Block
+	for _, b := range m.assigned[string(uid)][container] {
+		out = append(out, Block{b.Type, b.Size, slices.Clone(b.NUMAAffinity)})
+	}
+	return out
+}
+
+// Allocatable returns the memory of each NUMA node that containers may have, ordered by node and
+// resource.
+func (m *Manager) Allocatable() []Block {
+	var out []Block
+	for _, node := range slices.Sorted(maps.Keys(m.tables)) {
+		tables := m.tables[node].MemoryMap
+		for _, name := range slices.Sorted(maps.Keys(tables)) {
+			if n := tables[name].Allocatable; n > 0 {
+				out = append(out, Block{name, n, []int{node}})
+			}
+		}
+	}
+	return out
+}
+
 // Holders returns the pods that have memory.
 func (m *Manager) Holders() []types.UID {
 	m.mu.Lock()

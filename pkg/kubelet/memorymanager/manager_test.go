@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -211,5 +212,29 @@ func checkMemory(t *testing.T, m *Manager, there map[string]*corev1.Pod) {
 		if want := wantedByPod(p); !cmp.Equal(want, sums) {
 			t.Fatalf("pod %s has %v, requests %v", uid, sums, want)
 		}
+	}
+}
+
+func TestBlocks(t *testing.T) {
+	m := newTest(t, t.TempDir())
+	p := pod("a", "7+100") // node 0 has 6 GiB for containers
+	if err := admit(m, p, topology.SingleNode, topology.ScopeContainer); err != nil {
+		t.Fatal(err)
+	}
+	want := []Block{{"hugepages-2Mi", 200 << 20, []int{1}}, {"memory", 7 * gi, []int{1}}}
+	got := m.Blocks(p.UID, "c0")
+	slices.SortFunc(got, func(a, b Block) int { return strings.Compare(string(a.Resource), string(b.Resource)) })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := m.Blocks("b", "c0"); got != nil {
+		t.Errorf("a pod without memory has %v", got)
+	}
+	want = nil
+	for node, memory := range []uint64{6 * gi, 7 * gi, 7 * gi, 7 * gi} {
+		want = append(want, Block{"hugepages-2Mi", gi, []int{node}}, Block{"memory", memory, []int{node}})
+	}
+	if diff := cmp.Diff(want, m.Allocatable()); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -104,6 +104,22 @@ func (p *Placement) AllocatableCPUs() []int {
 	return p.cpus.Allocatable().List()
 }
 
+// Memory returns the memory that a container has of NUMA nodes.
+func (p *Placement) Memory(pod types.UID, container string) []memorymanager.Block {
+	if p.memory == nil {
+		return nil
+	}
+	return p.memory.Blocks(pod, container)
+}
+
+// AllocatableMemory returns the memory of NUMA nodes that containers may have.
+func (p *Placement) AllocatableMemory() []memorymanager.Block {
+	if p.memory == nil {
+		return nil
+	}
+	return p.memory.Allocatable()
+}
+
 // Place sets the CPUs on which the container may run and the NUMA nodes from which it
 // gets memory. As upstream, a container with exclusive CPUs has no CPU quota.
 func (p *Placement) Place(pod *corev1.Pod, spec *corev1.Container, r *runtimeapi.LinuxContainerResources) {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"podium/pkg/kubelet/devices"
+	"podium/pkg/kubelet/memorymanager"
 	"podium/pkg/kubelet/podspec"
 )
 
@@ -32,10 +33,12 @@ type Devices interface {
 	Allocatable() []devices.Device
 }
 
-// CPUs knows the CPUs that containers have for themselves.
-type CPUs interface {
+// Placement knows the CPUs that containers have for themselves, and their memory of NUMA nodes.
+type Placement interface {
 	ExclusiveCPUs(pod types.UID, container string) []int
 	AllocatableCPUs() []int
+	Memory(pod types.UID, container string) []memorymanager.Block
+	AllocatableMemory() []memorymanager.Block
 }
 
 // Dynamic knows the devices of resource claims.
@@ -46,13 +49,13 @@ type Dynamic interface {
 
 // Config holds the dependencies of a Server.
 type Config struct {
-	Root    string // the kubelet's --root-dir
-	Pods    func() []*corev1.Pod
-	Devices Devices
-	CPUs    CPUs    // nil: all containers share all CPUs
-	Dynamic Dynamic // nil: no container has claims
-	Metrics *Metrics
-	Log     *slog.Logger
+	Root      string // the kubelet's --root-dir
+	Pods      func() []*corev1.Pod
+	Devices   Devices
+	Placement Placement // nil: all containers share all CPUs and memory
+	Dynamic   Dynamic   // nil: no container has claims
+	Metrics   *Metrics
+	Log       *slog.Logger
 }
 
 // The rate of requests that are answered, and how many may exceed it: upstream's.
@@ -130,13 +133,13 @@ func (s *Server) Get(_ context.Context, req *api.GetPodResourcesRequest) (*api.G
 	return nil, status.Error(codes.NotFound, fmt.Sprintf("pod %s in namespace %s not found", req.PodName, req.PodNamespace))
 }
 
-// GetAllocatableResources returns the healthy devices of the node, and the CPUs that containers
-// may have for themselves.
+// GetAllocatableResources returns the healthy devices of the node, and the CPUs and the memory that
+// containers may have for themselves.
 func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	s.cfg.Metrics.allocatable()
 	out := &api.AllocatableResourcesResponse{Devices: containerDevices(s.cfg.Devices.Allocatable())}
-	if s.cfg.CPUs != nil {
-		out.CpuIds = cpuIDs(s.cfg.CPUs.AllocatableCPUs())
+	if p := s.cfg.Placement; p != nil {
+		out.CpuIds, out.Memory = cpuIDs(p.AllocatableCPUs()), containerMemory(p.AllocatableMemory())
 	}
 	return out, nil
 }
@@ -157,8 +160,8 @@ func (s *Server) pod(pod *corev1.Pod) *api.PodResources {
 	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	for c := range podspec.Main(pod) {
 		r := &api.ContainerResources{Name: c.Name, Devices: containerDevices(s.cfg.Devices.Devices(pod.UID, c.Name))}
-		if s.cfg.CPUs != nil {
-			r.CpuIds = cpuIDs(s.cfg.CPUs.ExclusiveCPUs(pod.UID, c.Name))
+		if p := s.cfg.Placement; p != nil {
+			r.CpuIds, r.Memory = cpuIDs(p.ExclusiveCPUs(pod.UID, c.Name)), containerMemory(p.Memory(pod.UID, c.Name))
 		}
 		if s.cfg.Dynamic != nil {
 			r.DynamicResources = s.cfg.Dynamic.DynamicResources(pod, c)
@@ -172,6 +175,18 @@ func cpuIDs(list []int) []int64 {
 	var out []int64
 	for _, id := range list {
 		out = append(out, int64(id))
+	}
+	return out
+}
+
+func containerMemory(list []memorymanager.Block) []*api.ContainerMemory {
+	var out []*api.ContainerMemory
+	for _, b := range list {
+		m := &api.ContainerMemory{MemoryType: string(b.Resource), Size: b.Bytes, Topology: &api.TopologyInfo{}}
+		for _, n := range b.Nodes {
+			m.Topology.Nodes = append(m.Topology.Nodes, &api.NUMANode{ID: int64(n)})
+		}
+		out = append(out, m)
 	}
 	return out
 }

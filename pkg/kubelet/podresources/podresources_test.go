@@ -22,6 +22,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"podium/pkg/kubelet/devices"
+	"podium/pkg/kubelet/memorymanager"
 	"podium/pkg/kubelet/plugins"
 	"podium/pkg/kubelet/podresources"
 )
@@ -53,6 +54,17 @@ func (t table) ExclusiveCPUs(_ types.UID, container string) []int {
 
 func (t table) AllocatableCPUs() []int { return []int{1, 2, 3} }
 
+func (t table) Memory(_ types.UID, container string) []memorymanager.Block {
+	if container != "main" {
+		return nil
+	}
+	return []memorymanager.Block{{Resource: "memory", Bytes: 1 << 20, Nodes: []int{0, 1}}, {Resource: "hugepages-2Mi", Bytes: 2 << 20, Nodes: []int{1}}}
+}
+
+func (t table) AllocatableMemory() []memorymanager.Block {
+	return []memorymanager.Block{{Resource: "memory", Bytes: 1 << 30, Nodes: []int{1}}}
+}
+
 func newPod(name string, phase corev1.PodPhase) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
@@ -77,7 +89,7 @@ func serve(t *testing.T) (*grpc.ClientConn, *prometheus.Registry) {
 	}
 	registry := prometheus.NewRegistry()
 	s := podresources.New(podresources.Config{
-		Root: root, Devices: have, CPUs: have, Dynamic: have, Log: slog.New(slog.DiscardHandler), Metrics: podresources.NewMetrics(registry),
+		Root: root, Devices: have, Placement: have, Dynamic: have, Log: slog.New(slog.DiscardHandler), Metrics: podresources.NewMetrics(registry),
 		Pods: func() []*corev1.Pod {
 			return []*corev1.Pod{newPod("user", corev1.PodRunning), newPod("ended", corev1.PodSucceeded)}
 		},
@@ -104,7 +116,10 @@ func TestListAndGet(t *testing.T) {
 	c := api.NewPodResourcesListerClient(conn)
 	user := &api.PodResources{Name: "user", Namespace: "default", Containers: []*api.ContainerResources{
 		{Name: "side", DynamicResources: []*api.DynamicResource{{ClaimName: "claim-of-user"}}},
-		{Name: "main", CpuIds: []int64{2, 3}, Devices: []*api.ContainerDevices{
+		{Name: "main", CpuIds: []int64{2, 3}, Memory: []*api.ContainerMemory{
+			{MemoryType: "memory", Size: 1 << 20, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 0}, {ID: 1}}}},
+			{MemoryType: "hugepages-2Mi", Size: 2 << 20, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}}}},
+		}, Devices: []*api.ContainerDevices{
 			{ResourceName: "example.com/gpu", DeviceIds: []string{"a"}, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}}}},
 			{ResourceName: "example.com/gpu", DeviceIds: []string{"b"}},
 			{ResourceName: "example.com/nic", DeviceIds: []string{"x"}},
@@ -130,6 +145,10 @@ func TestListAndGet(t *testing.T) {
 		t.Error(err, diff)
 	}
 	if diff := cmp.Diff([]int64{1, 2, 3}, all.GetCpuIds()); diff != "" {
+		t.Error(diff)
+	}
+	memory := []*api.ContainerMemory{{MemoryType: "memory", Size: 1 << 30, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}}}}}
+	if diff := cmp.Diff(memory, all.GetMemory(), protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
 	alpha, err := v1alpha1.NewPodResourcesListerClient(conn).List(t.Context(), &v1alpha1.ListPodResourcesRequest{})
