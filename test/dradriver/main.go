@@ -6,8 +6,10 @@
 // It reads orders from its standard input, one a line, and says on its standard output what
 // it does:
 //
-//	refuse TEXT      the next claims are not prepared, and the kubelet is told TEXT
-//	accept           claims are prepared again
+//	refuse TEXT          the next claims are not prepared, and the kubelet is told TEXT
+//	accept               claims are prepared again
+//	unhealthy NAME TEXT  the device NAME is not healthy, TEXT says why
+//	healthy NAME         it is healthy, as all devices are at the start
 package main
 
 import (
@@ -23,6 +25,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,7 +36,7 @@ import (
 )
 
 func main() {
-	d := &driver{}
+	d := &driver{changed: make(chan struct{})}
 	kubeconfig := flag.String("kubeconfig", "", "file with the API server's address and a credential")
 	root := flag.String("root", "/var/lib/kubelet", "the kubelet's folder")
 	flag.StringVar(&d.name, "name", "", "the driver's name")
@@ -54,6 +57,9 @@ type driver struct {
 
 	mu      sync.Mutex
 	refusal string
+	devices []string
+	faults  map[string]string // of unhealthy devices, by name
+	changed chan struct{}     // closed when faults changes
 }
 
 func (d *driver) run(ctx context.Context, kubeconfig, root string, count int) error {
@@ -74,6 +80,10 @@ func (d *driver) run(ctx context.Context, kubeconfig, root string, count int) er
 			return err
 		}
 	}
+	d.faults = map[string]string{}
+	for i := range count {
+		d.devices = append(d.devices, fmt.Sprintf("card-%d", i))
+	}
 	h, err := kubeletplugin.Start(ctx, d,
 		kubeletplugin.DriverName(d.name), kubeletplugin.NodeName(d.node), kubeletplugin.KubeClient(api),
 		kubeletplugin.PluginDataDirectoryPath(data),
@@ -83,9 +93,9 @@ func (d *driver) run(ctx context.Context, kubeconfig, root string, count int) er
 	}
 	defer h.Stop()
 	var devices []resourcev1.Device
-	for i := range count {
+	for i, name := range d.devices {
 		devices = append(devices, resourcev1.Device{
-			Name:       fmt.Sprintf("card-%d", i),
+			Name:       name,
 			Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"index": {IntValue: new(int64(i))}},
 		})
 	}
@@ -109,6 +119,8 @@ func (d *driver) obey() {
 			d.refusal = text
 		case "accept":
 			d.refusal = ""
+		case "unhealthy", "healthy":
+			d.judge(order == "healthy", text)
 		}
 		d.mu.Unlock()
 		fmt.Println("done", order)
@@ -194,7 +206,43 @@ func (d *driver) HandleError(_ context.Context, err error, msg string) {
 	fmt.Fprintln(os.Stderr, "dradriver:", msg+":", err)
 }
 
-// WatchHealthStatus says that this driver does not watch the health of its devices.
-func (d *driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
-	return kubeletplugin.ErrHealthNotSupported
+// judge records the health of a device, "NAME TEXT". d.mu is held.
+func (d *driver) judge(healthy bool, text string) {
+	name, fault, _ := strings.Cut(text, " ")
+	if d.faults[name] = fault; healthy {
+		delete(d.faults, name)
+	}
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// WatchHealthStatus reports the health of all devices, now and when it changes.
+func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	for {
+		report, changed := d.report()
+		select {
+		case reports <- report:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// report returns the health of all devices, and what is closed when it changes.
+func (d *driver) report() (r kubeletplugin.DeviceHealthReport, changed <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, name := range d.devices {
+		h := kubeletplugin.DeviceHealth{PoolName: d.node, DeviceName: name, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now(), HealthCheckTimeout: time.Hour}
+		if fault, is := d.faults[name]; is {
+			h.Health, h.Message = kubeletplugin.HealthStatusUnhealthy, fault
+		}
+		r.Devices = append(r.Devices, h)
+	}
+	return r, d.changed
 }

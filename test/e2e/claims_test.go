@@ -121,6 +121,19 @@ func (d *dealt) listed() map[string]string {
 	return out
 }
 
+// healthy waits until the status of a pod's container shows the health of its device.
+func (d *dealt) healthy(pod, device string, want corev1.ResourceHealthStatus, message string) {
+	d.Helper()
+	h := corev1.ResourceHealth{ResourceID: corev1.ResourceID(cardsDriver + "/node-a/" + device), Health: want}
+	if message != "" {
+		h.Message = &message
+	}
+	d.pod(pod, fmt.Sprintf("shows that %s is %s", device, want), func(p *corev1.Pod) bool {
+		return len(p.Status.ContainerStatuses) == 1 && cmp.Equal(p.Status.ContainerStatuses[0].AllocatedResourcesStatus,
+			[]corev1.ResourceStatus{{Name: "claim:card", Resources: []corev1.ResourceHealth{h}}})
+	})
+}
+
 func (d *dealt) remove(pod string) {
 	d.Helper()
 	d.deleted(pod, func() error { return in[*corev1.Pod](d.space).Delete(d.Context(), pod, metav1.DeleteOptions{}) })
@@ -183,6 +196,10 @@ func TestClaims(t *testing.T) {
 	d.said("next", "FailedScheduling", "cannot allocate all claims")
 	d.using("shares", "resourceClaimName: second")
 	d.pod("shares", "runs", running)
+	d.order("unhealthy card-1 it is hot")
+	d.healthy("first", "card-1", corev1.ResourceHealthStatusUnhealthy, "it is hot")
+	d.healthy("shares", "card-1", corev1.ResourceHealthStatusUnhealthy, "it is hot")
+	d.healthy("other", "card-0", corev1.ResourceHealthStatusHealthy, "")
 
 	for _, daemon := range []string{"kubelet", "kube-controller-manager", "kube-scheduler"} {
 		the.kill(t, daemon)
@@ -197,6 +214,7 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%s has been restarted %d times", name, got)
 		}
 	}
+	d.healthy("first", "card-1", corev1.ResourceHealthStatusHealthy, "") // as the new driver says
 	d.remove("other")
 	d.pod("next", "runs with the device of the other", running)
 	want = map[string]string{"first": "box cards.example.com/node-a/card-1", "shares": "box cards.example.com/node-a/card-1", "next": "box cards.example.com/node-a/card-0"}
