@@ -8,6 +8,9 @@
 // <root>/dra_manager_state says which pods use which claims, so that a kubelet which was
 // killed at any moment unprepares what it had prepared.
 //
+// What drivers report about the health of their devices is shown in the status of the containers
+// that have them, until the report expires (KEP-4680). It is not kept over restarts.
+//
 // A driver that stays away cannot prepare anything: its ResourceSlices of this node are
 // deleted, so that the scheduler allocates none of its devices.
 package dra
