@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -14,7 +16,7 @@ import (
 	"podium/pkg/scheme"
 )
 
-// api is an API server in memory with what a proxy uses: list, watch from now on,
+// api is an API server in memory with what a proxy uses: list, watch from a revision on,
 // create, get, update and delete. It is a RoundTripper, so that all traffic stays in
 // the test's bubble.
 type api struct {
@@ -23,8 +25,16 @@ type api struct {
 	mu       sync.Mutex
 	revision int
 	objects  map[string]scheme.Object // by path
+	history  []event
 	watches  map[*watch]bool
 	down     bool
+}
+
+// event is a change, as watches are told of it.
+type event struct {
+	revision int
+	path     string
+	line     []byte
 }
 
 type watch struct {
@@ -98,10 +108,16 @@ func (a *api) tell(verb, path string, obj scheme.Object) {
 	if err != nil {
 		panic(err)
 	}
+	e := event{a.revision, path, fmt.Appendf(nil, `{"type":%q,"object":%s}`+"\n", verb, data)}
+	a.history = append(a.history, e)
 	for w := range a.watches {
-		if strings.HasPrefix(path, w.prefix) {
-			w.events <- fmt.Appendf(nil, `{"type":%q,"object":%s}`+"\n", verb, data)
-		}
+		w.tell(e)
+	}
+}
+
+func (w *watch) tell(e event) {
+	if strings.HasPrefix(e.path, w.prefix) {
+		w.events <- e.line
 	}
 }
 
@@ -170,7 +186,16 @@ func (a *api) watch(r *http.Request, prefix string) (*http.Response, error) {
 		return a.status(r, 422, "Invalid") // as a server without watch-list support
 	}
 	in, out := io.Pipe()
-	w := &watch{prefix: prefix, out: out, events: make(chan []byte, 1000)}
+	since, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	if err != nil {
+		return a.status(r, 400, "BadRequest")
+	}
+	first, _ := slices.BinarySearchFunc(a.history, since+1, func(e event, revision int) int { return e.revision - revision })
+	missed := a.history[first:]
+	w := &watch{prefix: prefix, out: out, events: make(chan []byte, len(missed)+1000)}
+	for _, e := range missed {
+		w.tell(e)
+	}
 	a.watches[w] = true
 	go func() {
 		defer func() {
