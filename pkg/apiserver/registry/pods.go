@@ -215,6 +215,7 @@ func validatePodStatus(new, old *corev1.Pod) field.ErrorList {
 	}
 	errs = append(errs, validateContainerStates(new.Status.ContainerStatuses, old.Status.ContainerStatuses, old.Spec.RestartPolicy, path.Child("containerStatuses"))...)
 	errs = append(errs, validateContainerStates(new.Status.InitContainerStatuses, old.Status.InitContainerStatuses, old.Spec.RestartPolicy, path.Child("initContainerStatuses"))...)
+	errs = append(errs, validateAllocatedResources(new, old, path)...)
 	errs = append(errs, podspec.ValidateClaimStatuses(new.Status.ResourceClaimStatuses, old.Status.ResourceClaimStatuses, old.Spec.ResourceClaims, path.Child("resourceClaimStatuses"))...)
 	return append(errs, validatePodIPs(&new.Status, path.Child("podIPs"))...)
 }

@@ -1,15 +1,19 @@
 package registry_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"podium/pkg/scheme"
 )
@@ -252,5 +256,58 @@ func TestPodStatusUpdate(t *testing.T) {
 	want := []string{"status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"}
 	if diff := cmp.Diff(want, texts(status.ValidatePart(next, old))); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The health of devices names what the container has asked for.
+func TestPodStatusDevices(t *testing.T) {
+	status := subresource(t, newRig(t, "10.0.0.0/24", somePorts).kinds["pods"], "status")
+	old := newPod(func(p *corev1.Pod) {
+		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{"example.com/card": resource.MustParse("1")},
+			Claims: []corev1.ResourceClaim{{Name: "gpu"}, {Name: "nic", Request: "fast"}},
+		}}}
+	})
+	for name, row := range map[string]struct {
+		resource corev1.ResourceName
+		suffix   string // of the container's name
+		change   func(*corev1.ResourceHealth)
+		want     []string
+	}{
+		"plugin":          {resource: "example.com/card"},
+		"claim":           {resource: "claim:gpu"},
+		"request":         {resource: "claim:nic/fast"},
+		"extended":        {resource: "claim:made/request-0"},
+		"unknown":         {resource: "example.com/other", want: []string{`status.containerStatuses[0].allocatedResourcesStatus[0].name: Invalid value: "example.com/other": must match one of the container's resource requirements`}},
+		"whole claim":     {resource: "claim:nic", want: []string{`status.containerStatuses[0].allocatedResourcesStatus[0].name: Invalid value: "claim:nic": must match one of the container's resource requirements`}},
+		"other container": {resource: "claim:gpu", suffix: "x", want: []string{`status.containerStatuses[0].allocatedResourcesStatus: Invalid value: "cx": must belong to a container of the pod`}},
+		"health": {resource: "claim:gpu", change: func(h *corev1.ResourceHealth) { h.Health = "Broken" },
+			want: []string{`status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health: Unsupported value: "Broken": supported values: "Healthy", "Unhealthy", "Unknown"`}},
+		"no id": {resource: "claim:gpu", change: func(h *corev1.ResourceHealth) { h.ResourceID = "" },
+			want: []string{`status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].resourceID: Required value`}},
+		"same id": {resource: "claim:gpu", change: func(h *corev1.ResourceHealth) { h.ResourceID = "b" },
+			want: []string{`status.containerStatuses[0].allocatedResourcesStatus[0].resources[1]: Duplicate value: "b"`}},
+		"message": {resource: "claim:gpu", change: func(h *corev1.ResourceHealth) { h.Message = ptr.To(strings.Repeat("x", 1025)) },
+			want: []string{`status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].message: Too long: may not be more than 1024 bytes`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			next := old.DeepCopy()
+			next.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
+				ResourceClaimName: "made", RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: "example.com/made", RequestName: "request-0"}},
+			}
+			r := corev1.ResourceStatus{Name: row.resource, Resources: []corev1.ResourceHealth{
+				{ResourceID: "a", Health: corev1.ResourceHealthStatusHealthy}, {ResourceID: "b", Health: corev1.ResourceHealthStatusUnknown},
+			}}
+			if row.change != nil {
+				row.change(&r.Resources[0])
+			}
+			next.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c" + row.suffix, AllocatedResourcesStatus: []corev1.ResourceStatus{r}}}
+			if diff := cmp.Diff(row.want, texts(status.ValidatePart(next, old)), cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+			if errs := status.ValidatePart(next, next.DeepCopy()); len(errs) > 0 {
+				t.Errorf("what was there is refused: %v", errs)
+			}
+		})
 	}
 }
