@@ -12,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -227,6 +228,11 @@ func readCluster(ctx context.Context, c *rest.Cluster) (*plan.Cluster, []string,
 	out.Drivers = all[*storagev1.CSIDriver](l, "csidrivers")
 	out.Capacities = all[*storagev1.CSIStorageCapacity](l, "csistoragecapacities")
 	out.CSINodes = all[*storagev1.CSINode](l, "csinodes")
+	out.DeviceClaims = all[*resourcev1.ResourceClaim](l, "resourceclaims")
+	out.ClaimTemplates = all[*resourcev1.ResourceClaimTemplate](l, "resourceclaimtemplates")
+	out.DeviceClasses = all[*resourcev1.DeviceClass](l, "deviceclasses")
+	out.Slices = all[*resourcev1.ResourceSlice](l, "resourceslices")
+	out.TaintRules = all[*resourcev1.DeviceTaintRule](l, "devicetaintrules")
 	return out, l.forbidden, l.err
 }
 
@@ -247,6 +253,7 @@ func all[T scheme.Object](l *lists, resource string) []T {
 	switch {
 	case apierrors.IsForbidden(err):
 		l.forbidden = append(l.forbidden, resource)
+	case apierrors.IsNotFound(err): // an older server does not serve the resource: there are none
 	case err != nil:
 		l.err = fmt.Errorf("list %s: %w", resource, err)
 	default:
@@ -273,6 +280,16 @@ func foresee(c *plan.Cluster, o *rest.Object) {
 		c.Volumes = put(c.Volumes, &corev1.PersistentVolume{}, o)
 	case "StorageClass.storage.k8s.io":
 		c.Classes = put(c.Classes, &storagev1.StorageClass{}, o)
+	case "ResourceClaim.resource.k8s.io":
+		c.DeviceClaims = put(c.DeviceClaims, &resourcev1.ResourceClaim{}, o)
+	case "ResourceClaimTemplate.resource.k8s.io":
+		c.ClaimTemplates = put(c.ClaimTemplates, &resourcev1.ResourceClaimTemplate{}, o)
+	case "DeviceClass.resource.k8s.io":
+		c.DeviceClasses = put(c.DeviceClasses, &resourcev1.DeviceClass{}, o)
+	case "ResourceSlice.resource.k8s.io":
+		c.Slices = put(c.Slices, &resourcev1.ResourceSlice{}, o)
+	case "DeviceTaintRule.resource.k8s.io":
+		c.TaintRules = put(c.TaintRules, &resourcev1.DeviceTaintRule{}, o)
 	}
 }
 

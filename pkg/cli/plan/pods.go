@@ -204,6 +204,7 @@ func (s *Simulation) placePerNode(w *Workload) (out []Placement) {
 		p := w.pod(i)
 		onlyOn(p, name)
 		p.Spec.Tolerations = append(p.Spec.Tolerations, daemonTolerations...)
+		p = s.claims.made(p)
 		if !s.targets(p, name) {
 			continue
 		}

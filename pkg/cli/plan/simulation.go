@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,6 +37,12 @@ type Cluster struct {
 	Drivers      []*storagev1.CSIDriver
 	Capacities   []*storagev1.CSIStorageCapacity
 	CSINodes     []*storagev1.CSINode
+
+	DeviceClaims   []*resourcev1.ResourceClaim
+	ClaimTemplates []*resourcev1.ResourceClaimTemplate
+	DeviceClasses  []*resourcev1.DeviceClass
+	Slices         []*resourcev1.ResourceSlice
+	TaintRules     []*resourcev1.DeviceTaintRule
 }
 
 // Placement is what would become of a pod.
@@ -61,6 +68,7 @@ type Simulation struct {
 	snap      *snapshot.Snapshot
 	nodes     map[string]*corev1.Node
 	volumes   plugins.Volumes
+	claims    *claims
 	algorithm *framework.Scheduler
 	waiting   []*corev1.Pod // of the cluster
 }
@@ -69,8 +77,9 @@ type Simulation struct {
 // does not modify. Ties are broken in favour of the first node by name.
 func New(c *Cluster) *Simulation {
 	s := &Simulation{snap: snapshot.New(), nodes: map[string]*corev1.Node{}}
-	s.volumes = plugins.NewVolumes(noWrites{}, func(name string) *corev1.Node { return s.nodes[name] })
-	s.algorithm = framework.New(append(plugins.Default(), s.volumes.List()...), nil)
+	node := func(name string) *corev1.Node { return s.nodes[name] }
+	s.volumes, s.claims = plugins.NewVolumes(noWrites{}, node), newClaims(node)
+	s.algorithm = framework.New(slices.Concat(plugins.Default(), s.volumes.List(), []framework.Weighted{{Plugin: s.claims.devices}}), nil)
 	for _, n := range c.Nodes {
 		s.SetNode(n)
 	}
@@ -119,6 +128,7 @@ func (s *Simulation) learn(c *Cluster) {
 	for _, o := range c.CSINodes {
 		s.volumes.OnCSINode(nil, o)
 	}
+	s.claims.learn(c)
 }
 
 // noWrites is the writer of a volume plugin that never binds.
@@ -154,8 +164,11 @@ func Ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// Remove removes a pod from its node.
-func (s *Simulation) Remove(p *corev1.Pod) { s.snap.Remove(p.UID) }
+// Remove removes a pod from its node, and frees its devices.
+func (s *Simulation) Remove(p *corev1.Pod) {
+	s.snap.Remove(p.UID)
+	s.claims.ended(p)
+}
 
 // attempt is a pod on its way through the simulation.
 type attempt struct {
@@ -163,6 +176,7 @@ type attempt struct {
 	ours    bool // one of the pods that Place was called with
 	result  Placement
 	victims []*snapshot.Pod
+	freed   bool // a claim of the pod was freed: it may fit another node
 }
 
 // Place schedules new pods, which are identified by their UIDs, together with
@@ -171,10 +185,10 @@ type attempt struct {
 func (s *Simulation) Place(pods ...*corev1.Pod) []Placement {
 	var queue []*attempt
 	for _, p := range s.waiting {
-		queue = append(queue, &attempt{pod: snapshot.NewPod(p)})
+		queue = append(queue, &attempt{pod: snapshot.NewPod(s.claims.made(p))})
 	}
 	for _, p := range pods {
-		queue = append(queue, &attempt{pod: snapshot.NewPod(p), ours: true})
+		queue = append(queue, &attempt{pod: snapshot.NewPod(s.claims.made(p)), ours: true})
 	}
 	slices.SortStableFunc(queue, func(a, b *attempt) int { return cmp.Compare(b.pod.Priority(), a.pod.Priority()) })
 	s.waiting = nil
@@ -214,10 +228,11 @@ func (s *Simulation) round(queue []*attempt) (rest []*attempt, moved bool) {
 	}
 	for _, a := range rest {
 		for _, v := range a.victims {
-			s.snap.Remove(v.UID)
+			s.Remove(v.Pod)
 			moved = true
 		}
-		a.victims = nil
+		moved = moved || a.freed
+		a.victims, a.freed = nil, false
 	}
 	return rest, moved
 }
@@ -240,6 +255,10 @@ func (s *Simulation) try(a *attempt) bool {
 	}
 	n := s.algorithm.PostFilter(s.snap, a.pod, fit)
 	r.Reason = fit.Message()
+	if n.Release != nil {
+		n.Release(context.Background())
+		a.freed = true
+	}
 	if n.Node == "" {
 		if n.Void {
 			s.snap.Unnominate(a.pod.UID)

@@ -12,10 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"podium/pkg/cli/plan"
 	"podium/pkg/client"
@@ -59,6 +61,7 @@ func (w *world) cluster() *plan.Cluster {
 	return &plan.Cluster{
 		Nodes: list[*corev1.Node](w), Pods: list[*corev1.Pod](w), Budgets: list[*policyv1.PodDisruptionBudget](w),
 		Namespaces: list[*corev1.Namespace](w), Services: list[*corev1.Service](w),
+		DeviceClaims: list[*resourcev1.ResourceClaim](w), DeviceClasses: list[*resourcev1.DeviceClass](w), Slices: list[*resourcev1.ResourceSlice](w),
 	}
 }
 
@@ -123,6 +126,9 @@ func TestPlanIsWhatTheSchedulerDoes(t *testing.T) {
 			for i := range 6 {
 				p := randomPod(r, fmt.Sprint("new", i))
 				p.UID = types.UID(p.Name)
+				if r.IntN(3) == 0 {
+					p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To(fmt.Sprint("gpus", r.IntN(3)))}}
+				}
 				pods = append(pods, p)
 			}
 			want := map[string]string{}
@@ -235,6 +241,15 @@ func (w *world) populate(r *rand.Rand) {
 	}
 	create(w, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
 	create(w, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "a"}}})
+	create(w, gpuClass())
+	for i := range nodes {
+		if n := r.IntN(3); n > 0 {
+			create(w, gpusOf(fmt.Sprint("n", i), n))
+		}
+	}
+	for i := range 3 {
+		create(w, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("gpus", i), Namespace: "ns"}, Spec: wantsGPUs(1 + r.Int64N(2))})
+	}
 	for i := range r.IntN(12) {
 		p := randomPod(r, fmt.Sprint("old", i))
 		if r.IntN(6) > 0 {
