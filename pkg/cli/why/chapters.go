@@ -27,6 +27,7 @@ func chapters() map[string]func(*story, *Object) {
 		"Service":                             serviceStory,
 		"PersistentVolumeClaim":               claimStory,
 		"PersistentVolume":                    volumeStory,
+		"ResourceClaim.resource.k8s.io":       deviceClaimStory,
 		"Node":                                nodeStory,
 		"Namespace":                           namespaceStory,
 		"PodDisruptionBudget.policy":          budgetStory,
@@ -53,6 +54,9 @@ func podStory(s *story, o *Object) {
 		if claim := s.get("persistentvolumeclaims", pod.Namespace, name); claim != nil {
 			s.tell(claim)
 		}
+	}
+	if !healthy(pod, s.f.Now) {
+		deviceStory(s, pod)
 	}
 	switch {
 	case pod.Spec.NodeName != "" && !healthy(pod, s.f.Now):

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -20,6 +21,7 @@ var removers = map[string]string{
 	"customresourcecleanup.apiextensions.k8s.io":          "kube-apiserver, once the custom resources are gone",
 	"external-provisioner.volume.kubernetes.io/finalizer": "the external provisioner, once the storage is gone",
 	"kubernetes.io/pv-controller":                         "the volume controller",
+	resourcev1.Finalizer:                                  "kube-controller-manager, once no pod uses the claim",
 	"networking.k8s.io/service-cidr-finalizer":            "the service CIDR controller, once no address is in use",
 }
 
@@ -56,6 +58,10 @@ func finalizer(f *Facts, o *Object, name string) Finding {
 	case "kubernetes.io/pv-protection":
 		if ref := as[corev1.PersistentVolume](o).Spec.ClaimRef; ref != nil && f.object("PersistentVolumeClaim", ref.Namespace, ref.Name) != nil {
 			return found(root, "the claim %s/%s still uses the volume: it is deleted afterwards", ref.Namespace, ref.Name).fix("podium delete pvc %s -n %s", ref.Name, ref.Namespace)
+		}
+	case resourcev1.Finalizer:
+		if users := as[resourcev1.ResourceClaim](o).Status.ReservedFor; len(users) > 0 {
+			return found(root, "%s/%s still uses the claim: it is deleted afterwards", users[0].Resource, users[0].Name).fix("podium delete %s %s%s", users[0].Resource, users[0].Name, in(o.GetNamespace()))
 		}
 	case metav1.FinalizerDeleteDependents:
 		if left := dependents(f, o); len(left) > 0 {

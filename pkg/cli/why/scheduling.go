@@ -143,6 +143,9 @@ func explainReason(f *Facts, p *corev1.Pod, r reason) Finding {
 	if m := missingClaim.FindStringSubmatch(r.text); m != nil {
 		return found(root, "the PersistentVolumeClaim %q of the pod does not exist", m[1]).fix("create the claim in namespace %s, or correct the volume's claimName", p.Namespace)
 	}
+	if found := explainDevices(f, p, r.text); found != nil {
+		return *found
+	}
 	for _, e := range explanations {
 		if strings.Contains(r.text, e.text) {
 			cause := e.cause

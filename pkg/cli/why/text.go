@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -87,6 +88,8 @@ func stateOf(o *Object) string {
 		if pod.Spec.NodeName != "" {
 			out = append(out, "on node "+pod.Spec.NodeName)
 		}
+	} else if o.GetKind() == "ResourceClaim" {
+		out = append(out, claimState(as[resourcev1.ResourceClaim](o)))
 	} else {
 		for _, c := range conditionsOf(o) {
 			out = append(out, c.kind+"="+c.status)
@@ -97,4 +100,14 @@ func stateOf(o *Object) string {
 		out = append(out, fmt.Sprintf("%d of %d replicas ready", ready, want))
 	}
 	return orNone(strings.Join(out, ", "))
+}
+
+func claimState(c *resourcev1.ResourceClaim) string {
+	switch {
+	case c.Status.Allocation == nil:
+		return "pending"
+	case len(c.Status.ReservedFor) == 0:
+		return "allocated"
+	}
+	return "allocated, reserved"
 }

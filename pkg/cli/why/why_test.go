@@ -210,10 +210,11 @@ var groups = map[string]string{
 	"Deployment": "apps/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1",
 	"StorageClass": "storage.k8s.io/v1", "PodDisruptionBudget": "policy/v1", "HorizontalPodAutoscaler": "autoscaling/v2", "Lease": "coordination.k8s.io/v1",
 	"Ingress": "networking.k8s.io/v1", "IngressClass": "networking.k8s.io/v1", "NetworkPolicy": "networking.k8s.io/v1", "EndpointSlice": "discovery.k8s.io/v1",
-	"APIService": "apiregistration.k8s.io/v1", "CustomResourceDefinition": "apiextensions.k8s.io/v1", "CertificateSigningRequest": "certificates.k8s.io/v1",
+	"ResourceClaim": "resource.k8s.io/v1", "ResourceClaimTemplate": "resource.k8s.io/v1", "DeviceClass": "resource.k8s.io/v1", "ResourceSlice": "resource.k8s.io/v1",
+	"DeviceTaintRule": "resource.k8s.io/v1", "APIService": "apiregistration.k8s.io/v1", "CustomResourceDefinition": "apiextensions.k8s.io/v1", "CertificateSigningRequest": "certificates.k8s.io/v1",
 }
 
-var clusterScoped = []string{"Node", "Namespace", "PersistentVolume", "StorageClass", "IngressClass", "APIService", "CustomResourceDefinition", "CertificateSigningRequest"}
+var clusterScoped = []string{"Node", "Namespace", "PersistentVolume", "StorageClass", "IngressClass", "DeviceClass", "ResourceSlice", "DeviceTaintRule", "APIService", "CustomResourceDefinition", "CertificateSigningRequest"}
 
 // expand completes an object: apiVersion, namespace ns, uid, and creation nine
 // minutes ago. "owner: ReplicaSet/a" is its controller, "events: {Reason:
