@@ -84,6 +84,19 @@ spec:
 `, name, claim))
 }
 
+// plans plans two pods while one device is free: one of them waits.
+func (d *dealt) plans() {
+	d.Helper()
+	c := &cli{space: d.space, dir: d.TempDir()}
+	file := c.file("web.yaml", workload("apps/v1", "Deployment", "web", "replicas: 2\n  "+selects("web"), "", "resourceClaims: [{name: card, resourceClaimTemplateName: card}]"))
+	planned := c.podium("plan", "-f", file)
+	for _, line := range []string{"/web-0 → node-a: the only one of 1 nodes that fits\n", "/web-1 → pending: 0/1 nodes are available: 1 cannot allocate all claims."} {
+		if !strings.Contains(planned, line) {
+			d.Errorf("podium plan printed\n%s\nwithout %q", planned, line)
+		}
+	}
+}
+
 func (d *dealt) order(line string) {
 	d.Helper()
 	before := strings.Count(d.says(), "done ")
@@ -179,6 +192,7 @@ func TestClaims(t *testing.T) {
 	d := newDealt(t)
 	d.using("first", "resourceClaimName: second")
 	d.pod("first", "runs", running)
+	d.plans()
 	d.using("other", "resourceClaimTemplateName: card")
 	d.pod("other", "runs", running)
 	want := map[string]string{"first": "box cards.example.com/node-a/card-1", "other": "box cards.example.com/node-a/card-0"}
@@ -194,6 +208,7 @@ func TestClaims(t *testing.T) {
 	}
 	d.using("next", "resourceClaimTemplateName: card")
 	d.said("next", "FailedScheduling", "cannot allocate all claims")
+	d.explain([]broken{{"pod/next", "", `other claims have the devices that the pod asks for: claim next-card-.*: 1 of class cards.example.com`}})
 	d.using("shares", "resourceClaimName: second")
 	d.pod("shares", "runs", running)
 	d.order("unhealthy card-1 it is hot")
@@ -255,6 +270,7 @@ func TestClaimsThatAreRefused(t *testing.T) {
 	d.order("refuse the card is on fire")
 	d.using("user", "resourceClaimTemplateName: card")
 	d.said("user", "FailedPrepareDynamicResources", "the card is on fire")
+	d.explain([]broken{{"pod/user", "", "node node-a cannot prepare the pod's devices: .*the card is on fire"}})
 	d.order("accept")
 	d.pod("user", "runs", running)
 	d.remove("user")

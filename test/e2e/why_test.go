@@ -82,6 +82,19 @@ var brokenPods = []broken{
 	{"pod/path", podWith("path", `volumeMounts: [{name: data, mountPath: /data}]`, `volumes: [{name: data, hostPath: {path: /absent, type: Directory}}]`), `the volume "data" cannot be mounted on node`},
 	{"pod/no-claim", podWith("no-claim", "", `volumes: [{name: data, persistentVolumeClaim: {claimName: absent}}]`), `the PersistentVolumeClaim "absent" of the pod does not exist`},
 	{"pod/no-class", podWith("no-class", "", `volumes: [{name: data, persistentVolumeClaim: {claimName: classless}}]`), `the StorageClass "absent" of the claim classless does not exist`},
+	{"pod/no-device-claim", podWith("no-device-claim", "", `resourceClaims: [{name: card, resourceClaimName: absent}]`), `the ResourceClaim "absent" of the pod does not exist`},
+	{"pod/no-template", podWith("no-template", "", `resourceClaims: [{name: card, resourceClaimTemplateName: absent}]`), `the ResourceClaimTemplate "absent" of the pod does not exist`},
+	{"pod/no-device-class", podWith("no-device-class", "", `resourceClaims: [{name: card, resourceClaimName: classless}]`), `the DeviceClass "absent.example.com" that a claim of the pod names does not exist`},
+	{"resourceclaim/classless", `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: classless}
+spec: {devices: {requests: [{name: any, exactly: {deviceClassName: absent.example.com}}]}}`, `the DeviceClass "absent.example.com" that a claim of the pod names does not exist`},
+	{"resourceclaim/unused", `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: unused}
+spec: {devices: {requests: [{name: any, exactly: {deviceClassName: absent.example.com}}]}}`, `the claim unused waits for a pod that uses it`},
 	{"pvc/classless", `
 apiVersion: v1
 kind: PersistentVolumeClaim
