@@ -183,8 +183,15 @@ func (p *Plugin) next(e *entry, key types.NamespacedName, pod *corev1.Pod) (now,
 	return now, next, p.writer.UpdateStatus, changed, nil
 }
 
-// await blocks until the cache shows a claim that is newer than now, or that it is gone.
+// conflictPatience is how long a write that conflicts waits for the cache before it is tried again.
+// What refuses a write for another reason than its version may call that a conflict, too.
+const conflictPatience = 5 * time.Second
+
+// await blocks until the cache shows a claim that is newer than now, or that it is gone, but no
+// longer than conflictPatience.
 func (p *Plugin) await(ctx context.Context, key types.NamespacedName, now *resourcev1.ResourceClaim, changed <-chan struct{}) error {
+	late := time.NewTimer(conflictPatience)
+	defer late.Stop()
 	for {
 		p.mu.Lock()
 		e := p.claims[key]
@@ -198,6 +205,8 @@ func (p *Plugin) await(ctx context.Context, key types.NamespacedName, now *resou
 		}
 		select {
 		case <-changed:
+		case <-late.C:
+			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
