@@ -76,6 +76,9 @@ type Config struct {
 	RootDir     string               // required
 	PodLogsDir  string               // "": <RootDir>/logs
 	Plugins     bool                 // register the node's plugins, and serve the pod resources API, on sockets below RootDir
+	// PluginDialer connects to plugins instead of the system; nil: the system. With it, CSI and DRA
+	// drivers are registered without Plugins, too.
+	PluginDialer plugins.Dialer
 
 	pods.Options // HostsFile "": /etc/hosts
 	ImageGC      ImageGC
@@ -249,8 +252,11 @@ func Run(ctx context.Context, cfg Config) error {
 	g.Go(func() error { return newReclaimer(&cfg, api, vols, recorder).Run(ctx) })
 	g.Go(func() error { return drivers.Run(ctx) })
 	g.Go(func() error { vols.Measure(ctx); return nil })
+	if cfg.Plugins || cfg.PluginDialer != nil {
+		runPlugins(ctx, g, &cfg, drivers, claims, manager)
+	}
 	if cfg.Plugins {
-		runPlugins(ctx, g, &cfg, drivers, claims, manager, agent)
+		runDevices(ctx, g, &cfg, claims, manager, agent)
 	}
 	g.Go(func() error {
 		if bound.WaitSynced(ctx) == nil {
@@ -266,14 +272,21 @@ func Run(ctx context.Context, cfg Config) error {
 	return g.Wait()
 }
 
-// runPlugins runs, in g, what plugins of the node register with and what they offer.
-func runPlugins(ctx context.Context, g *errgroup.Group, cfg *Config, drivers *csi.Driver, claims *dra.Manager, manager *pods.Manager, agent *node.Agent) {
+// runPlugins registers, in g, the plugins of the node, and runs what needs them.
+func runPlugins(ctx context.Context, g *errgroup.Group, cfg *Config, drivers *csi.Driver, claims *dra.Manager, manager *pods.Manager) {
 	w := plugins.Watcher{
-		Dir:      filepath.Join(cfg.RootDir, "plugins_registry"),
-		Handlers: map[string]plugins.Handler{plugins.CSI: drivers, plugins.Device: cfg.devices, plugins.DRA: claims}, Log: cfg.Log,
+		Dir: filepath.Join(cfg.RootDir, "plugins_registry"), Dialer: cfg.PluginDialer, Log: cfg.Log,
+		Handlers: map[string]plugins.Handler{plugins.CSI: drivers, plugins.DRA: claims},
+	}
+	if cfg.devices != nil {
+		w.Handlers[plugins.Device] = cfg.devices
 	}
 	g.Go(func() error { return w.Run(ctx) })
 	g.Go(func() error { return claims.Run(ctx, manager.Wake) })
+}
+
+// runDevices runs, in g, device plugins and the pod resources API.
+func runDevices(ctx context.Context, g *errgroup.Group, cfg *Config, claims *dra.Manager, manager *pods.Manager, agent *node.Agent) {
 	g.Go(func() error {
 		return cfg.devices.Run(ctx, func(affected []types.UID) {
 			agent.Check()
@@ -324,7 +337,7 @@ func newAgent(cfg *Config, recorder *events.Recorder, stopping func() bool, inUs
 }
 
 func newDrivers(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent) (*csi.Driver, error) {
-	c := csi.Config{Root: cfg.RootDir, NodeName: cfg.NodeName, API: api, Node: agent, Mounter: cfg.Mounter, Events: recorder, Log: cfg.Log}
+	c := csi.Config{Root: cfg.RootDir, NodeName: cfg.NodeName, API: api, Node: agent, Mounter: cfg.Mounter, Events: recorder, Dialer: cfg.PluginDialer, Log: cfg.Log}
 	if cfg.Registry != nil {
 		c.Metrics = csi.NewMetrics(cfg.Registry)
 	}
@@ -332,7 +345,7 @@ func newDrivers(cfg *Config, api *api, recorder *events.Recorder, agent *node.Ag
 }
 
 func newClaims(cfg *Config, api *api) (*dra.Manager, error) {
-	c := dra.Config{Root: cfg.RootDir, NodeName: cfg.NodeName, API: api, Log: cfg.Log}
+	c := dra.Config{Root: cfg.RootDir, NodeName: cfg.NodeName, API: api, Dialer: cfg.PluginDialer, Log: cfg.Log}
 	if cfg.Registry != nil {
 		c.Metrics = dra.NewMetrics(cfg.Registry)
 	}

@@ -60,6 +60,7 @@ type Config struct {
 	Events   Recorder
 	Log      *slog.Logger
 	Metrics  *Metrics // nil: none
+	Dialer   plugins.Dialer
 
 	CallTimeout time.Duration // of a call to a driver; 0: two minutes, as upstream
 }
@@ -126,7 +127,7 @@ func (d *Driver) open(driver string) (*service, error) {
 }
 
 func (d *Driver) dial(p plugins.Plugin) (*service, error) {
-	conn, err := plugins.Dial(p.Endpoint, grpc.WithUnaryInterceptor(d.Metrics.intercept(p.Name, d.CallTimeout)))
+	conn, err := d.Dialer.Dial(p.Endpoint, grpc.WithUnaryInterceptor(d.Metrics.intercept(p.Name, d.CallTimeout)))
 	if err != nil {
 		return nil, fmt.Errorf("connect to CSI driver %s at %s: %w", p.Name, p.Endpoint, err)
 	}

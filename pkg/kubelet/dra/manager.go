@@ -32,6 +32,7 @@ type Config struct {
 	API      API
 	Log      *slog.Logger
 	Metrics  *Metrics // nil: none
+	Dialer   plugins.Dialer
 
 	CallTimeout time.Duration // of a call to a driver; 0: 45 s, as upstream
 	Grace       time.Duration // for which a driver may be away; 0: 30 s, as upstream

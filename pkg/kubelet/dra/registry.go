@@ -63,7 +63,7 @@ func (m *Manager) Register(_ context.Context, info plugins.Plugin) error {
 	}
 	p := &plugin{Plugin: info}
 	var err error
-	p.conn, err = plugins.Dial(info.Endpoint,
+	p.conn, err = m.Dialer.Dial(info.Endpoint,
 		grpc.WithUnaryInterceptor(m.Metrics.intercept(info.Name, m.CallTimeout)),
 		grpc.WithIdleTimeout(0), // Run sees by the connection whether the driver is there
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, MaxDelay: reconnect}, MinConnectTimeout: reconnect}),

@@ -55,6 +55,7 @@ type Handler interface {
 type Watcher struct {
 	Dir      string             // created if it does not exist
 	Handlers map[string]Handler // by type of plugin
+	Dialer   Dialer
 	Log      *slog.Logger
 }
 
@@ -194,7 +195,7 @@ func (w *Watcher) keepTrying(ctx context.Context, path string, log *slog.Logger)
 
 // register asks a plugin what it is, tells its handler and answers the plugin.
 func (w *Watcher) register(ctx context.Context, path string) (Plugin, Handler, error) {
-	conn, err := Dial(path)
+	conn, err := w.Dialer.Dial(path)
 	if err != nil {
 		return Plugin{}, nil, err
 	}
@@ -228,13 +229,22 @@ func (w *Watcher) register(ctx context.Context, path string) (Plugin, Handler, e
 	return p, handler, err
 }
 
-// Dial returns a connection to a plugin's socket. It does not block: calls connect.
+// Dialer connects to a plugin's socket; nil: to the Unix socket of that path.
+type Dialer func(ctx context.Context, path string) (net.Conn, error)
+
+// Dial returns a connection to a plugin's Unix socket. It does not block: calls connect.
 func Dial(path string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return Dialer(nil).Dial(path, options...)
+}
+
+// Dial returns a connection to a plugin's socket. It does not block: calls connect.
+func (d Dialer) Dial(path string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	if d == nil {
+		d = func(ctx context.Context, path string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}
+	}
 	return grpc.NewClient("passthrough:///"+strings.TrimPrefix(path, "unix://"), append(options,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", addr)
-		}),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"), grpc.WithContextDialer(d),
 	)...)
 }
