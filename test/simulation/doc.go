@@ -19,8 +19,8 @@
 //
 // There are two stories. In that of TestSeeds, deployments, a StatefulSet and a DaemonSet change
 // all the time. In that of TestWorkloadSeeds, Jobs, a CronJob, a DaemonSet with nodes that come and
-// go, a StatefulSet, a quota, a drain and preemption run side by side, and a journal that sees
-// every write of a pod or Job checks the invariant of each.
+// go, a StatefulSet, a quota, a drain, preemption and claims for devices run side by side, and a
+// journal that sees every write of a pod, Job or claim checks the invariant of each.
 //
 // A seed determines its plan: what happens to the n-th request of a sort that a daemon makes is a
 // function of the seed, the daemon, the sort and n only. Which of two goroutines that wake at the

@@ -11,20 +11,23 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 
 	"podium/pkg/scheme"
 )
 
 // journal observes all writes in order, and checks that forbidden changes never happen.
 type journal struct {
-	w    *world
-	mu   sync.Mutex
-	pods map[string]*corev1.Pod // by key
-	jobs map[string]*batchv1.Job
-	last time.Time // of the last write that was not a heartbeat
+	w      *world
+	mu     sync.Mutex
+	pods   map[string]*corev1.Pod // by key
+	jobs   map[string]*batchv1.Job
+	claims map[string]*resourcev1.ResourceClaim
+	last   time.Time // of the last write that was not a heartbeat
 
-	podRules []func(old, new *corev1.Pod)
-	jobRules []func(old, new *batchv1.Job)
+	podRules   []func(old, new *corev1.Pod)
+	jobRules   []func(old, new *batchv1.Job)
+	claimRules []func(old, new *resourcev1.ResourceClaim)
 
 	counting bool
 	counts   map[string]int // number of writes since count was called
@@ -32,7 +35,7 @@ type journal struct {
 }
 
 func newJournal(w *world) *journal {
-	return &journal{w: w, pods: map[string]*corev1.Pod{}, jobs: map[string]*batchv1.Job{}, last: time.Now()}
+	return &journal{w: w, pods: map[string]*corev1.Pod{}, jobs: map[string]*batchv1.Job{}, claims: map[string]*resourcev1.ResourceClaim{}, last: time.Now()}
 }
 
 // onPod registers an invariant. The journal calls it for each write of a pod, in order, after
@@ -48,6 +51,13 @@ func (j *journal) onJob(rule func(old, new *batchv1.Job)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.jobRules = append(j.jobRules, rule)
+}
+
+// onClaim registers an invariant of ResourceClaims, as onPod does.
+func (j *journal) onClaim(rule func(old, new *resourcev1.ResourceClaim)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.claimRules = append(j.claimRules, rule)
 }
 
 func (j *journal) run(ctx context.Context) {
@@ -80,6 +90,7 @@ const (
 	nodePrefix  = "/registry/nodes/"
 	podPrefix   = "/registry/pods/"
 	jobPrefix   = "/registry/jobs.batch/"
+	claimPrefix = "/registry/resourceclaims.resource.k8s.io/"
 	housework   = "/registry/podium/"
 )
 
@@ -111,6 +122,11 @@ func (j *journal) note(key string, value []byte) {
 		old, job := record(j, j.jobs, key, value)
 		for _, rule := range j.jobRules {
 			rule(old, job)
+		}
+	case strings.HasPrefix(key, claimPrefix):
+		old, claim := record(j, j.claims, key, value)
+		for _, rule := range j.claimRules {
+			rule(old, claim)
 		}
 	}
 }

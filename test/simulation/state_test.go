@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -35,6 +36,7 @@ type state struct {
 	stateful    stateful
 	batch       batch
 	quotas      []*corev1.ResourceQuota
+	claims      []*resourcev1.ResourceClaim
 }
 
 func (w *world) state(ctx context.Context) *state {
@@ -44,7 +46,7 @@ func (w *world) state(ctx context.Context) *state {
 		daemons: list[*appsv1.DaemonSet](ctx, w), budgets: list[*policyv1.PodDisruptionBudget](ctx, w),
 		services: list[*corev1.Service](ctx, w), slices: list[*discoveryv1.EndpointSlice](ctx, w), endpoints: list[*corev1.Endpoints](ctx, w),
 		accounts: list[*corev1.ServiceAccount](ctx, w), configs: list[*corev1.ConfigMap](ctx, w),
-		stateful: w.stateful(ctx), batch: w.batch(ctx), quotas: list[*corev1.ResourceQuota](ctx, w),
+		stateful: w.stateful(ctx), batch: w.batch(ctx), quotas: list[*corev1.ResourceQuota](ctx, w), claims: list[*resourcev1.ResourceClaim](ctx, w),
 	}
 }
 
@@ -73,6 +75,9 @@ func (s *state) String() string {
 	}
 	out = append(out, s.stateful.lines()...)
 	out = append(out, s.batch.lines()...)
+	for _, c := range s.claims {
+		out = append(out, claimLine(c))
+	}
 	for _, q := range s.quotas {
 		say("quota %s/%s: %d of %d pods", q.Namespace, q.Name, q.Status.Used.Pods().Value(), q.Status.Hard.Pods().Value())
 	}

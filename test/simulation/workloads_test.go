@@ -16,8 +16,9 @@ import (
 // invariant of each part at every write.
 func workloads(ctx context.Context, w *world) {
 	create(ctx, w, settings("default"))
+	cards := w.cards(ctx)
 	var parts sync.WaitGroup
-	for _, part := range []func(context.Context, *world){indexedJobs, cron, agents, identities, limited, drain, preemption} {
+	for _, part := range []func(context.Context, *world){indexedJobs, cron, agents, identities, limited, drain, preemption, cards} {
 		parts.Go(func() { part(ctx, w) })
 	}
 	parts.Wait()

@@ -281,7 +281,7 @@ func (w *world) kubelet(i int, n *node) *daemon {
 				},
 			},
 			Runtime: &runtimeGate{Runtime: n.runtime, w: w, life: l}, Images: n.runtime.ImageService(),
-			Mounter: volumes.Unmounted{}, RootDir: n.dir,
+			Mounter: volumes.Unmounted{}, RootDir: n.dir, PluginDialer: w.dialPlugin,
 			Options: kubeletpods.Options{HostsFile: os.DevNull, ParallelPulls: 5, DrainTimeout: 5 * time.Second},
 		})
 	}}
