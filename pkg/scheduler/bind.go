@@ -40,7 +40,7 @@ func (s *scheduler) startBinding(ctx context.Context, b *binding) {
 		s.writes.do(func() { s.permitted(ctx, b) })
 		return
 	}
-	s.permits.Go(func() {
+	s.writes.aside(func() {
 		if err := s.of(b.attempt.Pod).algorithm.Permit(ctx, b.pod, b.node); err != nil {
 			s.rollBack(ctx, b, err)
 			return
@@ -60,6 +60,10 @@ func (s *scheduler) permitted(ctx context.Context, b *binding) {
 
 func (s *scheduler) bind(ctx context.Context, b *binding) {
 	err := s.of(b.attempt.Pod).algorithm.PreBind(ctx, b.pod, b.node)
+	if later := (*framework.LaterError)(nil); errors.As(err, &later) {
+		s.bindLater(ctx, b, later)
+		return
+	}
 	if err != nil {
 		s.rollBack(ctx, b, err)
 		return
@@ -74,6 +78,18 @@ func (s *scheduler) bind(ctx context.Context, b *binding) {
 	}
 	s.bound(b)
 	s.of(b.attempt.Pod).algorithm.PostBind(ctx, b.pod, b.node)
+}
+
+// bindLater binds a pod when a PreBind plugin has what it waits for. Until then the pod does not
+// count against Config.Binds.
+func (s *scheduler) bindLater(ctx context.Context, b *binding, later *framework.LaterError) {
+	s.writes.aside(func() {
+		if err := later.Await(ctx); err != nil {
+			s.rollBack(ctx, b, err)
+			return
+		}
+		s.writes.do(func() { s.bind(ctx, b) })
+	})
 }
 
 // rollBack ends an attempt whose pod was not bound.

@@ -232,3 +232,98 @@ func TestUnusedClaimsAreFreedForAnotherNode(t *testing.T) {
 		}
 	})
 }
+
+// waiting publishes devices of node a that must be connected before a pod is bound.
+func (g *gpus) waiting(devices ...string) {
+	g.t.Helper()
+	g.slice("a", devices...)
+	s, err := g.slices.Get(g.t.Context(), "a-gpu")
+	g.must(err)
+	for i := range s.Spec.Devices {
+		s.Spec.Devices[i].BindingConditions, s.Spec.Devices[i].BindingFailureConditions = []string{"Connected"}, []string{"Broken"}
+	}
+	s.Spec.Pool.Generation++
+	_, err = g.slices.Update(g.t.Context(), s)
+	g.must(err)
+}
+
+// reports sets a condition of the claim's device.
+func (g *gpus) reports(claim, condition string) {
+	g.t.Helper()
+	c, err := g.claims.Get(g.t.Context(), claim)
+	g.must(err)
+	r := c.Status.Allocation.Devices.Results[0]
+	c.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: r.Driver, Pool: r.Pool, Device: r.Device, Conditions: []metav1.Condition{{
+		Type: condition, Status: metav1.ConditionTrue, Reason: "Test", Message: "the test says so", LastTransitionTime: metav1.Now(),
+	}}}}
+	_, err = g.claims.UpdateStatus(g.t.Context(), c)
+	g.must(err)
+}
+
+// Pods are bound when the binding conditions of their devices are true. Pods that wait do not keep
+// others from being bound.
+func TestPodsAwaitTheConditionsOfDevices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGPUs(t)
+		stop := run(t, scheduler.Config{Client: g.api, Binds: 1})
+		g.waiting("gpu-0")
+		g.claim("gpu", 1)
+		g.pod("p", "gpu")
+		g.pod("shares", "gpu")
+		time.Sleep(time.Minute)
+		if got := g.devices("gpu"); got != "a/gpu-0 for p for shares" {
+			t.Errorf("the claim has %s", got)
+		}
+		g.on("p", "", "")
+		_, err := g.pods.Create(t.Context(), realPod("other", "10m"))
+		g.must(err)
+		time.Sleep(time.Minute)
+		if other, err := g.pods.Get(t.Context(), "other"); err != nil || other.Spec.NodeName == "" {
+			t.Errorf("a pod without devices waits: %v", err)
+		}
+		stop()
+		stop = run(t, scheduler.Config{Client: g.api, Binds: 1}) // it waits for what the first one has allocated
+		time.Sleep(time.Minute)
+		g.on("p", "", "")
+		g.reports("gpu", "Connected")
+		g.on("p", "a", "")
+		g.on("shares", "a", "")
+		stop()
+	})
+}
+
+// Devices that are not ready in time, or say that they will not be, are given back.
+func TestDevicesThatAreNotReadyAreGivenBack(t *testing.T) {
+	withGPUs(t, func(g *gpus) {
+		g.waiting("gpu-0")
+		g.claim("gpu", 1)
+		g.pod("p", "gpu")
+		time.Sleep(time.Minute)
+		g.reports("gpu", "Broken")
+		g.slice("b", "gpu-0")
+		a, err := client.For[*corev1.Node](g.api).Get(g.t.Context(), "a")
+		g.must(err)
+		a.Spec.Unschedulable = true
+		_, err = client.For[*corev1.Node](g.api).Update(g.t.Context(), a)
+		g.must(err)
+		g.on("p", "b", "")
+		if got := g.devices("gpu"); got != "b/gpu-0 for p" {
+			g.t.Errorf("the claim has %s", got)
+		}
+	})
+	withGPUs(t, func(g *gpus) {
+		g.waiting("gpu-0")
+		g.claim("gpu", 1)
+		g.pod("p", "gpu")
+		time.Sleep(11 * time.Minute)
+		p, err := g.pods.Get(g.t.Context(), "p")
+		g.must(err)
+		list, err := client.For[*corev1.Event](g.api).In("default").List(g.t.Context(), metav1.ListOptions{})
+		g.must(err)
+		if !slices.ContainsFunc(list.Items, func(e *corev1.Event) bool {
+			return e.Reason == "FailedScheduling" && strings.Contains(e.Message, "binding of devices failed: devices were not ready within 10m0s")
+		}) || p.Spec.NodeName != "" {
+			g.t.Errorf("the pod is on %q; events: %v", p.Spec.NodeName, list.Items)
+		}
+	})
+}

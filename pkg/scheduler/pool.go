@@ -45,5 +45,8 @@ func (p *pool) next() func() {
 	return f
 }
 
-// wait blocks until all functions have returned. do must not be called after it.
+// aside runs a function that may block for long, beside those of do, without counting it.
+func (p *pool) aside(f func()) { p.wg.Go(f) }
+
+// wait blocks until all functions have returned. Only they may call do and aside meanwhile.
 func (p *pool) wait() { p.wg.Wait() }

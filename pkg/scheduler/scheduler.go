@@ -87,8 +87,7 @@ type scheduler struct {
 	nodes   *informer.Informer[*corev1.Node]
 	others  []source // informers of what plugins read besides
 	queue   *queue.Queue
-	writes  pool           // bindings, evictions and status patches
-	permits sync.WaitGroup // bindings that a Permit plugin may delay
+	writes  pool // bindings, evictions and status patches
 
 	profiles  map[string]*profile // by spec.schedulerName
 	extenders extender.List
@@ -184,7 +183,6 @@ func (s *scheduler) run(ctx context.Context) error {
 	g.Go(func() error {
 		defer s.extenders.Close()
 		defer s.writes.wait()
-		defer s.permits.Wait()
 		if !s.waitSynced(ctx) {
 			return nil // ctx ended
 		}

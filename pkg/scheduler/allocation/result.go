@@ -48,6 +48,7 @@ func result(c *problemClaim, chosen []choice, node *corev1.Node) *resourcev1.All
 		r := resourcev1.DeviceRequestAllocationResult{
 			Request: ch.name, Driver: ch.device.id.Driver, Pool: ch.device.id.Pool, Device: ch.device.id.Device,
 			Tolerations: ch.tolerations, ConsumedCapacity: ch.consumed,
+			BindingConditions: ch.device.BindingConditions, BindingFailureConditions: ch.device.BindingFailureConditions,
 		}
 		if ch.admin {
 			r.AdminAccess = new(true)
@@ -92,7 +93,7 @@ func nodesOf(chosen []choice, node string) *corev1.NodeSelector {
 	for _, ch := range chosen {
 		at := ch.device.at
 		switch {
-		case at.node != "":
+		case at.node != "", ch.device.BindsToNode != nil && *ch.device.BindsToNode:
 			return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
 			}}}

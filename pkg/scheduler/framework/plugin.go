@@ -151,9 +151,17 @@ type PermitPlugin interface {
 // PreBindPlugin prepares the node or the API for the pod.
 type PreBindPlugin interface {
 	Plugin
-	// PreBind runs before the pod is bound. An error ends the attempt.
+	// PreBind runs before the pod is bound. An error ends the attempt, but for a LaterError.
 	PreBind(ctx context.Context, pod *snapshot.Pod, node string) error
 }
+
+// LaterError is an error of PreBind of a pod that has to wait. When Await, which may block for
+// long, returns nil, all PreBind plugins run again; its error ends the attempt.
+type LaterError struct {
+	Await func(ctx context.Context) error
+}
+
+func (*LaterError) Error() string { return "the pod has to wait before it is bound" }
 
 // PostBindPlugin is notified of bound pods.
 type PostBindPlugin interface {

@@ -86,7 +86,8 @@ func namesOf(pod *corev1.Pod) func(yield func(types.NamespacedName) bool) {
 	}
 }
 
-// PreBind writes the allocations and reserves the claims for the pod.
+// PreBind writes the allocations and reserves the claims for the pod, which may have to wait for
+// its devices then.
 func (p *Plugin) PreBind(ctx context.Context, pod *snapshot.Pod, _ string) error {
 	for key := range namesOf(pod.Pod) {
 		p.mu.Lock()
@@ -99,7 +100,7 @@ func (p *Plugin) PreBind(ctx context.Context, pod *snapshot.Pod, _ string) error
 			return fmt.Errorf("claim %s: %w", key.Name, err)
 		}
 	}
-	return nil
+	return p.awaitDevices(ctx, pod)
 }
 
 // write reserves a claim for the pod, and allocates it. Pods that share the claim take turns.
@@ -125,7 +126,7 @@ func (p *Plugin) write(ctx context.Context, e *entry, key types.NamespacedName, 
 			p.record(e, key, got)
 			p.mu.Unlock()
 		case apierrors.IsConflict(err):
-			err = p.await(ctx, key, now, changed)
+			err = p.awaitLater(ctx, key, now, changed)
 		case definite(err):
 			return errors.New(err.Error()) // a claim that is not found is no pod that is not found
 		default:
@@ -187,9 +188,9 @@ func (p *Plugin) next(e *entry, key types.NamespacedName, pod *corev1.Pod) (now,
 // What refuses a write for another reason than its version may call that a conflict, too.
 const conflictPatience = 5 * time.Second
 
-// await blocks until the cache shows a claim that is newer than now, or that it is gone, but no
+// awaitLater blocks until the cache shows a claim that is newer than now, or that it is gone, but no
 // longer than conflictPatience.
-func (p *Plugin) await(ctx context.Context, key types.NamespacedName, now *resourcev1.ResourceClaim, changed <-chan struct{}) error {
+func (p *Plugin) awaitLater(ctx context.Context, key types.NamespacedName, now *resourcev1.ResourceClaim, changed <-chan struct{}) error {
 	late := time.NewTimer(conflictPatience)
 	defer late.Stop()
 	for {

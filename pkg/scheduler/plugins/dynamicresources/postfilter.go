@@ -25,8 +25,7 @@ func (p *Plugin) PostFilter(c *framework.Cycle) framework.Nomination {
 		if e == nil || e.claim.Status.Allocation == nil || e.claim.Status.Allocation.NodeSelector == nil || len(e.users) > 0 || !only(e.claim, c.Pod.Pod) {
 			continue
 		}
-		claim := e.claim.DeepCopy()
-		claim.Status.Allocation, claim.Status.ReservedFor, claim.Status.Devices = nil, nil, nil
+		claim := deallocated(e.claim)
 		return framework.Nomination{
 			Message: "deallocating ResourceClaim " + key.Name + ".",
 			Release: func(ctx context.Context) { p.release(ctx, e, claim) },
