@@ -221,9 +221,6 @@ func (v deviceChecks) exact(r *resourcev1.ExactDeviceRequest, path *field.Path) 
 	default:
 		errs = append(errs, fieldcheck.Supported(r.AllocationMode, path.Child("allocationMode"), resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount)...)
 	}
-	if isTrue(r.AdminAccess) {
-		errs = append(errs, field.Forbidden(path.Child("adminAccess"), podspec.Unsupported))
-	}
 	if len(r.DerivedAttributes) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("derivedAttributes"), podspec.Unsupported))
 	}

@@ -213,12 +213,6 @@ func validateDevice(d, old *resourcev1.Device, ownPlace bool, path *field.Path) 
 		})...)
 	errs = append(errs, validateDevicePlace(d, ownPlace, path)...)
 	errs = append(errs, validateBindingConditions(d.BindingConditions, d.BindingFailureConditions, path)...)
-	if len(d.BindingConditions) > 0 {
-		errs = append(errs, field.Forbidden(path.Child("bindingConditions"), podspec.Unsupported))
-	}
-	if isTrue(d.BindsToNode) {
-		errs = append(errs, field.Forbidden(path.Child("bindsToNode"), podspec.Unsupported))
-	}
 	if len(d.NodeAllocatableResources) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("nodeAllocatableResources"), podspec.Unsupported))
 	}

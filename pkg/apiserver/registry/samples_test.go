@@ -363,7 +363,6 @@ func TestDeviceKinds(t *testing.T) {
 			"spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
 			"spec.devices.requests[1].exactly.deviceClassName: Required value",
 			"spec.devices.requests[1].exactly.count: Invalid value: 2: must not be specified when allocationMode is 'All'",
-			"spec.devices.requests[1].exactly.adminAccess: Forbidden: Podium does not support this field",
 			`spec.devices.requests[1]: Duplicate value: "r"`}},
 		{name: "Constraints", patch: `{spec: {devices: {constraints: [{requests: [q], matchAttribute: model}, {}]}}}`, want: []string{
 			`spec.devices.constraints[0].requests[0]: Invalid value: "q": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'`,
@@ -386,8 +385,7 @@ func TestDeviceKinds(t *testing.T) {
 			`spec.devices[0].attributes: Invalid value: "a/b/c": must not contain more than one slash`,
 			`spec.devices[0].attributes[a/b/c]: Invalid value: "": exactly one value must be specified`,
 			"spec.devices[0]: Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
-			"spec.devices[0].bindingFailureConditions: Invalid value: null: bindingFailureConditions are required to use bindingConditions",
-			"spec.devices[0].bindingConditions: Forbidden: Podium does not support this field"}},
+			"spec.devices[0].bindingFailureConditions: Invalid value: null: bindingFailureConditions are required to use bindingConditions"}},
 		{name: "Policy", patch: `{spec: {devices: [{name: d, allowMultipleAllocations: true, capacity: {memory: {value: 10, requestPolicy: {default: 3, validRange: {min: 2, max: 8, step: 2}}}}}]}}`, want: []string{
 			`spec.devices[0].capacity[memory].requestPolicy.validRange.step: Invalid value: "3": value is not a multiple of a given step (2) from (2)`}},
 		{name: "UpdateDriver", patch: `{spec: {driver: e.example.com}}`, want: []string{`spec.driver: Invalid value: "e.example.com": field is immutable`}},

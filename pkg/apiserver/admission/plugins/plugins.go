@@ -14,6 +14,7 @@ import (
 	"podium/pkg/apiserver/admission/claimresize"
 	"podium/pkg/apiserver/admission/defaultclass"
 	"podium/pkg/apiserver/admission/defaulttolerations"
+	"podium/pkg/apiserver/admission/deviceadmin"
 	"podium/pkg/apiserver/admission/eventratelimit"
 	"podium/pkg/apiserver/admission/extendedresources"
 	"podium/pkg/apiserver/admission/externalips"
@@ -84,7 +85,7 @@ func missing() []string {
 // Chain returns the enabled plugins for a server, in order. c must be valid.
 func (c *Config) Chain(h admission.Host) admission.Chain {
 	h.Series = admission.NewSeries(h.Metrics)
-	var chain admission.Chain
+	chain := admission.Chain{deviceadmin.New(h)}
 	for _, e := range c.ordered() {
 		if slices.Contains(c.Disable, e.name) || e.off && !slices.Contains(c.Enable, e.name) {
 			continue

@@ -41,7 +41,9 @@ func validatePodResources(spec *corev1.PodSpec, path *field.Path) field.ErrorLis
 func podLevelNames(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range SortedNames(list) {
-		if !resourcehelper.IsSupportedPodLevelResource(name) {
+		if hugePages(name) {
+			errs = append(errs, refused(path.Key(string(name))))
+		} else if !resourcehelper.IsSupportedPodLevelResource(name) {
 			errs = append(errs, field.NotSupported(path.Key(string(name)), name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}))
 		}
 	}

@@ -17,6 +17,9 @@ import (
 func ValidateResources(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	limits, requests := path.Child("limits"), path.Child("requests")
+	if huge := hasHugePages(r.Limits) || hasHugePages(r.Requests); huge && !hasCPUOrMemory(r.Limits) && !hasCPUOrMemory(r.Requests) {
+		errs = append(errs, field.Forbidden(path, "HugePages require cpu or memory"))
+	}
 	for _, name := range SortedNames(r.Limits) {
 		errs = append(errs, validateQuantity(name, r.Limits[name], limits.Key(string(name)))...)
 	}
@@ -43,19 +46,42 @@ func validateQuantity(name corev1.ResourceName, q resource.Quantity, path *field
 		errs = append(errs, field.Invalid(path, q.String(), "must be greater than or equal to 0"))
 	case !Native(name) && q.MilliValue()%1000 != 0:
 		errs = append(errs, field.Invalid(path, q, "must be an integer"))
+	case hugePages(name) && !wholePages(name, q):
+		errs = append(errs, field.Invalid(path, q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name)))
 	}
 	return errs
+}
+
+func hugePages(name corev1.ResourceName) bool { return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) }
+
+// wholePages reports whether an amount of memory is a number of huge pages.
+func wholePages(name corev1.ResourceName, q resource.Quantity) bool {
+	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	return err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0
+}
+
+func hasHugePages(list corev1.ResourceList) bool {
+	for name := range list {
+		if hugePages(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasCPUOrMemory(list corev1.ResourceList) bool {
+	_, cpu := list[corev1.ResourceCPU]
+	_, memory := list[corev1.ResourceMemory]
+	return cpu || memory
 }
 
 // ValidateResourceName checks that containers may request a resource of this name.
 func ValidateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	errs := fieldcheck.Invalid(validation.IsQualifiedName(string(name)), path, name)
-	if len(errs) > 0 || Native(name) {
+	if len(errs) > 0 || Native(name) || hugePages(name) {
 		return errs
 	}
 	switch {
-	case strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
-		return field.ErrorList{refused(path)}
 	case !strings.Contains(string(name), "/"):
 		return field.ErrorList{field.Invalid(path, name, "must be a standard resource for containers")}
 	case strings.Contains(string(name), "kubernetes.io/"):

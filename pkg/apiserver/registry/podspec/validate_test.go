@@ -168,6 +168,35 @@ func TestValidate(t *testing.T) {
 			},
 			want: []string{"spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources"},
 		},
+		"HugePages": {
+			reason: "with memory, whole pages, in a volume of them",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				c.Resources.Limits = quantities("hugepages-2Mi", "4Mi", "memory", "64Mi")
+				s.Volumes = []corev1.Volume{
+					{Name: "a", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumHugePages}}},
+					{Name: "b", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-1Gi"}}},
+				}
+			},
+		},
+		"HugePagesAlone": {
+			reason: "a process needs other memory, too; and pages are not divided",
+			change: func(s *corev1.PodSpec, c *corev1.Container) {
+				c.Resources.Limits = quantities("hugepages-2Mi", "3Mi")
+				s.Volumes = []corev1.Volume{{Name: "a", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-big"}}}}
+			},
+			want: []string{
+				`spec.volumes[0].emptyDir.medium: Unsupported value: "HugePages-big": supported values: "", "HugePages", "HugePages-<size>", "Memory"`,
+				`spec.containers[0].resources: Forbidden: HugePages require cpu or memory`,
+				`spec.containers[0].resources.limits[hugepages-2Mi]: Invalid value: "3Mi": 3Mi is not positive integer multiple of hugepages-2Mi`,
+			},
+		},
+		"HugePagesOfThePod": {
+			reason: "containers do not share them yet",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Resources = &corev1.ResourceRequirements{Limits: quantities("hugepages-2Mi", "4Mi", "memory", "64Mi")}
+			},
+			want: []string{"spec.resources.limits[hugepages-2Mi]: Forbidden: Podium does not support this field"},
+		},
 		"ResourceOfNoKind": {
 			reason: "a resource nobody knows is a typing error",
 			change: func(_ *corev1.PodSpec, c *corev1.Container) { c.Resources.Limits = quantities("memroy", "1") },

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -120,8 +121,15 @@ func validateEmptyDir(e *corev1.EmptyDirVolumeSource, at *field.Path) field.Erro
 	if e.SizeLimit != nil && e.SizeLimit.Sign() < 0 {
 		errs = append(errs, field.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity"))
 	}
-	if e.Medium != corev1.StorageMediumDefault && e.Medium != corev1.StorageMediumMemory {
-		errs = append(errs, field.NotSupported(at.Child("medium"), e.Medium, []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory}))
+	switch e.Medium {
+	case corev1.StorageMediumDefault, corev1.StorageMediumMemory, corev1.StorageMediumHugePages:
+		return errs
+	}
+	size, huge := strings.CutPrefix(string(e.Medium), string(corev1.StorageMediumHugePagesPrefix))
+	if q, err := resource.ParseQuantity(size); !huge || err != nil || q.Sign() <= 0 {
+		errs = append(errs, field.NotSupported(at.Child("medium"), e.Medium, []corev1.StorageMedium{
+			corev1.StorageMediumDefault, corev1.StorageMediumHugePages, corev1.StorageMediumHugePagesPrefix + "<size>", corev1.StorageMediumMemory,
+		}))
 	}
 	return errs
 }
