@@ -388,7 +388,7 @@ func newManager(cfg *Config, p parts) (*pods.Manager, error) {
 		HostIPs:  cfg.hostIPs,
 		Probes:   probes.Config{Check: probes.Checker{Runtime: cfg.Runtime, Dial: cfg.Dial}, Events: p.recorder, Log: cfg.Log},
 		Events:   p.recorder, Log: cfg.Log,
-		MemoryCapacity: cfg.Machine.Capacity.Memory().Value(), Host: cfg.Machine.Host, Options: cfg.Options,
+		Capacity: cfg.Machine.Capacity, Host: cfg.Machine.Host, Options: cfg.Options,
 	}
 	if cfg.Placement != nil {
 		c.Placement = cfg.Placement

@@ -102,10 +102,9 @@ func (a *Agent) fillResources(s *corev1.NodeStatus) {
 	if s.Allocatable == nil {
 		s.Allocatable = corev1.ResourceList{}
 	}
-	for name, q := range a.cfg.Capacity() {
-		s.Capacity[name] = q
-		s.Allocatable[name] = less(q, a.cfg.Reserved[name])
-	}
+	capacity := a.cfg.Capacity()
+	maps.Copy(s.Capacity, capacity)
+	maps.Copy(s.Allocatable, Allocatable(capacity, a.cfg.Reserved))
 	if a.cfg.Devices != nil {
 		capacity, allocatable := a.cfg.Devices()
 		maps.Copy(s.Capacity, capacity)
@@ -118,11 +117,17 @@ func (a *Agent) fillResources(s *corev1.NodeStatus) {
 	}
 }
 
-// Allocatable returns capacity minus reserved, at least 0 for each resource.
+// Allocatable returns capacity minus reserved, at least 0 for each resource. The kernel has set the
+// memory of huge pages aside: nothing else can use it.
 func Allocatable(capacity, reserved corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, q := range capacity {
 		out[name] = less(q, reserved[name])
+	}
+	for name, q := range capacity {
+		if memory, has := out[corev1.ResourceMemory]; has && strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			out[corev1.ResourceMemory] = less(memory, q)
+		}
 	}
 	return out
 }

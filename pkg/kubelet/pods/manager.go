@@ -65,8 +65,8 @@ type Config struct {
 	Metrics  *Metrics // nil: no metrics
 	Log      *slog.Logger
 
-	MemoryCapacity int64 // of the node in bytes, for OOM scores
-	Host           Host  // the security features that it can enforce
+	Capacity corev1.ResourceList // of the node
+	Host     Host                // the security features that it can enforce
 	Options
 }
 

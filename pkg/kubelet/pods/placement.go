@@ -73,7 +73,7 @@ func (m *Manager) unplaceAbsent() {
 
 // containerResources returns the resources of a container for the runtime.
 func (m *Manager) containerResources(pod *corev1.Pod, spec *corev1.Container) *runtimeapi.LinuxContainerResources {
-	r := resources.Container(pod, spec, m.cfg.MemoryCapacity, m.cfg.Cgroups.Unified())
+	r := resources.Container(pod, spec, m.cfg.Capacity, m.cfg.Cgroups.Unified())
 	if m.cfg.Placement != nil {
 		m.cfg.Placement.Place(pod, spec, r)
 	}

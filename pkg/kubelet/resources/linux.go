@@ -112,9 +112,9 @@ func limitOf(pod *corev1.Pod, c *corev1.Container, name corev1.ResourceName) res
 	return limit
 }
 
-// Container returns the resources of one container for the runtime. memoryCapacity is
-// the node's memory in bytes; v2 means cgroup v2.
-func Container(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64, v2 bool) *runtimeapi.LinuxContainerResources {
+// Container returns the resources of one container for the runtime. A container gets none of the
+// node's huge pages unless it asks for them. v2 means cgroup v2.
+func Container(pod *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList, v2 bool) *runtimeapi.LinuxContainerResources {
 	request, hasRequest := c.Resources.Requests[corev1.ResourceCPU]
 	limit, memory := limitOf(pod, c, corev1.ResourceCPU), limitOf(pod, c, corev1.ResourceMemory)
 	if !hasRequest && !limit.IsZero() {
@@ -125,9 +125,9 @@ func Container(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64, v2 bo
 		CpuPeriod:          QuotaPeriod,
 		CpuQuota:           Quota(limit.MilliValue()),
 		MemoryLimitInBytes: memory.Value(),
-		OomScoreAdj:        OOMScoreAdj(pod, c, memoryCapacity),
+		OomScoreAdj:        OOMScoreAdj(pod, c, capacity.Memory().Value()),
 	}
-	r.HugepageLimits = hugePages(c.Resources.Limits)
+	r.HugepageLimits = hugePages(c.Resources.Limits, capacity)
 	if r.MemoryLimitInBytes > 0 {
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // no swap
 		if v2 {
@@ -138,16 +138,18 @@ func Container(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64, v2 bo
 	return r
 }
 
-// hugePages returns the limits of huge pages with the kernel's names of their sizes.
-func hugePages(limits corev1.ResourceList) []*runtimeapi.HugepageLimit {
+// hugePages returns the limits of huge pages of the sizes that the node has, with the kernel's
+// names of these.
+func hugePages(limits, capacity corev1.ResourceList) []*runtimeapi.HugepageLimit {
 	var out []*runtimeapi.HugepageLimit
-	for name, q := range limits {
+	for name := range capacity {
 		text, is := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
 		if !is {
 			continue
 		}
+		q := limits[name]
 		if size, err := resource.ParseQuantity(text); err == nil {
-			out = append(out, &runtimeapi.HugepageLimit{PageSize: pageSize(size.Value()), Limit: uint64(q.Value())})
+			out = append(out, &runtimeapi.HugepageLimit{PageSize: pageSize(size.Value()), Limit: uint64(max(q.Value(), 0))})
 		}
 	}
 	slices.SortFunc(out, func(a, b *runtimeapi.HugepageLimit) int { return strings.Compare(a.PageSize, b.PageSize) })

@@ -89,7 +89,8 @@ func TestKernelNumbers(t *testing.T) {
 func TestContainerNumbers(t *testing.T) {
 	limits := list("cpu", "500m", "memory", "64Mi", "hugepages-2Mi", "4Mi", "hugepages-1Gi", "1Gi")
 	c := container(list("cpu", "250m"), limits)
-	r := Container(pod(c), &c, 8<<30, true)
+	node := list("memory", "8Gi", "hugepages-2Mi", "64Mi", "hugepages-1Gi", "1Gi")
+	r := Container(pod(c), &c, node, true)
 	if r.CpuShares != 256 || r.CpuQuota != 50000 || r.CpuPeriod != 100000 || r.MemoryLimitInBytes != 64<<20 || r.Unified["memory.oom.group"] != "1" {
 		t.Errorf("%+v", r)
 	}
@@ -97,8 +98,12 @@ func TestContainerNumbers(t *testing.T) {
 		t.Errorf("huge pages %+v", h)
 	}
 	c = container(nil, limits)
-	if r := Container(pod(c), &c, 8<<30, false); r.CpuShares != 512 || r.Unified != nil || r.MemorySwapLimitInBytes != r.MemoryLimitInBytes {
+	if r := Container(pod(c), &c, node, false); r.CpuShares != 512 || r.Unified != nil || r.MemorySwapLimitInBytes != r.MemoryLimitInBytes {
 		t.Errorf("%+v: a limit stands for the request it lacks", r)
+	}
+	c = container(nil, list("cpu", "1"))
+	if h := Container(pod(c), &c, node, true).HugepageLimits; len(h) != 2 || h[0].Limit != 0 || h[1].Limit != 0 {
+		t.Errorf("a container that asks for no huge pages has %+v", h)
 	}
 }
 
@@ -134,7 +139,7 @@ func TestPodLevelResources(t *testing.T) {
 	if diff := cmp.Diff(Group{Shares: 1024, Quota: 200000, Memory: 8 << 30}, Pod(p, 0)); diff != "" {
 		t.Errorf("the pod's cgroup (-want +got):\n%s", diff)
 	}
-	const capacity = 16 << 30
+	capacity := list("memory", "16Gi")
 	r := Container(p, &p.Spec.Containers[0], capacity, false)
 	if r.CpuQuota != 200000 || r.CpuShares != 2048 || r.MemoryLimitInBytes != 8<<30 || r.OomScoreAdj != 1000-1000*2/16 {
 		t.Errorf("a container without limits has %v", r)

@@ -12,9 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"podium/pkg/kubelet/podspec"
 )
 
-// emptyDir is the driver of emptyDir volumes, on disk and in memory.
+// emptyDir is the driver of emptyDir volumes, on disk, in memory and in huge pages.
 type emptyDir struct{ directory }
 
 func (emptyDir) Name() string                   { return "kubernetes.io~empty-dir" }
@@ -31,7 +34,45 @@ func (d emptyDir) SetUp(_ context.Context, v *Volume) (Mount, error) {
 	case corev1.StorageMediumMemory:
 		return d.make(v, func() error { return d.host.mountTmpfs(v.Dir, d.host.memorySize(v.Pod, source)) })
 	}
-	return Mount{}, fmt.Errorf("unknown storage medium %q", source.Medium)
+	size, err := pageSize(v.Pod, source.Medium)
+	if err != nil {
+		return Mount{}, err
+	}
+	return d.make(v, func() error {
+		var limit int64
+		if source.SizeLimit != nil {
+			limit = source.SizeLimit.Value()
+		}
+		return d.host.mount("hugetlbfs", v.Dir, sized([]string{"mode=0777", fmt.Sprintf("pagesize=%d", size)}, limit)...)
+	})
+}
+
+// pageSize returns the size of the huge pages of a volume in bytes: that of its medium, or the only
+// one that the pod's containers ask for.
+func pageSize(pod *corev1.Pod, medium corev1.StorageMedium) (int64, error) {
+	if medium != corev1.StorageMediumHugePages {
+		text, ok := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix))
+		size, err := resource.ParseQuantity(text)
+		if !ok || err != nil {
+			return 0, fmt.Errorf("unknown storage medium %q", medium)
+		}
+		return size.Value(), nil
+	}
+	sizes := map[string]bool{}
+	for c := range podspec.Main(pod) {
+		for name := range c.Resources.Limits {
+			if size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix); ok {
+				sizes[size] = true
+			}
+		}
+	}
+	if len(sizes) != 1 {
+		return 0, fmt.Errorf("the storage medium %s needs containers with huge pages of one size, not of %d: name the size in the medium", medium, len(sizes))
+	}
+	for size := range sizes {
+		return pageSize(pod, corev1.StorageMediumHugePagesPrefix+corev1.StorageMedium(size))
+	}
+	return 0, nil
 }
 
 // make creates the empty directory of the volume once. A marker in StateDir records

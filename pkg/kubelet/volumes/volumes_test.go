@@ -584,10 +584,38 @@ func TestEmptyDir(t *testing.T) {
 	if _, err := n.SetUp(t.Context(), p); err != nil || len(n.mounts.points) != 2 {
 		t.Errorf("after a reboot: %v, mounts %v", err, n.mounts.points)
 	}
-	huge := pod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumHugePages}})
-	huge.UID = "uid-2"
-	if _, err := n.SetUp(t.Context(), huge); err == nil {
-		t.Error("huge pages are not built, yet accepted")
+}
+
+// A volume of huge pages has those of its medium, or those that the containers ask for.
+func TestHugePages(t *testing.T) {
+	n := newNode(t)
+	volume := func(medium corev1.StorageMedium, uid types.UID, names ...corev1.ResourceName) (options string, _ error) {
+		limit := resource.MustParse("8Mi")
+		p := pod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium, SizeLimit: &limit}})
+		p.UID = uid
+		p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{}
+		for _, name := range names {
+			p.Spec.Containers[0].Resources.Limits[name] = limit
+		}
+		got, err := n.SetUp(t.Context(), p)
+		return n.mounts.kind[got["v0"].HostPath], err
+	}
+	for i, row := range []struct {
+		medium corev1.StorageMedium
+		names  []corev1.ResourceName
+		want   string // "": refused
+	}{
+		{"HugePages-2Mi", nil, "hugetlbfs mode=0777,pagesize=2097152,size=8388608"},
+		{"HugePages", []corev1.ResourceName{"hugepages-2Mi"}, "hugetlbfs mode=0777,pagesize=2097152,size=8388608"},
+		{"HugePages", []corev1.ResourceName{"hugepages-2Mi", "hugepages-4Mi"}, ""},
+		{"HugePages", nil, ""},
+		{"HugePages-big", nil, ""},
+		{"Paper", nil, ""},
+	} {
+		got, err := volume(row.medium, types.UID(fmt.Sprint("huge-", i)), row.names...)
+		if got != row.want || (err == nil) != (row.want != "") {
+			t.Errorf("%s of %v: %q, %v", row.medium, row.names, got, err)
+		}
 	}
 }
 
