@@ -195,7 +195,8 @@ func takes(n *corev1.Node, p *corev1.Pod) bool {
 	return affine && err == nil && !untolerated
 }
 
-// schedule binds pods round-robin to the nodes that take them.
+// schedule binds pods round-robin to the nodes that take them. Pods that none takes wait for a
+// change of a node.
 func (c *cluster) schedule(ctx context.Context) error {
 	pods := client.For[*corev1.Pod](c.Client)
 	i := informer.New(pods, informer.Options{FieldSelector: "spec.nodeName="})
@@ -205,14 +206,29 @@ func (c *cluster) schedule(ctx context.Context) error {
 			queue <- p
 		}
 	})
+	n := informer.New(client.For[*corev1.Node](c.Client), informer.Options{})
+	changed := make(chan struct{}, 1)
+	n.OnChange(func(_, _ *corev1.Node) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { i.Run(ctx) })
+	wg.Go(func() { n.Run(ctx) })
 	next := 0
+	var waiting []*corev1.Pod
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-changed:
+			for _, p := range waiting {
+				queue <- p
+			}
+			waiting = nil
 		case p := <-queue:
 			nodes, err := client.For[*corev1.Node](c.Client).List(ctx, metav1.ListOptions{})
 			if err != nil {
@@ -220,10 +236,7 @@ func (c *cluster) schedule(ctx context.Context) error {
 			}
 			fit := slices.DeleteFunc(nodes.Items, func(n *corev1.Node) bool { return !takes(n, p) })
 			if len(fit) == 0 {
-				wg.Go(func() {
-					time.Sleep(time.Second)
-					queue <- p
-				})
+				waiting = append(waiting, p)
 				continue
 			}
 			next++
