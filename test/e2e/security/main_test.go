@@ -40,6 +40,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	go followMemory()
 	os.Exit(m.Run())
 }
 

@@ -9,9 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -122,31 +119,6 @@ func unharmed(t *testing.T, other *tenant, stored int64) {
 	if peak := memoryPeak(t); peak > apiserverLimit+stored {
 		t.Errorf("the API server has used %d MB; %d MB were stored", peak>>20, stored>>20)
 	}
-}
-
-// memoryPeak returns the peak memory of the cluster's API server.
-func memoryPeak(t *testing.T) int64 {
-	t.Helper()
-	own, err := os.Readlink("/proc/thread-self/ns/net")
-	check(t, err)
-	names, err := filepath.Glob("/proc/[0-9]*/comm")
-	check(t, err)
-	for _, file := range names {
-		name, err := os.ReadFile(file)
-		dir := filepath.Dir(file)
-		if network, _ := os.Readlink(dir + "/ns/net"); err != nil || string(name) != "kube-apiserver\n" || network != own {
-			continue
-		}
-		status, err := os.ReadFile(dir + "/status")
-		check(t, err)
-		_, after, _ := strings.Cut(string(status), "VmHWM:")
-		size, _, _ := strings.Cut(strings.TrimSpace(after), " ")
-		kilobytes, err := strconv.ParseInt(size, 10, 64)
-		check(t, err)
-		return kilobytes << 10
-	}
-	t.Fatal("the cluster's API server does not run here")
-	return 0
 }
 
 // raw is an HTTP/2 connection of a tenant that violates the protocol.
