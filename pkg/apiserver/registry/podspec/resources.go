@@ -52,7 +52,9 @@ func validateQuantity(name corev1.ResourceName, q resource.Quantity, path *field
 	return errs
 }
 
-func hugePages(name corev1.ResourceName) bool { return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) }
+func hugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
 
 // wholePages reports whether an amount of memory is a number of huge pages.
 func wholePages(name corev1.ResourceName, q resource.Quantity) bool {
