@@ -54,9 +54,9 @@ func cores(text string) map[string]int {
 }
 
 // TestTop shows what pods and nodes use, by the real kubectl and by podium, to users who
-// may know, and while metrics-server is killed.
+// may know, and while metrics-server is killed. It does not run beside tests that start dozens
+// of pods at once: they delay the restart of metrics-server by more than a minute.
 func TestTop(t *testing.T) {
-	t.Parallel()
 	s := newSpace(t)
 	s.apply(burning)
 	for name, top := range map[string]func(args ...string) (string, error){
