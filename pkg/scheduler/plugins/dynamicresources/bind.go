@@ -89,6 +89,12 @@ func namesOf(pod *corev1.Pod) func(yield func(types.NamespacedName) bool) {
 // PreBind writes the allocations and reserves the claims for the pod, which may have to wait for
 // its devices then.
 func (p *Plugin) PreBind(ctx context.Context, pod *snapshot.Pod, _ string) error {
+	if len(pod.Spec.ResourceClaims) == 0 {
+		return nil
+	}
+	if b := p.binding(pod.Pod, time.Now()); b.failed != nil { // as another pod with the claim has found out
+		return p.giveUp(ctx, pod.Pod, b.failed)
+	}
 	for key := range namesOf(pod.Pod) {
 		p.mu.Lock()
 		e := p.claims[key]
@@ -100,7 +106,7 @@ func (p *Plugin) PreBind(ctx context.Context, pod *snapshot.Pod, _ string) error
 			return fmt.Errorf("claim %s: %w", key.Name, err)
 		}
 	}
-	return p.awaitDevices(ctx, pod)
+	return p.awaitDevices(pod)
 }
 
 // write reserves a claim for the pod, and allocates it. Pods that share the claim take turns.
@@ -126,7 +132,7 @@ func (p *Plugin) write(ctx context.Context, e *entry, key types.NamespacedName, 
 			p.record(e, key, got)
 			p.mu.Unlock()
 		case apierrors.IsConflict(err):
-			err = p.awaitLater(ctx, key, now, changed)
+			err = p.awaitNewer(ctx, key, now, changed)
 		case definite(err):
 			return errors.New(err.Error()) // a claim that is not found is no pod that is not found
 		default:
@@ -188,9 +194,9 @@ func (p *Plugin) next(e *entry, key types.NamespacedName, pod *corev1.Pod) (now,
 // What refuses a write for another reason than its version may call that a conflict, too.
 const conflictPatience = 5 * time.Second
 
-// awaitLater blocks until the cache shows a claim that is newer than now, or that it is gone, but no
+// awaitNewer blocks until the cache shows a claim that is newer than now, or that it is gone, but no
 // longer than conflictPatience.
-func (p *Plugin) awaitLater(ctx context.Context, key types.NamespacedName, now *resourcev1.ResourceClaim, changed <-chan struct{}) error {
+func (p *Plugin) awaitNewer(ctx context.Context, key types.NamespacedName, now *resourcev1.ResourceClaim, changed <-chan struct{}) error {
 	late := time.NewTimer(conflictPatience)
 	defer late.Stop()
 	for {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,39 +26,29 @@ type binding struct {
 	failed error     // it waits in vain
 }
 
-// Devices may have conditions that must be true before a pod that uses them is bound. Then the
-// pod is bound later: the driver, or a controller, sets the conditions in the claim's status.
-func (p *Plugin) awaitDevices(ctx context.Context, pod *snapshot.Pod) error {
-	p.mu.Lock()
-	b := p.binding(pod.Pod)
-	p.mu.Unlock()
-	switch {
-	case b.failed != nil:
-		return p.giveUp(ctx, pod.Pod, b.failed)
-	case b.waits:
-		return &framework.LaterError{Await: func(ctx context.Context) error { return p.await(ctx, pod) }}
+// awaitDevices returns a LaterError if the pod has to wait for its devices.
+func (p *Plugin) awaitDevices(pod *snapshot.Pod) error {
+	if b := p.binding(pod.Pod, time.Now()); b.failed == nil && !b.waits {
+		return nil
 	}
-	return nil
+	return &framework.LaterError{Await: func(ctx context.Context) error { return p.await(ctx, pod.Pod) }}
 }
 
 // await blocks until all conditions of the pod's devices are true. If one says that they will
-// not be, or after a time, it frees the claims: the pod may get other devices.
-func (p *Plugin) await(ctx context.Context, pod *snapshot.Pod) error {
-	for {
+// not be, or after a time, it gives the devices back: the pod may get others.
+func (p *Plugin) await(ctx context.Context, pod *corev1.Pod) error {
+	for began := time.Now(); ; {
 		p.mu.Lock()
-		b, changed := p.binding(pod.Pod), p.changed
+		changed := p.changed
 		p.mu.Unlock()
-		left := time.Until(b.until)
+		b := p.binding(pod, began)
 		switch {
-		case b.failed == nil && !b.waits:
+		case b.failed != nil:
+			return p.giveUp(ctx, pod, b.failed)
+		case !b.waits:
 			return nil
-		case b.failed == nil && left <= 0:
-			b.failed = fmt.Errorf("devices were not ready within %s", bindingTimeout)
 		}
-		if b.failed != nil {
-			return p.giveUp(ctx, pod.Pod, b.failed)
-		}
-		late := time.NewTimer(left)
+		late := time.NewTimer(time.Until(b.until))
 		select {
 		case <-changed:
 		case <-late.C:
@@ -70,35 +61,47 @@ func (p *Plugin) await(ctx context.Context, pod *snapshot.Pod) error {
 	}
 }
 
-// binding looks at all devices of the pod. The caller holds p.mu.
-func (p *Plugin) binding(pod *corev1.Pod) (b binding) {
+// binding looks at all devices that the pod's claims have. began is when the pod began to wait, for
+// claims that do not say when they were allocated.
+func (p *Plugin) binding(pod *corev1.Pod, began time.Time) (b binding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for key := range namesOf(pod) {
 		e := p.claims[key]
 		if e == nil || e.claim.Status.Allocation == nil {
-			b.failed = fmt.Errorf("claim %s: the claim was deallocated in the meantime", key.Name)
-			return b
+			continue
 		}
-		a := e.claim.Status.Allocation
-		for i := range a.Devices.Results {
-			waits, failed := deviceBinding(e.claim, &a.Devices.Results[i])
-			if failed != "" {
-				b.failed = fmt.Errorf("claim %s: %s", key.Name, failed)
-				return b
-			}
-			if !waits {
-				continue
-			}
-			until := time.Now().Add(bindingTimeout)
-			if at := a.AllocationTimestamp; at != nil {
-				until = at.Add(bindingTimeout)
-			}
-			if !b.waits || until.Before(b.until) {
-				b.until = until
-			}
-			b.waits = true
+		waits, failed := claimBinding(e.claim)
+		if failed != "" {
+			return binding{failed: fmt.Errorf("claim %s: %s", key.Name, failed)}
+		}
+		if !waits {
+			continue
+		}
+		until := began.Add(bindingTimeout)
+		if at := e.claim.Status.Allocation.AllocationTimestamp; at != nil {
+			until = at.Add(bindingTimeout)
+		}
+		if !b.waits || until.Before(b.until) {
+			b = binding{waits: true, until: until}
 		}
 	}
+	if b.waits && time.Until(b.until) <= 0 {
+		b.failed = fmt.Errorf("devices were not ready within %s", bindingTimeout)
+	}
 	return b
+}
+
+// claimBinding is deviceBinding of all devices of a claim.
+func claimBinding(claim *resourcev1.ResourceClaim) (waits bool, failed string) {
+	for i := range claim.Status.Allocation.Devices.Results {
+		one, failed := deviceBinding(claim, &claim.Status.Allocation.Devices.Results[i])
+		if failed != "" {
+			return true, failed
+		}
+		waits = waits || one
+	}
+	return waits, ""
 }
 
 // deviceBinding reports whether a device has conditions that are not true yet, and why it will
@@ -135,31 +138,35 @@ func statusOf(claim *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAlloca
 	return nil
 }
 
-// giveUp frees the claims with devices that the pod waits for, unless other pods use them.
+// giveUp gives the devices back that the pod waits for: the last pod for which a claim is reserved
+// frees it, the others their reservations.
 func (p *Plugin) giveUp(ctx context.Context, pod *corev1.Pod, why error) error {
 	for key := range namesOf(pod) {
 		p.mu.Lock()
 		e := p.claims[key]
-		var freed *resourcev1.ResourceClaim
-		if e != nil && e.claim.Status.Allocation != nil && only(e.claim, pod) && waiting(e.claim) {
-			freed = deallocated(e.claim)
+		var next *resourcev1.ResourceClaim
+		if e != nil && e.claim.Status.Allocation != nil {
+			if waits, _ := claimBinding(e.claim); waits {
+				next = without(e.claim, pod)
+			}
 		}
 		p.mu.Unlock()
-		if freed != nil {
-			p.release(ctx, e, freed)
+		if next != nil {
+			p.release(ctx, e, next)
 		}
 	}
 	return errors.New("binding of devices failed: " + why.Error())
 }
 
-// waiting reports whether a claim has a device that is not ready.
-func waiting(claim *resourcev1.ResourceClaim) bool {
-	for i := range claim.Status.Allocation.Devices.Results {
-		if waits, _ := deviceBinding(claim, &claim.Status.Allocation.Devices.Results[i]); waits {
-			return true
-		}
+// without returns the claim without the pod's reservation, and without its devices if no other pod
+// has reserved them.
+func without(claim *resourcev1.ResourceClaim, pod *corev1.Pod) *resourcev1.ResourceClaim {
+	if only(claim, pod) {
+		return deallocated(claim)
 	}
-	return false
+	claim = claim.DeepCopy()
+	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
+	return claim
 }
 
 // deallocated returns the claim without its devices.
