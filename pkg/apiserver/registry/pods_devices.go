@@ -7,18 +7,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"podium/pkg/apiserver/registry/fieldcheck"
 )
 
 // maxHealthMessage is the longest message about the health of a device, in bytes.
 const maxHealthMessage = 1024
 
-var healthStatuses = []corev1.ResourceHealthStatus{corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown}
-
 // validateAllocatedResources validates the health of devices in the status of containers.
 // What was there before is not looked at again.
 func validateAllocatedResources(new, old *corev1.Pod, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	check := func(new, old []corev1.ContainerStatus, spec []corev1.Container, extended *corev1.PodExtendedResourceClaimStatus, path *field.Path) {
+	extended := new.Status.ExtendedResourceClaimStatus
+	check := func(new, old []corev1.ContainerStatus, spec []corev1.Container, path *field.Path) {
 		for i := range new {
 			s := &new[i]
 			if len(s.AllocatedResourcesStatus) > 0 && !slices.ContainsFunc(old, func(o corev1.ContainerStatus) bool {
@@ -28,9 +29,8 @@ func validateAllocatedResources(new, old *corev1.Pod, path *field.Path) field.Er
 			}
 		}
 	}
-	extended := new.Status.ExtendedResourceClaimStatus
-	check(new.Status.ContainerStatuses, old.Status.ContainerStatuses, old.Spec.Containers, extended, path.Child("containerStatuses"))
-	check(new.Status.InitContainerStatuses, old.Status.InitContainerStatuses, old.Spec.InitContainers, extended, path.Child("initContainerStatuses"))
+	check(new.Status.ContainerStatuses, old.Status.ContainerStatuses, old.Spec.Containers, path.Child("containerStatuses"))
+	check(new.Status.InitContainerStatuses, old.Status.InitContainerStatuses, old.Spec.InitContainers, path.Child("initContainerStatuses"))
 	return errs
 }
 
@@ -67,13 +67,8 @@ func hasResource(c *corev1.Container, extended *corev1.PodExtendedResourceClaimS
 }
 
 func validateResourceHealth(h *corev1.ResourceHealth, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if h.ResourceID == "" {
-		errs = append(errs, field.Required(path.Child("resourceID"), ""))
-	}
-	if !slices.Contains(healthStatuses, h.Health) {
-		errs = append(errs, field.NotSupported(path.Child("health"), h.Health, healthStatuses))
-	}
+	errs := required(string(h.ResourceID), path.Child("resourceID"))
+	errs = append(errs, fieldcheck.Supported(h.Health, path.Child("health"), corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown)...)
 	if h.Message != nil && len(*h.Message) > maxHealthMessage {
 		errs = append(errs, field.TooLong(path.Child("message"), "", maxHealthMessage))
 	}

@@ -17,7 +17,8 @@ import (
 func ValidateResources(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	limits, requests := path.Child("limits"), path.Child("requests")
-	if huge := hasHugePages(r.Limits) || hasHugePages(r.Requests); huge && !hasCPUOrMemory(r.Limits) && !hasCPUOrMemory(r.Requests) {
+	names := slices.Concat(SortedNames(r.Limits), SortedNames(r.Requests))
+	if slices.ContainsFunc(names, hugePages) && !slices.Contains(names, corev1.ResourceCPU) && !slices.Contains(names, corev1.ResourceMemory) {
 		errs = append(errs, field.Forbidden(path, "HugePages require cpu or memory"))
 	}
 	for _, name := range SortedNames(r.Limits) {
@@ -60,21 +61,6 @@ func hugePages(name corev1.ResourceName) bool {
 func wholePages(name corev1.ResourceName, q resource.Quantity) bool {
 	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
 	return err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0
-}
-
-func hasHugePages(list corev1.ResourceList) bool {
-	for name := range list {
-		if hugePages(name) {
-			return true
-		}
-	}
-	return false
-}
-
-func hasCPUOrMemory(list corev1.ResourceList) bool {
-	_, cpu := list[corev1.ResourceCPU]
-	_, memory := list[corev1.ResourceMemory]
-	return cpu || memory
 }
 
 // ValidateResourceName checks that containers may request a resource of this name.
