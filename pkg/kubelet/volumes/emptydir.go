@@ -50,29 +50,33 @@ func (d emptyDir) SetUp(_ context.Context, v *Volume) (Mount, error) {
 // pageSize returns the size of the huge pages of a volume in bytes: that of its medium, or the only
 // one that the pod's containers ask for.
 func pageSize(pod *corev1.Pod, medium corev1.StorageMedium) (int64, error) {
-	if medium != corev1.StorageMediumHugePages {
-		text, ok := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix))
-		size, err := resource.ParseQuantity(text)
-		if !ok || err != nil {
-			return 0, fmt.Errorf("unknown storage medium %q", medium)
-		}
-		return size.Value(), nil
+	size, ok := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix))
+	switch asked := pageSizes(pod); {
+	case ok:
+	case medium != corev1.StorageMediumHugePages:
+		return 0, fmt.Errorf("unknown storage medium %q", medium)
+	case len(asked) != 1:
+		return 0, fmt.Errorf("the storage medium %s needs containers with huge pages of one size, not of %d: name the size in the medium", medium, len(asked))
+	default:
+		size = asked[0]
 	}
-	sizes := map[string]bool{}
-	for c := range podspec.Main(pod) {
+	q, err := resource.ParseQuantity(size)
+	if err != nil {
+		return 0, fmt.Errorf("size of huge pages %q: %w", size, err)
+	}
+	return q.Value(), nil
+}
+
+// pageSizes returns the sizes of huge pages that the pod's containers ask for.
+func pageSizes(pod *corev1.Pod) (out []string) {
+	for c := range podspec.Containers(pod) {
 		for name := range c.Resources.Limits {
-			if size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix); ok {
-				sizes[size] = true
+			if size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix); ok && !slices.Contains(out, size) {
+				out = append(out, size)
 			}
 		}
 	}
-	if len(sizes) != 1 {
-		return 0, fmt.Errorf("the storage medium %s needs containers with huge pages of one size, not of %d: name the size in the medium", medium, len(sizes))
-	}
-	for size := range sizes {
-		return pageSize(pod, corev1.StorageMediumHugePagesPrefix+corev1.StorageMedium(size))
-	}
-	return 0, nil
+	return out
 }
 
 // make creates the empty directory of the volume once. A marker in StateDir records
