@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/yaml"
 
@@ -230,9 +232,12 @@ func runPlanDrain(ctx context.Context, o *planOptions) error {
 	if err != nil {
 		return err
 	}
-	cluster, unread, err := readCluster(ctx, c)
+	cluster, unread, devices, err := readCluster(ctx, c)
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(cluster.Pods, func(p *corev1.Pod) bool { return len(p.Spec.ResourceClaims) > 0 }) {
+		unread = append(unread, devices...)
 	}
 	if len(unread) > 0 {
 		return fmt.Errorf("a drain cannot be planned without reading %s", strings.Join(unread, ", "))

@@ -29,7 +29,7 @@ import (
 
 // place places the pods of all objects, in their order.
 func (p *planner) place(ctx context.Context, objects []*planned) error {
-	cluster, unread, err := readCluster(ctx, p.c)
+	cluster, unread, devices, err := readCluster(ctx, p.c)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (p *planner) place(ctx context.Context, objects []*planned) error {
 	if err != nil {
 		return err
 	}
-	l := &landing{cluster: cluster, unread: unread, sim: plan.New(cluster), quotas: newQuotas(ctx, p.c)}
+	l := &landing{cluster: cluster, unread: unread, devices: devices, sim: plan.New(cluster), quotas: newQuotas(ctx, p.c)}
 	for i, r := range objects {
 		if w := workloads[i]; w != nil && r.PodsRefused == "" {
 			l.land(r, w)
@@ -71,6 +71,7 @@ func (p *planner) workloads(ctx context.Context, objects []*planned, cluster *pl
 type landing struct {
 	cluster *plan.Cluster
 	unread  []string // what the user may not list
+	devices []string // the same, of what only pods with ResourceClaims need
 	sim     *plan.Simulation
 	quotas  *quotas
 }
@@ -78,8 +79,12 @@ type landing struct {
 // land places the pods of one object.
 func (l *landing) land(r *planned, w *plan.Workload) {
 	note := func(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
-	if len(l.unread) > 0 {
-		note("where its pods land is not known without reading %s", strings.Join(l.unread, ", "))
+	unread := l.unread
+	if len(w.Pod.Spec.ResourceClaims) > 0 {
+		unread = slices.Concat(unread, l.devices)
+	}
+	if len(unread) > 0 {
+		note("where its pods land is not known without reading %s", strings.Join(unread, ", "))
 		return
 	}
 	if w.Old == nil && !w.PerNode {
@@ -210,8 +215,8 @@ func statusCode(err error) int32 {
 }
 
 // readCluster lists what the scheduler reads, and returns which resources the
-// user may not list.
-func readCluster(ctx context.Context, c *rest.Cluster) (*plan.Cluster, []string, error) {
+// user may not list: devices are those that only pods with ResourceClaims need.
+func readCluster(ctx context.Context, c *rest.Cluster) (_ *plan.Cluster, unread, devices []string, _ error) {
 	out := &plan.Cluster{}
 	l := &lists{ctx: ctx, c: c.Client()}
 	out.Nodes = all[*corev1.Node](l, "nodes")
@@ -228,12 +233,13 @@ func readCluster(ctx context.Context, c *rest.Cluster) (*plan.Cluster, []string,
 	out.Drivers = all[*storagev1.CSIDriver](l, "csidrivers")
 	out.Capacities = all[*storagev1.CSIStorageCapacity](l, "csistoragecapacities")
 	out.CSINodes = all[*storagev1.CSINode](l, "csinodes")
+	unread, l.forbidden = l.forbidden, nil
 	out.DeviceClaims = all[*resourcev1.ResourceClaim](l, "resourceclaims")
 	out.ClaimTemplates = all[*resourcev1.ResourceClaimTemplate](l, "resourceclaimtemplates")
 	out.DeviceClasses = all[*resourcev1.DeviceClass](l, "deviceclasses")
 	out.Slices = all[*resourcev1.ResourceSlice](l, "resourceslices")
 	out.TaintRules = all[*resourcev1.DeviceTaintRule](l, "devicetaintrules")
-	return out, l.forbidden, l.err
+	return out, unread, l.forbidden, l.err
 }
 
 // lists makes list requests until one fails for another reason than a lack of

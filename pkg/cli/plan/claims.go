@@ -39,15 +39,9 @@ func (c *claims) learn(all *Cluster) {
 	for _, o := range all.ClaimTemplates {
 		c.templates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = o
 	}
-	for _, o := range all.DeviceClasses {
-		c.devices.OnClass(nil, o)
-	}
-	for _, o := range all.Slices {
-		c.devices.OnSlice(nil, o)
-	}
-	for _, o := range all.TaintRules {
-		c.devices.OnTaintRule(nil, o)
-	}
+	report(all.DeviceClasses, c.devices.OnClass)
+	report(all.Slices, c.devices.OnSlice)
+	report(all.TaintRules, c.devices.OnTaintRule)
 }
 
 func (c *claims) set(claim *resourcev1.ResourceClaim) {

@@ -110,25 +110,21 @@ func (s *Simulation) learn(c *Cluster) {
 	for _, o := range c.Controllers {
 		s.snap.SetOwner(o.UID, &metav1.LabelSelector{MatchLabels: o.Spec.Selector})
 	}
-	for _, o := range c.Claims {
-		s.volumes.OnClaim(nil, o)
-	}
-	for _, o := range c.Volumes {
-		s.volumes.OnVolume(nil, o)
-	}
-	for _, o := range c.Classes {
-		s.volumes.OnClass(nil, o)
-	}
-	for _, o := range c.Drivers {
-		s.volumes.OnDriver(nil, o)
-	}
-	for _, o := range c.Capacities {
-		s.volumes.OnCapacity(nil, o)
-	}
-	for _, o := range c.CSINodes {
-		s.volumes.OnCSINode(nil, o)
-	}
+	report(c.Claims, s.volumes.OnClaim)
+	report(c.Volumes, s.volumes.OnVolume)
+	report(c.Classes, s.volumes.OnClass)
+	report(c.Drivers, s.volumes.OnDriver)
+	report(c.Capacities, s.volumes.OnCapacity)
+	report(c.CSINodes, s.volumes.OnCSINode)
 	s.claims.learn(c)
+}
+
+// report calls a handler for objects that are new to it.
+func report[T any](list []T, on func(old, new T)) {
+	var none T
+	for _, o := range list {
+		on(none, o)
+	}
 }
 
 // noWrites is the writer of a volume plugin that never binds.

@@ -131,38 +131,46 @@ func unhealthyDevices(_ *Facts, p *corev1.Pod) (out []Finding) {
 	return out
 }
 
-var (
-	unregistered       = regexp.MustCompile(`DRA driver (\S+) is not registered`)
-	missingDeviceClaim = regexp.MustCompile(`^resourceclaim "([^"]+)" not found`)
-	missingDeviceClass = regexp.MustCompile(`device class (\S+) does not exist`)
-	unmade             = regexp.MustCompile(`waiting for dynamic resource controller to create the resourceclaim "([^"]+)"`)
-)
+var unregistered = regexp.MustCompile(`DRA driver (\S+) is not registered`)
+
+// deviceReasons are the scheduler's reasons that are about a pod's ResourceClaims. The
+// explanations get what the pattern's group has matched.
+var deviceReasons = []struct {
+	pattern *regexp.Regexp
+	explain func(f *Facts, p *corev1.Pod, matched string) Finding
+}{
+	{regexp.MustCompile(`^resourceclaim "([^"]+)" not found`), func(_ *Facts, p *corev1.Pod, name string) Finding {
+		return found(root, "the ResourceClaim %q of the pod does not exist", name).fix("create the claim in namespace %s, or correct resourceClaimName", p.Namespace)
+	}},
+	{regexp.MustCompile(`device class (\S+) does not exist`), func(_ *Facts, _ *corev1.Pod, name string) Finding {
+		return found(root, "the DeviceClass %q that a claim of the pod names does not exist", name).fix("podium get deviceclasses; create the class, or name one that exists in a new claim")
+	}},
+	{regexp.MustCompile(`waiting for dynamic resource controller to create the resourceclaim "([^"]+)"`), unmadeClaim},
+	{regexp.MustCompile(`^(` + allocation.ErrNoFit.Error() + `)$`), noDevices},
+	{regexp.MustCompile(`(.*CEL .*)`), func(_ *Facts, _ *corev1.Pod, text string) Finding {
+		return found(root, "a selector of the pod's claims fails: %s", text).fix("correct the selector in the DeviceClass, or in a new claim")
+	}},
+	{regexp.MustCompile(`(resourceclaim not available on the node)`), func(f *Facts, p *corev1.Pod, _ string) Finding {
+		return found(root-1, "the devices of the pod's claim are elsewhere: %s", placesOf(f, p)).fix("make room on the nodes that can use the devices, or delete the other pods that use the claim")
+	}},
+	{regexp.MustCompile(`(resourceclaim in use)`), func(*Facts, *corev1.Pod, string) Finding {
+		return found(root, "as many pods as possible (%d) use the claim of the pod", resourcev1.ResourceClaimReservedForMaxSize).fix("use another claim, or a ResourceClaimTemplate")
+	}},
+	{regexp.MustCompile(`binding of devices failed: (.*)`), func(_ *Facts, _ *corev1.Pod, text string) Finding {
+		return found(root, "the devices of the pod were not made ready: %s", text).fix("look at the logs of the DRA driver that has to set the binding conditions")
+	}},
+}
 
 // explainDevices explains a scheduler's reason that is about a pod's ResourceClaims; nil if it
 // is about something else.
 func explainDevices(f *Facts, p *corev1.Pod, text string) *Finding {
-	var out Finding
-	if m := missingDeviceClaim.FindStringSubmatch(text); m != nil {
-		out = found(root, "the ResourceClaim %q of the pod does not exist", m[1]).fix("create the claim in namespace %s, or correct resourceClaimName", p.Namespace)
-	} else if m := missingDeviceClass.FindStringSubmatch(text); m != nil {
-		out = found(root, "the DeviceClass %q that a claim of the pod names does not exist", m[1]).fix("podium get deviceclasses; create the class, or name one that exists in a new claim")
-	} else if m := unmade.FindStringSubmatch(text); m != nil {
-		out = unmadeClaim(f, p, m[1])
-	} else {
-		switch {
-		case text == allocation.ErrNoFit.Error():
-			out = noDevices(f, p)
-		case strings.Contains(text, "CEL "):
-			out = found(root, "a selector of the pod's claims fails: %s", text).fix("correct the selector in the DeviceClass, or in a new claim")
-		case strings.Contains(text, "resourceclaim not available on the node"):
-			out = found(root-1, "the devices of the pod's claim are elsewhere: %s", placesOf(f, p)).fix("make room on the nodes that can use the devices, or delete the other pods that use the claim")
-		case strings.Contains(text, "resourceclaim in use"):
-			out = found(root, "as many pods as possible (%d) use the claim of the pod", resourcev1.ResourceClaimReservedForMaxSize).fix("use another claim, or a ResourceClaimTemplate")
-		default:
-			return nil
+	for _, r := range deviceReasons {
+		if m := r.pattern.FindStringSubmatch(text); m != nil {
+			out := r.explain(f, p, m[1])
+			return &out
 		}
 	}
-	return &out
+	return nil
 }
 
 // unmadeClaim explains an entry whose claim was not made of its template.
@@ -200,17 +208,17 @@ func placesOf(f *Facts, p *corev1.Pod) string {
 
 // noDevices says why the claims of a pod get no devices: there are none of the kind, they are
 // tainted, or other claims have them.
-func noDevices(f *Facts, p *corev1.Pod) Finding {
-	wants, problem := wanted(f, p)
+func noDevices(f *Facts, p *corev1.Pod, _ string) Finding {
+	wants, claims := wanted(f, p)
 	slices := each[resourcev1.ResourceSlice](f, "ResourceSlice")
 	switch {
-	case problem == nil || !f.knows(sliceResource, "") || !f.knows("nodes", ""):
+	case len(claims) == 0 || !f.knows(sliceResource, "") || !f.knows("nodes", ""):
 		return found(root, "no node has free devices that the pod's claims ask for").fix("podium get resourceslices; podium get resourceclaims -A")
 	case len(slices) == 0:
 		return found(root, "no driver has published devices: there is no ResourceSlice").fix("install the DRA driver of the devices, or look at its pods: podium get pods -A")
-	case !problem(f, withoutTaints(slices), nil):
+	case !anyFits(f, claims, withoutTaints(slices), nil):
 		return found(root, "no node has devices like those that the pod asks for: %s", wants).fix("compare the selectors with podium get resourceslices -o yaml, and correct them in a new claim")
-	case !problem(f, slices, each[resourcev1.DeviceTaintRule](f, "DeviceTaintRule")):
+	case !anyFits(f, claims, slices, each[resourcev1.DeviceTaintRule](f, "DeviceTaintRule")):
 		return found(root, "the devices that the pod asks for have taints that its claims do not tolerate: %s", wants).
 			fix("podium get devicetaintrules; repair the devices and remove the taints, or add tolerations to a new claim")
 	}
@@ -229,13 +237,9 @@ func withoutTaints(slices []*resourcev1.ResourceSlice) (out []*resourcev1.Resour
 	return out
 }
 
-// fits reports whether a node has devices for the claims, if no other claim has any.
-type fits = func(f *Facts, slices []*resourcev1.ResourceSlice, rules []*resourcev1.DeviceTaintRule) bool
-
-// wanted returns what the claims without devices of a pod ask for. The function is nil if that
-// is not known.
-func wanted(f *Facts, p *corev1.Pod) (text string, try fits) {
-	var claims []allocation.Claim
+// wanted returns the claims without devices of a pod, with a text of what they ask for; none if not
+// all are known.
+func wanted(f *Facts, p *corev1.Pod) (text string, claims []allocation.Claim) {
 	var names []string
 	for i := range p.Spec.ResourceClaims {
 		name, _ := resourceclaim.Name(p, &p.Spec.ResourceClaims[i])
@@ -251,9 +255,7 @@ func wanted(f *Facts, p *corev1.Pod) (text string, try fits) {
 			names = append(names, fmt.Sprintf("claim %s: %s", c.Name, requestText(&r)))
 		}
 	}
-	return strings.Join(names, ", "), func(f *Facts, slices []*resourcev1.ResourceSlice, rules []*resourcev1.DeviceTaintRule) bool {
-		return anyFits(f, claims, slices, rules)
-	}
+	return strings.Join(names, ", "), claims
 }
 
 func requestText(r *resourcev1.DeviceRequest) string {
@@ -273,6 +275,7 @@ func requestText(r *resourcev1.DeviceRequest) string {
 	return strings.Join(out, " or ")
 }
 
+// anyFits reports whether a node has devices for the claims, if no other claim has any.
 func anyFits(f *Facts, claims []allocation.Claim, slices []*resourcev1.ResourceSlice, rules []*resourcev1.DeviceTaintRule) bool {
 	index := allocation.NewIndex()
 	for _, s := range slices {

@@ -30,7 +30,9 @@ func unscheduled(f *Facts, p *corev1.Pod) []Finding {
 	for _, r := range reasons(message) {
 		out = append(out, explainReason(f, p, r).by(shown))
 	}
-	if len(out) == 0 {
+	if unready := explainDevices(f, p, message); len(out) == 0 && unready != nil {
+		out = append(out, unready.by(shown))
+	} else if len(out) == 0 {
 		out = append(out, found(root, "no node takes the pod: %s", oneLine(message)).by(shown))
 	}
 	return append(out, nominated(p)...)
