@@ -41,6 +41,7 @@ type collector struct {
 	parents   map[id]bool     // tests that have subtests
 	output    map[id][]string // of tests and packages that have not ended
 	failed    []id
+	said      map[id][]string // the first lines of those that failed
 	ran       int
 	skipped   map[string][]string // names by reason
 	durations []duration
@@ -51,8 +52,14 @@ type duration struct {
 	seconds float64
 }
 
+// What the summary repeats of a test that failed: the report is long, and its beginning may be lost.
+const (
+	firstLines = 8
+	lineLength = 300
+)
+
 func newCollector(out io.Writer, verbose bool) *collector {
-	return &collector{out: out, verbose: verbose, running: map[id]bool{}, parents: map[id]bool{}, output: map[id][]string{}, skipped: map[string][]string{}}
+	return &collector{out: out, verbose: verbose, running: map[id]bool{}, parents: map[id]bool{}, output: map[id][]string{}, said: map[id][]string{}, skipped: map[string][]string{}}
 }
 
 // line takes a line of the input. One that is no event, such as what a program
@@ -84,13 +91,13 @@ func (c *collector) line(line []byte) {
 var noise = regexp.MustCompile(`^(PASS|FAIL|ok|\?|exit status|coverage:|testing: warning: no tests to run)\b`)
 
 func (c *collector) print(i id, text string) {
-	switch {
-	case strings.HasPrefix(text, "=== "): // RUN, PAUSE, CONT, NAME
-	case c.verbose:
+	if strings.HasPrefix(text, "=== ") { // RUN, PAUSE, CONT, NAME
+		return
+	}
+	if c.verbose || i.test == "" && !noise.MatchString(text) {
 		fmt.Fprint(c.out, text)
-	case i.test == "" && !noise.MatchString(text):
-		fmt.Fprint(c.out, text)
-	case i.test != "":
+	}
+	if i.test != "" {
 		c.output[i] = append(c.output[i], text)
 	}
 }
@@ -102,6 +109,7 @@ func (c *collector) end(i id, e event) {
 	delete(c.output, i)
 	if e.Action == "fail" {
 		c.failed = append(c.failed, i)
+		c.said[i] = output[:min(firstLines, len(output))]
 		if !c.verbose {
 			fmt.Fprint(c.out, strings.Join(output, ""))
 		}
@@ -122,7 +130,10 @@ func (c *collector) end(i id, e event) {
 func (c *collector) endPackage(p id, e event) {
 	for _, i := range slices.SortedFunc(maps.Keys(c.running), func(a, b id) int { return cmp.Compare(a.test, b.test) }) {
 		if i.pkg == p.pkg && e.Action == "fail" {
-			fmt.Fprintf(c.out, "%sdid not end: %s\n", strings.Join(c.output[i], ""), i)
+			if !c.verbose {
+				fmt.Fprint(c.out, strings.Join(c.output[i], ""))
+			}
+			fmt.Fprintln(c.out, "did not end:", i)
 			delete(c.running, i)
 		}
 	}
@@ -173,6 +184,9 @@ func (c *collector) summarize(slowest int, took time.Duration) {
 	}
 	for _, i := range c.failed {
 		fmt.Fprintln(c.out, "-- failed:", i)
+		for _, line := range c.said[i] {
+			fmt.Fprintf(c.out, "%.*s\n", lineLength, strings.TrimRight(line, "\n"))
+		}
 	}
 	for _, i := range slices.SortedFunc(maps.Keys(c.running), func(a, b id) int { return cmp.Compare(a.String(), b.String()) }) {
 		fmt.Fprintln(c.out, "-- did not end:", i)

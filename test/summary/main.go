@@ -1,7 +1,8 @@
 // Command summary reads the events of go test -json or go tool test2json from
 // standard input and prints what a person needs of them: a line per package,
 // the output of what failed, and at the end the tests that were skipped with
-// their reasons, the slowest tests and the time that all took.
+// their reasons, the slowest tests, what failed with its first lines, and the
+// time that all took.
 //
 //	go test -json ./... | summary [-v]
 //

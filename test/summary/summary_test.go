@@ -48,6 +48,7 @@ FAIL pkg/bad                                                3.0s
 -- skipped tests
   needs root: pkg/good TestRoot
 -- failed: pkg/bad TestWrong
+    bad_test.go:9: got 1, want 2
 -- failed: pkg/bad
 -- 2 tests ran, 1 skipped, 0 s
 `
