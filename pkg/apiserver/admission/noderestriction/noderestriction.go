@@ -135,6 +135,8 @@ func (r *rules) podStatus() error {
 		return r.no("node %q cannot update labels through pod status", r.node)
 	case !apiequality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, next.Status.ResourceClaimStatuses):
 		return r.no("node %q cannot update resource claim statues", r.node)
+	case !apiequality.Semantic.DeepEqual(old.Status.ExtendedResourceClaimStatus, next.Status.ExtendedResourceClaimStatus):
+		return r.no("node %q cannot update extended resource claim status", r.node)
 	}
 	return nil
 }

@@ -56,6 +56,14 @@ func mirror(change ...func(*corev1.Pod)) *corev1.Pod {
 
 func labelled(p *corev1.Pod) { p.Labels = map[string]string{"app": "bank"} }
 
+func claiming(p *corev1.Pod) {
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "card", ResourceClaimName: new("bank")}}
+}
+
+func standing(p *corev1.Pod) {
+	p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "bank"}
+}
+
 func volume(source corev1.VolumeSource) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: source}} }
 }
@@ -145,32 +153,34 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 		body     runtime.Object
 		want     string // part of the error; "": allowed
 	}{
-		"status of its pod":               {admission.Update, "pods/status", "mine", pod("mine", "a"), pod("mine", "a"), nil, ""},
-		"status of another's pod":         {admission.Update, "pods/status", "theirs", pod("theirs", "b"), pod("theirs", "b"), nil, "can only update pod status for pods with spec.nodeName set to itself"},
-		"status of a pod on no node":      {admission.Update, "pods/status", "free", pod("free", ""), pod("free", ""), nil, "can only update pod status"},
-		"labels by way of the status":     {admission.Update, "pods/status", "mine", pod("mine", "a"), pod("mine", "a", labelled), nil, "cannot update labels through pod status"},
-		"the pod itself":                  {admission.Update, "pods", "mine", pod("mine", "a"), pod("mine", "a"), nil, "can only create and delete mirror pods"},
-		"delete its pod":                  {admission.Delete, "pods", "mine", pod("mine", "a"), nil, nil, ""},
-		"delete another's pod":            {admission.Delete, "pods", "theirs", pod("theirs", "b"), nil, nil, "can only delete pods with spec.nodeName set to itself"},
-		"evict its pod":                   {admission.Create, "pods/eviction", "mine", nil, nil, nil, ""},
-		"evict another's pod":             {admission.Create, "pods/eviction", "theirs", nil, nil, nil, "can only evict pods"},
-		"evict nothing":                   {admission.Create, "pods/eviction", "ghost", nil, nil, nil, "not found"},
-		"bind a pod":                      {admission.Create, "pods/binding", "mine", nil, nil, nil, `unexpected pod subresource "binding"`},
-		"exec into its pod":               {admission.Connect, "pods/exec", "mine", nil, nil, nil, `unexpected pod subresource "exec"`},
-		"a mirror pod":                    {admission.Create, "pods", "static-a", nil, mirror(), nil, ""},
-		"a pod that is no mirror":         {admission.Create, "pods", "p", nil, pod("p", "a"), nil, "can only create mirror pods"},
-		"a mirror on another node":        {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.Spec.NodeName = "b" }), nil, "can only create pods with spec.nodeName set to itself"},
-		"a mirror without owner":          {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences = nil }), nil, "with an owner reference set to itself"},
-		"a mirror of another node":        {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences[0].Name = "b" }), nil, "with an owner reference set to itself"},
-		"a mirror of an earlier node":     {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences[0].UID = "old" }), nil, "UID mismatch"},
-		"a mirror that keeps the node":    {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences[0].BlockOwnerDeletion = new(true) }), nil, "must not set blockOwnerDeletion"},
-		"a mirror with an account":        {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "root" }), nil, "reference a service account"},
-		"a mirror with a secret volume":   {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}})), nil, "reference secrets"},
-		"a mirror with a projected token": {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}})), nil, "reference a service account"},
-		"a mirror with a config map":      {admission.Create, "pods", "p", nil, mirror(container(corev1.Container{EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{}}}})), nil, "reference configmaps"},
-		"a mirror with a secret variable": {admission.Create, "pods", "p", nil, mirror(container(corev1.Container{Env: []corev1.EnvVar{{Name: "A"}, {Name: "B", ValueFrom: secret}}})), nil, "reference secrets"},
-		"a mirror with a claim":           {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}})), nil, "reference persistentvolumeclaims"},
-		"a mirror with an empty folder":   {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})), nil, ""},
+		"status of its pod":                {admission.Update, "pods/status", "mine", pod("mine", "a"), pod("mine", "a"), nil, ""},
+		"status of another's pod":          {admission.Update, "pods/status", "theirs", pod("theirs", "b"), pod("theirs", "b"), nil, "can only update pod status for pods with spec.nodeName set to itself"},
+		"status of a pod on no node":       {admission.Update, "pods/status", "free", pod("free", ""), pod("free", ""), nil, "can only update pod status"},
+		"labels by way of the status":      {admission.Update, "pods/status", "mine", pod("mine", "a"), pod("mine", "a", labelled), nil, "cannot update labels through pod status"},
+		"claims by way of the status":      {admission.Update, "pods/status", "mine", pod("mine", "a"), pod("mine", "a", claiming), nil, "cannot update resource claim statues"},
+		"extended resources by the status": {admission.Update, "pods/status", "mine", pod("mine", "a"), pod("mine", "a", standing), nil, "cannot update extended resource claim status"},
+		"the pod itself":                   {admission.Update, "pods", "mine", pod("mine", "a"), pod("mine", "a"), nil, "can only create and delete mirror pods"},
+		"delete its pod":                   {admission.Delete, "pods", "mine", pod("mine", "a"), nil, nil, ""},
+		"delete another's pod":             {admission.Delete, "pods", "theirs", pod("theirs", "b"), nil, nil, "can only delete pods with spec.nodeName set to itself"},
+		"evict its pod":                    {admission.Create, "pods/eviction", "mine", nil, nil, nil, ""},
+		"evict another's pod":              {admission.Create, "pods/eviction", "theirs", nil, nil, nil, "can only evict pods"},
+		"evict nothing":                    {admission.Create, "pods/eviction", "ghost", nil, nil, nil, "not found"},
+		"bind a pod":                       {admission.Create, "pods/binding", "mine", nil, nil, nil, `unexpected pod subresource "binding"`},
+		"exec into its pod":                {admission.Connect, "pods/exec", "mine", nil, nil, nil, `unexpected pod subresource "exec"`},
+		"a mirror pod":                     {admission.Create, "pods", "static-a", nil, mirror(), nil, ""},
+		"a pod that is no mirror":          {admission.Create, "pods", "p", nil, pod("p", "a"), nil, "can only create mirror pods"},
+		"a mirror on another node":         {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.Spec.NodeName = "b" }), nil, "can only create pods with spec.nodeName set to itself"},
+		"a mirror without owner":           {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences = nil }), nil, "with an owner reference set to itself"},
+		"a mirror of another node":         {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences[0].Name = "b" }), nil, "with an owner reference set to itself"},
+		"a mirror of an earlier node":      {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences[0].UID = "old" }), nil, "UID mismatch"},
+		"a mirror that keeps the node":     {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.OwnerReferences[0].BlockOwnerDeletion = new(true) }), nil, "must not set blockOwnerDeletion"},
+		"a mirror with an account":         {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "root" }), nil, "reference a service account"},
+		"a mirror with a secret volume":    {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}})), nil, "reference secrets"},
+		"a mirror with a projected token":  {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}})), nil, "reference a service account"},
+		"a mirror with a config map":       {admission.Create, "pods", "p", nil, mirror(container(corev1.Container{EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{}}}})), nil, "reference configmaps"},
+		"a mirror with a secret variable":  {admission.Create, "pods", "p", nil, mirror(container(corev1.Container{Env: []corev1.EnvVar{{Name: "A"}, {Name: "B", ValueFrom: secret}}})), nil, "reference secrets"},
+		"a mirror with a claim":            {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}})), nil, "reference persistentvolumeclaims"},
+		"a mirror with an empty folder":    {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})), nil, ""},
 
 		"its node":                {admission.Create, "nodes", "a", nil, node("a", "kubernetes.io/hostname=a", "disk=ssd", "node.kubernetes.io/kind=big"), nil, ""},
 		"another node":            {admission.Create, "nodes", "b", nil, node("b"), nil, `is not allowed to modify node "b"`},
