@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 )
 
 const (
@@ -46,6 +47,9 @@ func hugePages(name corev1.ResourceName) bool {
 // extended reports whether name is a resource of neither Kubernetes nor a quota,
 // such as example.com/gpu.
 func extended(name corev1.ResourceName) bool {
+	if strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) {
+		return true // devices of a class
+	}
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), "kubernetes.io/") &&
 		!strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 }

@@ -16,13 +16,7 @@ func deviceClasses(k *scheme.Kind, v deviceChecks) *Kind {
 	return Of[*resourcev1.DeviceClass]{
 		Prepare:  counted(func(c *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &c.Spec }),
 		Validate: v.class,
-		Warnings: func(new, _ *resourcev1.DeviceClass) []string {
-			if new.Spec.ExtendedResourceName == nil {
-				return nil
-			}
-			return []string{"spec.extendedResourceName: the scheduler does not allocate devices for extended resources: pods get them by resourceClaims only"}
-		},
-		Columns: columns(ageColumn()),
+		Columns:  columns(ageColumn()),
 		Row: func(c *resourcev1.DeviceClass, now time.Time) []any {
 			return []any{c.Name, age(c.CreationTimestamp, now)}
 		},

@@ -217,6 +217,7 @@ func validatePodStatus(new, old *corev1.Pod) field.ErrorList {
 	errs = append(errs, validateContainerStates(new.Status.InitContainerStatuses, old.Status.InitContainerStatuses, old.Spec.RestartPolicy, path.Child("initContainerStatuses"))...)
 	errs = append(errs, validateAllocatedResources(new, old, path)...)
 	errs = append(errs, podspec.ValidateClaimStatuses(new.Status.ResourceClaimStatuses, old.Status.ResourceClaimStatuses, old.Spec.ResourceClaims, path.Child("resourceClaimStatuses"))...)
+	errs = append(errs, podspec.ValidateExtendedClaimStatus(new.Status.ExtendedResourceClaimStatus, old.Status.ExtendedResourceClaimStatus, &old.Spec, path.Child("extendedResourceClaimStatus"))...)
 	return append(errs, validatePodIPs(&new.Status, path.Child("podIPs"))...)
 }
 

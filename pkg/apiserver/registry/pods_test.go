@@ -264,8 +264,9 @@ func TestPodStatusDevices(t *testing.T) {
 	status := subresource(t, newRig(t, "10.0.0.0/24", somePorts).kinds["pods"], "status")
 	old := newPod(func(p *corev1.Pod) {
 		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
-			Limits: corev1.ResourceList{"example.com/card": resource.MustParse("1")},
-			Claims: []corev1.ResourceClaim{{Name: "gpu"}, {Name: "nic", Request: "fast"}},
+			Limits:   corev1.ResourceList{"example.com/card": resource.MustParse("1")},
+			Requests: corev1.ResourceList{"example.com/card": resource.MustParse("1"), "example.com/made": resource.MustParse("1")},
+			Claims:   []corev1.ResourceClaim{{Name: "gpu"}, {Name: "nic", Request: "fast"}},
 		}}}
 	})
 	for name, row := range map[string]struct {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -77,5 +78,38 @@ func TestClaimNamesAreValidated(t *testing.T) {
 	pod.Name = "" // of a template, or to be generated
 	if got := podspec.ValidateClaimNames(pod, field.NewPath("v")); len(got) > 0 {
 		t.Errorf("without a name: %v", got)
+	}
+}
+
+func TestExtendedClaimStatus(t *testing.T) {
+	spec := &corev1.PodSpec{Containers: []corev1.Container{{
+		Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"example.com/card": resource.MustParse("1")}},
+	}}}
+	status := func(claim string, mappings ...corev1.ContainerExtendedResourceRequest) *corev1.PodExtendedResourceClaimStatus {
+		return &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: claim, RequestMappings: mappings}
+	}
+	good := corev1.ContainerExtendedResourceRequest{ContainerName: "c", ResourceName: "example.com/card", RequestName: "container-0-request-0"}
+	bad := corev1.ContainerExtendedResourceRequest{ContainerName: "c", ResourceName: "example.com/other", RequestName: "A"}
+	none := good
+	none.ContainerName = "x"
+	for name, row := range map[string]struct {
+		new, old *corev1.PodExtendedResourceClaimStatus
+		want     []string
+	}{
+		"valid":   {new: status("x", good)},
+		"removed": {old: status("x", good)},
+		"kept":    {new: status("X"), old: status("X")},
+		"empty":   {new: status("X"), want: []string{"s.resourceClaimName: Invalid", "s.requestMappings: Required"}},
+		"values": {new: status("x", bad, good, good, none), want: []string{
+			"s.requestMappings[0].resourceName: Invalid", "s.requestMappings[0].requestName: Invalid", "s.requestMappings[2]: Duplicate", "s.requestMappings[3].containerName: Invalid",
+		}},
+	} {
+		var got []string
+		for _, err := range podspec.ValidateExtendedClaimStatus(row.new, row.old, spec, field.NewPath("s")) {
+			got = append(got, strings.Join(strings.Fields(err.Error())[:2], " "))
+		}
+		if diff := cmp.Diff(row.want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }

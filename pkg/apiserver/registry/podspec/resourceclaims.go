@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -99,6 +100,36 @@ func ValidateClaimStatuses(new, old []corev1.PodResourceClaimStatus, claims []co
 		}
 		if s.ResourceClaimName != nil && !slices.ContainsFunc(old, named) {
 			errs = append(errs, validateObjectName(*s.ResourceClaimName, at.Child("name"))...)
+		}
+	}
+	return errs
+}
+
+// ValidateExtendedClaimStatus validates which devices of a claim stand for extended resources of
+// containers, unless old says the same.
+func ValidateExtendedClaimStatus(new, old *corev1.PodExtendedResourceClaimStatus, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	if new == nil || equality.Semantic.DeepEqual(new, old) {
+		return nil
+	}
+	errs := validateObjectName(new.ResourceClaimName, path.Child("resourceClaimName"))
+	mappings := path.Child("requestMappings")
+	if len(new.RequestMappings) == 0 {
+		errs = append(errs, field.Required(mappings, ""))
+	}
+	containers := slices.Concat(spec.InitContainers, spec.Containers)
+	for i, m := range new.RequestMappings {
+		at := mappings.Index(i)
+		if slices.Contains(new.RequestMappings[:i], m) {
+			errs = append(errs, field.Duplicate(at, m))
+		}
+		c := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == m.ContainerName })
+		if c < 0 {
+			errs = append(errs, field.Invalid(at.Child("containerName"), m.ContainerName, "must match the name of a container"))
+		} else if _, asked := containers[c].Resources.Requests[corev1.ResourceName(m.ResourceName)]; !asked {
+			errs = append(errs, field.Invalid(at.Child("resourceName"), m.ResourceName, "must match a resource that the container requests"))
+		}
+		for _, msg := range validation.IsDNS1123Label(m.RequestName) {
+			errs = append(errs, field.Invalid(at.Child("requestName"), m.RequestName, msg))
 		}
 	}
 	return errs

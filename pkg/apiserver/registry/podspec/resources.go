@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -72,6 +73,7 @@ func ValidateResourceName(name corev1.ResourceName, path *field.Path) field.Erro
 	switch {
 	case !strings.Contains(string(name), "/"):
 		return field.ErrorList{field.Invalid(path, name, "must be a standard resource for containers")}
+	case strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix): // devices of a class
 	case strings.Contains(string(name), "kubernetes.io/"):
 		return field.ErrorList{field.Invalid(path, name, "must be a standard resource for containers")}
 	}
