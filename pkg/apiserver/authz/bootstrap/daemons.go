@@ -30,7 +30,7 @@ func (p *Policy) daemons() {
 		rule("list watch", "policy", "poddisruptionbudgets"),
 		rule("patch", "core", "pods/status"),
 		rule("list watch", "resource.k8s.io", "deviceclasses devicetaintrules resourceslices"),
-		rule("list update watch", "resource.k8s.io", "resourceclaims"),
+		rule("create delete list update watch", "resource.k8s.io", "resourceclaims"),
 		rule("update", "resource.k8s.io", "resourceclaims/status"),
 		events(),
 		delegate("authentication.k8s.io", "tokenreviews"),
