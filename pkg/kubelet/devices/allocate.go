@@ -116,10 +116,27 @@ func (g *grant) addTo(set map[string]bool, add bool) {
 	}
 }
 
+// limits returns what a container asks for, without the extended resources for which devices of the
+// pod's claim stand.
+func limits(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
+	s := pod.Status.ExtendedResourceClaimStatus
+	if s == nil {
+		return c.Resources.Limits
+	}
+	out := maps.Clone(c.Resources.Limits)
+	for _, m := range s.RequestMappings {
+		if m.ContainerName == c.Name {
+			delete(out, corev1.ResourceName(m.ResourceName))
+		}
+	}
+	return out
+}
+
 // container allocates what one container asks for and lacks.
 func (a *allocation) container(ctx context.Context, c *corev1.Container) error {
-	for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
-		q := c.Resources.Limits[name]
+	list := limits(a.pod, c)
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		q := list[name]
 		need, resource := int(q.Value()), string(name)
 		a.m.mu.Lock()
 		offered, have := a.m.offeredLocked(resource) != nil, a.m.pods[a.pod.UID][c.Name][resource]

@@ -31,7 +31,7 @@ func (p *Provider) Hints(pod *corev1.Pod, c *corev1.Container) map[string][]topo
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
 	out := map[string][]topology.Hint{}
-	for name, q := range c.Resources.Limits {
+	for name, q := range limits(pod, c) {
 		if o := p.m.offeredLocked(string(name)); o != nil && q.Sign() > 0 {
 			own := map[string]bool{}
 			p.m.pods[pod.UID][c.Name][string(name)].addTo(own, true)
@@ -47,7 +47,7 @@ func (p *Provider) PodHints(pod *corev1.Pod) map[string][]topology.Hint {
 	defer p.m.mu.Unlock()
 	out := map[string][]topology.Hint{}
 	for c := range podspec.Containers(pod) {
-		for name := range c.Resources.Limits {
+		for name := range limits(pod, c) {
 			need := mostAtATime(pod, name)
 			if p.m.offeredLocked(string(name)) == nil || need <= 0 || out[string(name)] != nil {
 				continue
@@ -138,7 +138,7 @@ func (m *Manager) lacking(pod *corev1.Pod, c *corev1.Container) []request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []request
-	for name, q := range c.Resources.Limits {
+	for name, q := range limits(pod, c) {
 		if q.Sign() > 0 && m.offeredLocked(string(name)) != nil && m.pods[pod.UID][c.Name][string(name)] == nil {
 			out = append(out, request{container: c.Name, resource: string(name), need: int(q.Value())})
 		}
@@ -156,7 +156,7 @@ func (m *Manager) Short(pod *corev1.Pod) *ShortageError {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for c := range podspec.Containers(pod) {
-		for name := range c.Resources.Limits {
+		for name := range limits(pod, c) {
 			o, need := m.offeredLocked(string(name)), mostAtATime(pod, name)
 			if o == nil || m.pods[pod.UID] != nil {
 				continue

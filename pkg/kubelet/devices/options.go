@@ -52,7 +52,7 @@ func (m *Manager) Options(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 func (m *Manager) lacks(pod *corev1.Pod, c *corev1.Container) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for name, q := range c.Resources.Limits {
+	for name, q := range limits(pod, c) {
 		if q.Sign() > 0 && m.offeredLocked(string(name)) != nil {
 			if g := m.pods[pod.UID][c.Name][string(name)]; g == nil || g.response == nil {
 				return true

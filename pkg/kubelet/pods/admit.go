@@ -119,14 +119,26 @@ func fits(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *refusal {
 	if pods := all.Pods().Value(); int64(len(others)+1) > pods {
 		return insufficient(corev1.ResourcePods, 1, int64(len(others)), pods)
 	}
-	return room(resources.Requests(pod), others, all)
+	return room(requests(pod), others, all)
+}
+
+// requests returns what a pod requests, without the extended resources for which devices of its
+// claim stand.
+func requests(pod *corev1.Pod) corev1.ResourceList {
+	out := resources.Requests(pod)
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
+		for _, m := range s.RequestMappings {
+			delete(out, corev1.ResourceName(m.ResourceName))
+		}
+	}
+	return out
 }
 
 // room checks whether wants fits beside the requests of others.
 func room(wants corev1.ResourceList, others []*corev1.Pod, all corev1.ResourceList) *refusal {
 	used := corev1.ResourceList{}
 	for _, o := range others {
-		for name, q := range resources.Requests(o) {
+		for name, q := range requests(o) {
 			sum := used[name]
 			sum.Add(q)
 			used[name] = sum
