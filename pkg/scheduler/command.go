@@ -69,7 +69,7 @@ func (o *options) validateProfiles() error {
 			errs = append(errs, fmt.Errorf("profiles[%d]: there is another profile with schedulerName %s", i, p.SchedulerName))
 		}
 		seen[p.SchedulerName] = true
-		if _, err := p.Build(); err != nil {
+		if _, err := p.Build(nil); err != nil {
 			errs = append(errs, fmt.Errorf("profiles[%d]: %w", i, err))
 		}
 	}

@@ -21,5 +21,5 @@ func Schedule(snap *snapshot.Snapshot, pod *corev1.Pod) (framework.Placement, er
 // one shape. rnd chooses among nodes of equal score; with a nil rnd the first by name is
 // chosen.
 func NewAlgorithm(rnd *rand.Rand) *framework.Scheduler {
-	return framework.New(plugins.Default(), rnd)
+	return framework.New(plugins.Default(nil), rnd)
 }

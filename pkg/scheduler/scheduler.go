@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/client"
@@ -130,9 +129,9 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 		return n
 	}
 	volumes := plugins.NewVolumes(newBinder(cfg.Client), node)
-	devices := dynamicresources.New(client.For[*resourcev1.ResourceClaim](cfg.Client), node)
+	devices := dynamicresources.New(newClaimWriter(cfg.Client), node)
 	for _, p := range cfg.Profiles {
-		list, err := p.Build(extender.IgnoredResources(cfg.Extenders)...)
+		list, err := p.Build(devices.Backs, extender.IgnoredResources(cfg.Extenders)...)
 		if err != nil {
 			return nil, fmt.Errorf("profile %s: %w", p.SchedulerName, err)
 		}

@@ -64,6 +64,23 @@ func (c *claims) UpdateStatus(ctx context.Context, claim *resourcev1.ResourceCla
 	return c.Update(ctx, claim)
 }
 
+// Create implements the writer of the plugin.
+func (c *claims) Create(_ context.Context, claim *resourcev1.ResourceClaim) (*resourcev1.ResourceClaim, error) {
+	return claim, nil
+}
+
+// Delete implements the writer of the plugin.
+func (c *claims) Delete(_ context.Context, claim *resourcev1.ResourceClaim) error {
+	c.devices.OnClaim(claim, nil)
+	delete(c.now, types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name})
+	return nil
+}
+
+// SetStand implements the writer of the plugin.
+func (c *claims) SetStand(context.Context, *corev1.Pod, *corev1.PodExtendedResourceClaimStatus) error {
+	return nil
+}
+
 // made returns the pod with the names of the claims that are made of its templates. An entry
 // without a template stays without a claim.
 func (c *claims) made(p *corev1.Pod) *corev1.Pod {
@@ -95,11 +112,16 @@ func (c *claims) made(p *corev1.Pod) *corev1.Pod {
 
 // ended frees what a pod that has ended has reserved.
 func (c *claims) ended(p *corev1.Pod) {
-	if len(p.Spec.ResourceClaims) > 0 {
-		c.devices.Unreserve(snapshot.NewPod(p), p.Spec.NodeName)
-	}
+	c.devices.Unreserve(snapshot.NewPod(p), p.Spec.NodeName)
+	var names []string
 	for i := range p.Spec.ResourceClaims {
 		name, _ := resourceclaim.Name(p, &p.Spec.ResourceClaims[i])
+		names = append(names, name)
+	}
+	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+		names = append(names, s.ResourceClaimName)
+	}
+	for _, name := range names {
 		key := types.NamespacedName{Namespace: p.Namespace, Name: name}
 		claim := c.now[key]
 		switch {

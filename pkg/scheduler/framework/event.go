@@ -19,6 +19,7 @@ const (
 	NamespaceLabels
 	VolumeChanged // a claim, a volume or a storage class
 	DeviceChanged // a device, a resource claim or a device class
+	DeviceClassChanged
 
 	AnyEvent Event = 1<<iota - 1
 )
@@ -26,7 +27,7 @@ const (
 func (e Event) String() string {
 	names := [...]string{
 		"NodeAdd", "NodeDelete", "NodeAllocatableChange", "NodeLabelChange", "NodeTaintChange", "NodeSpecUnschedulableChange",
-		"AssignedPodDelete", "AssignedPodAdd", "AssignedPodUpdate", "NamespaceUpdate", "StorageUpdate", "DeviceUpdate",
+		"AssignedPodDelete", "AssignedPodAdd", "AssignedPodUpdate", "NamespaceUpdate", "StorageUpdate", "DeviceUpdate", "DeviceClassUpdate",
 	}
 	var parts []string
 	for i, name := range names {

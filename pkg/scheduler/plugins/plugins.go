@@ -3,6 +3,8 @@ package plugins
 import (
 	"encoding/json"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"podium/pkg/scheduler/framework"
 	"podium/pkg/scheduler/plugins/defaultpreemption"
 	"podium/pkg/scheduler/plugins/hostports"
@@ -40,9 +42,9 @@ func all() []entry {
 }
 
 // Default returns the plugins of the default profile. Each call returns new plugins: schedulers
-// must not share them.
-func Default() []framework.Weighted {
-	list, err := Profile{}.Build()
+// must not share them. backed is that of Build.
+func Default(backed func(corev1.ResourceName) bool) []framework.Weighted {
+	list, err := Profile{}.Build(backed)
 	if err != nil {
 		panic(err) // the defaults are valid
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"podium/pkg/scheduler/framework"
 	"podium/pkg/scheduler/plugins/resources"
 )
@@ -47,9 +49,9 @@ type PluginConfig struct {
 	Args json.RawMessage `json:"args,omitempty"`
 }
 
-// Build returns new plugins. NodeResourcesFit ignores further resources: those that extenders
-// manage alone. It reports all errors at once.
-func (p Profile) Build(ignored ...string) ([]framework.Weighted, error) {
+// Build returns new plugins. NodeResourcesFit leaves resources to others: backed, to devices where a node
+// lacks them, and ignored, to extenders that manage them alone. It reports all errors at once.
+func (p Profile) Build(backed func(corev1.ResourceName) bool, ignored ...string) ([]framework.Weighted, error) {
 	var out []framework.Weighted
 	errs := p.unknown()
 	for _, e := range all() {
@@ -68,6 +70,7 @@ func (p Profile) Build(ignored ...string) ([]framework.Weighted, error) {
 		}
 		if fit, ok := plugin.(*resources.Fit); ok {
 			fit.Ignore(ignored...)
+			fit.Devices(backed)
 		}
 		out = append(out, framework.Weighted{Plugin: plugin, Weight: weight})
 	}

@@ -22,7 +22,7 @@ func build(text string) ([]framework.Weighted, error) {
 	if err := yaml.UnmarshalStrict([]byte(text), &p); err != nil {
 		return nil, err
 	}
-	return p.Build()
+	return p.Build(nil)
 }
 
 func TestProfileChoosesPlugins(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // TestPluginsDeclareWhatTheyRead covers all plugins of the default profile: a new plugin needs
 // no such test of its own.
 func TestPluginsDeclareWhatTheyRead(t *testing.T) {
-	for _, p := range plugins.Default() {
+	for _, p := range plugins.Default(nil) {
 		if r, ok := p.Plugin.(framework.Reader); ok {
 			t.Run(p.Name(), func(t *testing.T) { frameworktest.CheckReads(t, r) })
 		}

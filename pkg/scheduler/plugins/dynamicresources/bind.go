@@ -17,16 +17,20 @@ import (
 	"podium/pkg/scheduler/snapshot"
 )
 
-// Writer makes the writes that allocate a claim. They fail if the claim has changed.
+// Writer makes the writes that allocate a claim. They fail if the claim, or the pod, has changed.
 type Writer interface {
+	Create(ctx context.Context, claim *resourcev1.ResourceClaim) (*resourcev1.ResourceClaim, error)
 	Update(ctx context.Context, claim *resourcev1.ResourceClaim) (*resourcev1.ResourceClaim, error)
 	UpdateStatus(ctx context.Context, claim *resourcev1.ResourceClaim) (*resourcev1.ResourceClaim, error)
+	Delete(ctx context.Context, claim *resourcev1.ResourceClaim) error
+	// SetStand writes the pod's status.extendedResourceClaimStatus.
+	SetStand(ctx context.Context, pod *corev1.Pod, status *corev1.PodExtendedResourceClaimStatus) error
 }
 
 // Reserve plans the allocation of the pod's claims. Pods that are scheduled after this one do
 // not get the devices; those that share a claim get the same ones.
 func (p *Plugin) Reserve(pod *snapshot.Pod, name string) error {
-	if len(pod.Spec.ResourceClaims) == 0 {
+	if !mayUse(pod) {
 		return nil
 	}
 	node := p.node(name)
@@ -36,7 +40,9 @@ func (p *Plugin) Reserve(pod *snapshot.Pod, name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	needs := p.needs(pod.Pod)
-	allocations, status := p.filter(needs).place(node)
+	f := p.filter(needs, p.wishes(pod))
+	v := f.variant(node)
+	allocations, status := f.place(node, v)
 	if status != nil {
 		return errors.New(status.Reasons[0])
 	}
@@ -47,21 +53,28 @@ func (p *Plugin) Reserve(pod *snapshot.Pod, name string) error {
 			p.count(n.entry, n.entry.planned)
 		}
 	}
+	if v.stand != nil {
+		p.plan(pod.Pod, v.stand, allocations[0])
+	}
 	return nil
 }
 
 // Unreserve gives up what is planned for the pod. A claim whose allocation has been written
 // stays allocated and reserved: the pod uses it in its next attempt, or the plugin frees it
 // then.
-func (p *Plugin) Unreserve(pod *snapshot.Pod, _ string) { p.forget(pod.Pod) }
+func (p *Plugin) Unreserve(pod *snapshot.Pod, _ string) { p.forget(pod) }
 
 // PostBind forgets the plan: the claims are reserved.
-func (p *Plugin) PostBind(_ context.Context, pod *snapshot.Pod, _ string) { p.forget(pod.Pod) }
+func (p *Plugin) PostBind(_ context.Context, pod *snapshot.Pod, _ string) { p.forget(pod) }
 
-func (s *store) forget(pod *corev1.Pod) {
+func (s *store) forget(pod *snapshot.Pod) {
+	if !mayUse(pod) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range namesOf(pod) {
+	s.unplan(pod.Pod)
+	for key := range namesOf(pod.Pod) {
 		e := s.claims[key]
 		if e == nil || !e.users[pod.UID] {
 			continue
@@ -74,8 +87,21 @@ func (s *store) forget(pod *corev1.Pod) {
 	}
 }
 
-// namesOf yields the claims of a pod that have names.
+// namesOf yields the claims of a pod that have names, and the one for extended resources, which does
+// not exist for most pods.
 func namesOf(pod *corev1.Pod) func(yield func(types.NamespacedName) bool) {
+	return func(yield func(types.NamespacedName) bool) {
+		for key := range specified(pod) {
+			if !yield(key) {
+				return
+			}
+		}
+		yield(standName(pod))
+	}
+}
+
+// specified yields the claims of spec.resourceClaims that have names.
+func specified(pod *corev1.Pod) func(yield func(types.NamespacedName) bool) {
 	return func(yield func(types.NamespacedName) bool) {
 		for i := range pod.Spec.ResourceClaims {
 			name, _ := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
@@ -89,13 +115,13 @@ func namesOf(pod *corev1.Pod) func(yield func(types.NamespacedName) bool) {
 // PreBind writes the allocations and reserves the claims for the pod, which may have to wait for
 // its devices then.
 func (p *Plugin) PreBind(ctx context.Context, pod *snapshot.Pod, _ string) error {
-	if len(pod.Spec.ResourceClaims) == 0 {
+	if !mayUse(pod) {
 		return nil
 	}
 	if b := p.binding(pod.Pod, time.Now()); b.failed != nil { // as another pod with the claim has found out
 		return p.giveUp(ctx, pod.Pod, b.failed)
 	}
-	for key := range namesOf(pod.Pod) {
+	for key := range specified(pod.Pod) {
 		p.mu.Lock()
 		e := p.claims[key]
 		p.mu.Unlock()
@@ -105,6 +131,9 @@ func (p *Plugin) PreBind(ctx context.Context, pod *snapshot.Pod, _ string) error
 		if err := p.write(ctx, e, key, pod.Pod); err != nil {
 			return fmt.Errorf("claim %s: %w", key.Name, err)
 		}
+	}
+	if err := p.bindStand(ctx, pod.Pod); err != nil {
+		return err
 	}
 	return p.awaitDevices(pod)
 }

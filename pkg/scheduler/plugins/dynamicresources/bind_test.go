@@ -17,7 +17,10 @@ import (
 
 // refusing refuses the first writes as conflicts although the claim has not changed, as an admission
 // webhook may.
-type refusing struct{ left int }
+type refusing struct {
+	dynamicresources.Writer
+	left int
+}
 
 func (r *refusing) Update(_ context.Context, c *resourcev1.ResourceClaim) (*resourcev1.ResourceClaim, error) {
 	if r.left > 0 {

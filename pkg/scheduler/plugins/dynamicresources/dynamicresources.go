@@ -2,6 +2,7 @@ package dynamicresources
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -65,6 +66,12 @@ func (s *store) needs(pod *corev1.Pod) (out []need) {
 			out = append(out, s.need(pod, c, name))
 		}
 	}
+	switch e := s.leftover(pod); {
+	case e != nil && !isStand(pod, e.claim):
+		out = append(out, need{Reason: fmt.Sprintf("resourceclaim %q was not created by the scheduler for the pod", e.claim.Name)})
+	case e != nil:
+		out = append(out, need{Reason: fmt.Sprintf("waiting for resourceclaim %q of an earlier attempt to be deleted", e.claim.Name)})
+	}
 	return out
 }
 
@@ -88,35 +95,48 @@ func (s *store) need(pod *corev1.Pod, c *corev1.PodResourceClaim, name string) n
 	return need{Entry: c.Name, Spec: &e.claim.Spec, entry: e}
 }
 
-// Reads returns what the claims ask for, and the version of the classes. Pods with claims of
-// one template have the same shape until they get devices.
+// mayUse reports whether the plugin has to look at a pod: it has claims, or asks for extended
+// resources.
+func mayUse(pod *snapshot.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || len(pod.Requests.Extended) > 0
+}
+
+// Reads returns what the claims and the containers ask for, and the version of the classes. Pods with
+// claims of one template have the same shape until they get devices.
 func (p *Plugin) Reads(pod *snapshot.Pod) []any {
-	if len(pod.Spec.ResourceClaims) == 0 {
+	if !mayUse(pod) {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := []any{p.version}
-	for _, n := range p.needs(pod.Pod) {
+	needs, wishes := p.needs(pod.Pod), p.wishes(pod)
+	if len(needs) == 0 && len(wishes) == 0 {
+		return nil
+	}
+	out := []any{p.version, wishes}
+	for _, n := range needs {
 		out = append(out, n.Reason, n.Entry, n.Spec, n.Allocated, n.Nodes)
 	}
 	return out
 }
 
-// PreFilter skips pods without claims.
+// PreFilter skips pods that need no devices.
 func (p *Plugin) PreFilter(pod *snapshot.Pod) framework.ClusterFilter {
-	if len(pod.Spec.ResourceClaims) == 0 {
+	if !mayUse(pod) {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.filter(p.needs(pod.Pod))
+	needs, wishes := p.needs(pod.Pod), p.wishes(pod)
+	if len(needs) == 0 && len(wishes) == 0 {
+		return nil
+	}
+	return p.filter(needs, wishes)
 }
 
 // filter answers for pods with the same needs. The caller holds s.mu.
-func (s *store) filter(needs []need) *filter {
-	f := &filter{store: s, answers: map[string]answer{}}
-	var claims []allocation.Claim
+func (s *store) filter(needs []need, wishes []wish) *filter {
+	f := &filter{store: s, answers: map[string]answer{}, wishes: wishes, variants: map[string]*variant{}}
 	for i := range needs {
 		n := &needs[i]
 		switch {
@@ -124,7 +144,7 @@ func (s *store) filter(needs []need) *filter {
 			f.never = reject(n.Reason)
 			return f
 		case !n.Allocated:
-			claims = append(claims, allocation.Claim{Name: n.Entry, Spec: n.Spec})
+			f.claims = append(f.claims, allocation.Claim{Name: n.Entry, Spec: n.Spec})
 		case n.Nodes != nil:
 			selector, err := nodeaffinity.NewNodeSelector(n.Nodes)
 			if err != nil {
@@ -133,11 +153,6 @@ func (s *store) filter(needs []need) *filter {
 			}
 			f.nodes = append(f.nodes, selector)
 		}
-	}
-	var err error
-	f.problem, err = allocation.NewProblem(claims, func(name string) *resourcev1.DeviceClass { return s.classes[name] }, s.compiler, s.index, s.usage)
-	if err != nil {
-		f.never = reject(err.Error())
 	}
 	return f
 }
@@ -152,10 +167,44 @@ func reject(reason string) *framework.Status {
 // without the node.
 type filter struct {
 	*store
-	never   *framework.Status            // rejects all nodes
-	nodes   []*nodeaffinity.NodeSelector // of allocated claims
+	never    *framework.Status            // rejects all nodes
+	nodes    []*nodeaffinity.NodeSelector // of allocated claims
+	claims   []allocation.Claim           // without devices
+	wishes   []wish
+	variants map[string]*variant // by the extended resources that a node lacks
+	answers  map[string]answer   // by node
+}
+
+// variant is what nodes have to provide that lack the same of the extended resources which the pod
+// asks for.
+type variant struct {
 	problem *allocation.Problem
-	answers map[string]answer // by node
+	err     error  // rejects these nodes
+	stand   *stand // the last claim of the problem; nil: the nodes lack none
+}
+
+// variant returns the variant for a node. The caller holds s.mu.
+func (f *filter) variant(node *corev1.Node) *variant {
+	var lacking []wish
+	var key []byte
+	for _, w := range f.wishes {
+		if has := node.Status.Allocatable[w.Resource]; has.IsZero() {
+			lacking = append(lacking, w)
+			key = fmt.Appendf(key, "%s ", w.Resource)
+		}
+	}
+	v := f.variants[string(key)]
+	if v == nil {
+		v = &variant{}
+		claims := f.claims
+		if len(lacking) > 0 {
+			v.stand = standFor(lacking)
+			claims = append(slices.Clone(claims), allocation.Claim{Name: "of extended resources", Spec: &v.stand.spec})
+		}
+		v.problem, v.err = allocation.NewProblem(claims, func(name string) *resourcev1.DeviceClass { return f.classes[name] }, f.compiler, f.index, f.usage)
+		f.variants[string(key)] = v
+	}
+	return v
 }
 
 // answer is a cached answer for a node.
@@ -180,27 +229,35 @@ func (f *filter) Filter(n snapshot.Node) *framework.Status {
 	if f.never != nil {
 		return f.never
 	}
-	stamp := f.problem.Stamp(n.Name())
+	v := f.variant(n.Object())
+	if v.err != nil {
+		return reject(v.err.Error())
+	}
+	stamp := v.problem.Stamp(n.Name())
 	a, known := f.answers[n.Name()]
 	if !known || a.stamp != stamp {
-		_, status := f.place(n.Object())
+		_, status := f.place(n.Object(), v)
 		a = answer{stamp, status}
 		f.answers[n.Name()] = a
 	}
 	return a.status
 }
 
-// place chooses devices on a node for the claims that have none. The caller holds s.mu.
-func (f *filter) place(node *corev1.Node) ([]*resourcev1.AllocationResult, *framework.Status) {
-	if f.never != nil {
+// place chooses devices on a node for the claims that have none, and last for extended resources that
+// the node lacks. The caller holds s.mu.
+func (f *filter) place(node *corev1.Node, v *variant) ([]*resourcev1.AllocationResult, *framework.Status) {
+	switch {
+	case f.never != nil:
 		return nil, f.never
+	case v.err != nil:
+		return nil, reject(v.err.Error())
 	}
 	for _, selector := range f.nodes {
 		if !selector.Match(node) {
 			return nil, reject(unavailable)
 		}
 	}
-	allocations, err := f.problem.On(node)
+	allocations, err := v.problem.On(node)
 	if err != nil {
 		return nil, reject(err.Error())
 	}

@@ -12,15 +12,23 @@ import (
 )
 
 // PostFilter frees a claim that keeps the pod from other nodes and that no other pod uses: an
-// earlier attempt of the pod has allocated it, or an earlier pod.
+// earlier attempt of the pod has allocated it, or an earlier pod. It deletes the one that an earlier
+// attempt has created for extended resources.
 func (p *Plugin) PostFilter(c *framework.Cycle) framework.Nomination {
 	mine := func(n framework.NodeReasons) bool { return n.Plugin != nil && n.Plugin.Name() == p.Name() }
-	if len(c.Pod.Spec.ResourceClaims) == 0 || !slices.ContainsFunc(c.Error.Nodes, mine) {
+	if !mayUse(c.Pod) || !slices.ContainsFunc(c.Error.Nodes, mine) {
 		return framework.Nomination{}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for key := range namesOf(c.Pod.Pod) {
+	if e := p.leftover(c.Pod.Pod); e != nil && isStand(c.Pod.Pod, e.claim) {
+		claim := e.claim
+		return framework.Nomination{
+			Message: "deleting ResourceClaim " + claim.Name + " of an earlier attempt.",
+			Release: func(ctx context.Context) { p.discard(ctx, e, claim) },
+		}
+	}
+	for key := range specified(c.Pod.Pod) {
 		e := p.claims[key]
 		if e == nil || e.claim.Status.Allocation == nil || e.claim.Status.Allocation.NodeSelector == nil || len(e.users) > 0 || !only(e.claim, c.Pod.Pod) {
 			continue

@@ -24,6 +24,9 @@ type store struct {
 	usage    *allocation.Usage
 	version  int64         // changes with every change of a class
 	changed  chan struct{} // closed at the next change of a claim
+
+	byResource map[string]string           // names of classes, by the extended resources that they are for
+	stands     map[types.UID]*plannedStand // claims for extended resources, by the pod that is being bound
 }
 
 // entry is a claim and what the scheduler is about to write into it.
@@ -39,6 +42,7 @@ func newStore() *store {
 	return &store{
 		compiler: deviceselector.NewCompiler(), claims: map[types.NamespacedName]*entry{}, classes: map[string]*resourcev1.DeviceClass{},
 		index: allocation.NewIndex(), usage: allocation.NewUsage(), changed: make(chan struct{}),
+		byResource: map[string]string{}, stands: map[types.UID]*plannedStand{},
 	}
 }
 
@@ -136,9 +140,10 @@ func (s *store) OnClass(old, new *resourcev1.DeviceClass) {
 	s.version++
 	if new == nil {
 		delete(s.classes, old.Name)
-		return
+	} else {
+		s.classes[new.Name] = new
 	}
-	s.classes[new.Name] = new
+	s.mapResources()
 }
 
 // OnSlice records a change of a slice.

@@ -20,6 +20,7 @@ const (
 // Strategy.
 type Fit struct {
 	args     FitArgs
+	backed   func(corev1.ResourceName) bool // whether devices stand for an extended resource; nil: never
 	strategy Strategy
 	statuses [1 << len(shortages) * 2]*framework.Status // by shortage, one bit each, and code; filled lazily
 }
@@ -56,12 +57,16 @@ func NewFit(args FitArgs) (*Fit, error) {
 	return f, f.strategy.complete()
 }
 
-// ignores reports whether Filter ignores an extended resource.
 // Ignore makes Filter ignore further extended resources. Call it before the plugin is used.
 func (f *Fit) Ignore(names ...string) {
 	f.args.IgnoredResources = slices.Concat(f.args.IgnoredResources, names)
 }
 
+// Devices makes Filter accept nodes that do not have an extended resource for which devices of a
+// class stand: the plugin DynamicResources looks for these. Call it before the plugin is used.
+func (f *Fit) Devices(backed func(corev1.ResourceName) bool) { f.backed = backed }
+
+// ignores reports whether Filter ignores an extended resource.
 func (f *Fit) ignores(name corev1.ResourceName) bool {
 	group, _, _ := strings.Cut(string(name), "/")
 	return slices.Contains(f.args.IgnoredResources, string(name)) || slices.Contains(f.args.IgnoredResourceGroups, group)
@@ -70,16 +75,35 @@ func (f *Fit) ignores(name corev1.ResourceName) bool {
 // Name is upstream's name of the plugin.
 func (*Fit) Name() string { return "NodeResourcesFit" }
 
-// Reads returns the pod's requests.
-func (*Fit) Reads(pod *snapshot.Pod) []any { return []any{&pod.Requests, &pod.NonZero} }
+// Reads returns the pod's requests, and for which of them devices stand.
+func (f *Fit) Reads(pod *snapshot.Pod) []any {
+	return []any{&pod.Requests, &pod.NonZero, f.devicesFor(pod)}
+}
+
+// devicesFor returns the extended resources of the pod for which devices stand.
+func (f *Fit) devicesFor(pod *snapshot.Pod) (out []corev1.ResourceName) {
+	if f.backed == nil || len(pod.Requests.Extended) == 0 {
+		return nil
+	}
+	for name := range pod.Requests.Extended {
+		if f.backed(name) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
 
 // EventsToRegister returns the events after which a rejected pod may fit.
-func (*Fit) EventsToRegister() framework.Event { return framework.PodGone | framework.NodeAllocatable }
+func (*Fit) EventsToRegister() framework.Event {
+	return framework.PodGone | framework.NodeAllocatable | framework.DeviceClassChanged
+}
 
 // PreFilter skips no pod: all nodes limit the number of pods.
 func (f *Fit) PreFilter(pod *snapshot.Pod) framework.NodeFilter {
 	want := pod.Requests
 	extended := slices.DeleteFunc(slices.Sorted(maps.Keys(want.Extended)), f.ignores)
+	devices := f.devicesFor(pod)
 	return func(n snapshot.Node) *framework.Status {
 		alloc, used := n.Amounts()
 		short, code := 0, framework.Unschedulable
@@ -97,6 +121,9 @@ func (f *Fit) PreFilter(pod *snapshot.Pod) framework.NodeFilter {
 		}
 		var more []string
 		for _, name := range extended {
+			if alloc.Extended[name] == 0 && slices.Contains(devices, name) {
+				continue
+			}
 			if lacks(want.Extended[name], used.Extended[name], alloc.Extended[name], &code) {
 				more = append(more, insufficient+string(name))
 			}
