@@ -47,7 +47,7 @@ func newDealt(t *testing.T) *dealt {
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: cards.example.com}
-spec: {selectors: [{cel: {expression: 'device.driver == "cards.example.com"'}}]}
+spec: {extendedResourceName: example.com/card, selectors: [{cel: {expression: 'device.driver == "cards.example.com"'}}]}
 ---
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
@@ -284,4 +284,61 @@ func TestClaimsThatAreRefused(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// counting creates a pod whose container, and another one before it, ask for a number of cards as an extended resource.
+func (d *dealt) counting(name string, before, count int) {
+	d.apply(fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  initContainers:
+    - name: before
+      image: localhost/podium/busybox:v1
+      command: [sh, -c, 'echo "$DRA_DEVICES" > /dev/termination-log']
+      resources: {limits: {example.com/card: %d}}
+  containers:
+    - name: box
+      image: localhost/podium/busybox:v1
+      command: [sleep, "3600"]
+      resources: {limits: {example.com/card: %d}}
+`, name, before, count))
+}
+
+// Pods that ask for an extended resource as from a device plugin get devices of the class that stands for it.
+func TestClaimsForExtendedResources(t *testing.T) {
+	d := newDealt(t)
+	d.counting("first", 1, 1)
+	first := d.pod("first", "runs", running)
+	want := first.Status.ExtendedResourceClaimStatus
+	if want == nil || len(want.RequestMappings) != 2 {
+		t.Fatalf("the pod's status names the claim %+v", want)
+	}
+	if device := d.listed()["first"]; device != "box cards.example.com/node-a/card-0" {
+		t.Errorf("the pod has %s", device)
+	}
+	if d.cdi {
+		if got := d.exec("first", "echo $DRA_DEVICES"); strings.TrimSpace(got) != "card-0" {
+			t.Errorf("the container has the devices %q", got)
+		}
+		if got := first.Status.InitContainerStatuses[0].State.Terminated; got == nil || strings.TrimSpace(got.Message) != "card-0" {
+			t.Errorf("the init container had the devices %+v", got)
+		}
+	}
+	d.counting("next", 2, 1)
+	d.said("next", "FailedScheduling", "cannot allocate all claims")
+	the.kill(t, "kube-scheduler")
+	the.kill(t, "kubelet")
+	if err := the.create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.pod("first", "runs on", running).Status.ContainerStatuses[0].RestartCount; got != 0 {
+		t.Errorf("first has been restarted %d times", got)
+	}
+	d.remove("first")
+	d.pod("next", "runs with both devices", running)
+	d.remove("next")
+	d.free("second")
 }
