@@ -96,6 +96,24 @@ func (c *cluster) try(ctx context.Context, stdin, program string, args ...string
 	return out.String(), nil
 }
 
+// importImage gives the runtime the image of a program in bin/peers.
+func importImage(t *testing.T, name string) {
+	t.Helper()
+	out, err := exec.Command("ctr", "--address", the.socket(), "--namespace", "k8s.io", "images", "import", the.bin("peers/"+name+".tar")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// remove deletes objects after a test, whose context has ended.
+func remove(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := the.try(context.Background(), "", the.bin("peers/kubectl"), append([]string{"delete", "--ignore-not-found", "--timeout=100s"}, args...)...)
+	if err != nil {
+		t.Errorf("delete %v: %v\n%s", args, err, out)
+	}
+}
+
 // client returns a client with the administrator's credentials.
 func (c *cluster) client(t testing.TB) *client.Client {
 	t.Helper()

@@ -69,9 +69,7 @@ func TestGatekeeper(t *testing.T) {
 	}
 	s.apply(checkedMap("before", ""))
 	t.Cleanup(func() { // t's context has ended
-		cmd := exec.Command(the.bin("peers/kubectl"), "--kubeconfig", the.dir+"/kubeconfig", "delete", "--ignore-not-found", "--wait=false",
-			"ownerrequired,assignmetadata,constrainttemplate", "--all")
-		_ = cmd.Run()
+		remove(t, "--wait=false", "ownerrequired,assignmetadata,constrainttemplate", "--all")
 	})
 	kubectl(manifest, "apply", "--server-side", "-f", "-")
 	for _, name := range []string{"gatekeeper-controller-manager", "gatekeeper-audit"} {
@@ -113,10 +111,7 @@ func TestGatekeeper(t *testing.T) {
 // image. All that the manifest makes is deleted after the test.
 func installGatekeeper(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command("ctr", "--address", the.socket(), "--namespace", "k8s.io", "images", "import", the.bin("peers/gatekeeper.tar")).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	importImage(t, "gatekeeper")
 	text, err := os.ReadFile(the.bin("peers/gatekeeper.yaml"))
 	if err != nil {
 		t.Fatal(err)
