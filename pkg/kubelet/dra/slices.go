@@ -129,7 +129,11 @@ func (m *Manager) nextDue() time.Time {
 func (m *Manager) deleteSlices(ctx context.Context, driver string) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
-	m.Log.Info("deleting ResourceSlices of a DRA driver that is away", "driver", driver)
+	if driver == others {
+		m.Log.Info("deleting ResourceSlices of DRA drivers that have not registered")
+	} else {
+		m.Log.Info("deleting ResourceSlices of a DRA driver that is away", "driver", driver)
+	}
 	return m.API.DeleteResourceSlices(ctx, m.selector(driver))
 }
 
