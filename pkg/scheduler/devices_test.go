@@ -71,7 +71,8 @@ func (g *gpus) slice(node string, devices ...string) {
 		},
 	}
 	for _, name := range devices {
-		s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{Name: name})
+		kind, _, _ := strings.Cut(name, "-")
+		s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"kind": {StringValue: &kind}}})
 	}
 	_, err := g.slices.Create(g.t.Context(), s)
 	g.must(err)

@@ -137,7 +137,7 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 		}
 		s.profiles[p.SchedulerName] = &profile{
 			name:      p.SchedulerName,
-			algorithm: framework.New(slices.Concat(list, volumes.List(), []framework.Weighted{{Plugin: devices}}, cfg.Plugins), rnd),
+			algorithm: framework.New(slices.Concat(list, volumes.List(), []framework.Weighted{{Plugin: devices, Weight: dynamicresources.Weight}}, cfg.Plugins), rnd),
 			events:    events.New(cfg.Client, p.SchedulerName, "", cfg.Log),
 		}
 	}

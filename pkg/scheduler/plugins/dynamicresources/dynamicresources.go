@@ -211,6 +211,7 @@ func (f *filter) variant(node *corev1.Node) *variant {
 type answer struct {
 	stamp  allocation.Stamp
 	status *framework.Status
+	rank   int64 // of the alternatives that requests get
 }
 
 // Update implements framework.ClusterFilter.
@@ -226,21 +227,29 @@ func (f *filter) Update(n snapshot.Node) {
 func (f *filter) Filter(n snapshot.Node) *framework.Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.answer(n.Object()).status
+}
+
+// answer returns the answer for a node, from the cache if it is still valid. The caller holds s.mu.
+func (f *filter) answer(node *corev1.Node) answer {
 	if f.never != nil {
-		return f.never
+		return answer{status: f.never}
 	}
-	v := f.variant(n.Object())
+	v := f.variant(node)
 	if v.err != nil {
-		return reject(v.err.Error())
+		return answer{status: reject(v.err.Error())}
 	}
-	stamp := v.problem.Stamp(n.Name())
-	a, known := f.answers[n.Name()]
+	stamp := v.problem.Stamp(node.Name)
+	a, known := f.answers[node.Name]
 	if !known || a.stamp != stamp {
-		_, status := f.place(n.Object(), v)
-		a = answer{stamp, status}
-		f.answers[n.Name()] = a
+		a = answer{stamp: stamp}
+		var allocations []*resourcev1.AllocationResult
+		if allocations, a.status = f.place(node, v); a.status == nil {
+			a.rank = rank(f.claims, allocations)
+		}
+		f.answers[node.Name] = a
 	}
-	return a.status
+	return a
 }
 
 // place chooses devices on a node for the claims that have none, and last for extended resources that

@@ -31,6 +31,20 @@ type wish struct {
 	Count     int64
 }
 
+// ExtendedClaim returns what the pod asks for of devices in the stead of extended resources, on nodes that
+// have none of these; nil if it asks for none.
+func ExtendedClaim(pod *corev1.Pod, classes []*resourcev1.DeviceClass) *resourcev1.ResourceClaimSpec {
+	s := newStore()
+	for _, c := range classes {
+		s.OnClass(nil, c)
+	}
+	wishes := s.wishes(snapshot.NewPod(pod))
+	if len(wishes) == 0 {
+		return nil
+	}
+	return &standFor(wishes).spec
+}
+
 // Backs reports whether devices of a class stand for an extended resource.
 func (p *Plugin) Backs(resource corev1.ResourceName) bool {
 	p.mu.Lock()
