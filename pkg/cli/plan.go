@@ -236,7 +236,7 @@ func runPlanDrain(ctx context.Context, o *planOptions) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(cluster.Pods, func(p *corev1.Pod) bool { return len(p.Spec.ResourceClaims) > 0 }) {
+	if slices.ContainsFunc(cluster.Pods, plan.MayUseDevices) {
 		unread = append(unread, devices...)
 	}
 	if len(unread) > 0 {

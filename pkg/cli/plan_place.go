@@ -71,7 +71,7 @@ func (p *planner) workloads(ctx context.Context, objects []*planned, cluster *pl
 type landing struct {
 	cluster *plan.Cluster
 	unread  []string // what the user may not list
-	devices []string // the same, of what only pods with ResourceClaims need
+	devices []string // the same, of what only pods need that may use devices
 	sim     *plan.Simulation
 	quotas  *quotas
 }
@@ -80,7 +80,7 @@ type landing struct {
 func (l *landing) land(r *planned, w *plan.Workload) {
 	note := func(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
 	unread := l.unread
-	if len(w.Pod.Spec.ResourceClaims) > 0 {
+	if plan.MayUseDevices(w.Pod) {
 		unread = slices.Concat(unread, l.devices)
 	}
 	if len(unread) > 0 {
@@ -215,7 +215,7 @@ func statusCode(err error) int32 {
 }
 
 // readCluster lists what the scheduler reads, and returns which resources the
-// user may not list: devices are those that only pods with ResourceClaims need.
+// user may not list: devices are those that only pods need that may use devices.
 func readCluster(ctx context.Context, c *rest.Cluster) (_ *plan.Cluster, unread, devices []string, _ error) {
 	out := &plan.Cluster{}
 	l := &lists{ctx: ctx, c: c.Client()}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -108,6 +109,20 @@ func (c *claims) made(p *corev1.Pod) *corev1.Pod {
 		out.Status.ResourceClaimStatuses = append(out.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: entry.Name, ResourceClaimName: &name})
 	}
 	return out
+}
+
+// MayUseDevices reports whether a pod has claims, or asks for extended resources, for which devices may
+// stand.
+func MayUseDevices(p *corev1.Pod) bool {
+	if len(p.Spec.ResourceClaims) > 0 {
+		return true
+	}
+	for name := range snapshot.NewPod(p).Requests.Extended {
+		if strings.Contains(string(name), "/") { // huge pages have none
+			return true
+		}
+	}
+	return false
 }
 
 // ended frees what a pod that has ended has reserved.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -84,6 +85,27 @@ func TestEachPodHasItsDevice(t *testing.T) {
 	s := plan.New(withGPUs())
 	got := map[string]string{}
 	for _, p := range s.Place(gpuPod("p1", 0), gpuPod("p2", 0), gpuPod("p3", 0)) {
+		got[p.Node], _, _ = strings.Cut(p.Reason, ". ")
+	}
+	want := map[string]string{"n1": "", "n2": "", "": "0/2 nodes are available: 2 cannot allocate all claims"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestDevicesStandForExtendedResources: pods that ask for the resource get the devices of its class.
+func TestDevicesStandForExtendedResources(t *testing.T) {
+	c := withGPUs()
+	c.DeviceClasses[0].Spec.ExtendedResourceName = ptr.To("example.com/gpu")
+	asks := func(name string) *corev1.Pod {
+		p := sized(name, 1, 0)
+		p.UID = types.UID(name)
+		p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
+		return p
+	}
+	s := plan.New(c)
+	got := map[string]string{}
+	for _, p := range s.Place(asks("p1"), gpuPod("p2", 0), asks("p3")) {
 		got[p.Node], _, _ = strings.Cut(p.Reason, ". ")
 	}
 	want := map[string]string{"n1": "", "n2": "", "": "0/2 nodes are available: 2 cannot allocate all claims"}

@@ -18,6 +18,7 @@ import (
 
 	"podium/pkg/scheduler/framework"
 	"podium/pkg/scheduler/plugins"
+	"podium/pkg/scheduler/plugins/dynamicresources"
 	"podium/pkg/scheduler/snapshot"
 )
 
@@ -79,7 +80,7 @@ func New(c *Cluster) *Simulation {
 	s := &Simulation{snap: snapshot.New(), nodes: map[string]*corev1.Node{}}
 	node := func(name string) *corev1.Node { return s.nodes[name] }
 	s.volumes, s.claims = plugins.NewVolumes(noWrites{}, node), newClaims(node)
-	s.algorithm = framework.New(slices.Concat(plugins.Default(s.claims.devices.Backs), s.volumes.List(), []framework.Weighted{{Plugin: s.claims.devices}}), nil)
+	s.algorithm = framework.New(slices.Concat(plugins.Default(s.claims.devices.Backs), s.volumes.List(), []framework.Weighted{{Plugin: s.claims.devices, Weight: dynamicresources.Weight}}), nil)
 	for _, n := range c.Nodes {
 		s.SetNode(n)
 	}

@@ -12,6 +12,7 @@ import (
 	"podium/pkg/deviceselector"
 	"podium/pkg/resourceclaim"
 	"podium/pkg/scheduler/allocation"
+	"podium/pkg/scheduler/plugins/dynamicresources"
 )
 
 // Resources of the group resource.k8s.io.
@@ -36,6 +37,11 @@ func deviceStory(s *story, pod *corev1.Pod) {
 			if claim := s.get(claimResource, pod.Namespace, name); claim != nil {
 				s.tell(claim)
 			}
+		}
+	}
+	if status := pod.Status.ExtendedResourceClaimStatus; status != nil {
+		if claim := s.get(claimResource, pod.Namespace, status.ResourceClaimName); claim != nil {
+			s.tell(claim)
 		}
 	}
 	if message, _ := answer(s.f, pod); strings.Contains(message, allocation.ErrNoFit.Error()) {
@@ -66,7 +72,8 @@ func uses(p *corev1.Pod, claim *resourcev1.ResourceClaim) bool {
 			return true
 		}
 	}
-	return false
+	s := p.Status.ExtendedResourceClaimStatus
+	return s != nil && s.ResourceClaimName == claim.Name
 }
 
 // deviceClaim explains claims without devices, and devices that are not ready.
@@ -153,6 +160,7 @@ var deviceReasons = []struct {
 	{regexp.MustCompile(`(resourceclaim not available on the node)`), func(f *Facts, p *corev1.Pod, _ string) Finding {
 		return found(root-1, "the devices of the pod's claim are elsewhere: %s", placesOf(f, p)).fix("make room on the nodes that can use the devices, or delete the other pods that use the claim")
 	}},
+	{regexp.MustCompile(`waiting for resourceclaim "([^"]+)" of an earlier attempt to be deleted`), leftClaim},
 	{regexp.MustCompile(`(resourceclaim in use)`), func(*Facts, *corev1.Pod, string) Finding {
 		return found(root, "as many pods as possible (%d) use the claim of the pod", resourcev1.ResourceClaimReservedForMaxSize).fix("use another claim, or a ResourceClaimTemplate")
 	}},
@@ -187,6 +195,14 @@ func unmadeClaim(f *Facts, p *corev1.Pod, entry string) Finding {
 		return found(root, "the ResourceClaim %q of the pod cannot be made: %s", entry, oneLine(e.Message)).by(f.said(e)).fix("correct the ResourceClaimTemplate, then create the pod again")
 	}
 	return found(likely, "the ResourceClaim %q of the pod has not been made yet", entry)
+}
+
+// leftClaim explains a claim for extended resources that an attempt of the scheduler has left.
+func leftClaim(f *Facts, _ *corev1.Pod, name string) Finding {
+	if why := stale(f, "kube-controller-manager"); why != "" {
+		return found(root, "the ResourceClaim %s of an earlier attempt has to be deleted by kube-controller-manager, which is not running", name).by(why).fix("systemctl status kube-controller-manager on a control plane")
+	}
+	return found(likely, "the ResourceClaim %s of an earlier attempt has not been deleted yet", name)
 }
 
 // placesOf returns the pools of the devices that the pod's claims have.
@@ -253,6 +269,12 @@ func wanted(f *Facts, p *corev1.Pod) (text string, claims []allocation.Claim) {
 		claims = append(claims, allocation.Claim{Name: c.Name, Spec: &c.Spec})
 		for _, r := range c.Spec.Devices.Requests {
 			names = append(names, fmt.Sprintf("claim %s: %s", c.Name, requestText(&r)))
+		}
+	}
+	if spec := dynamicresources.ExtendedClaim(p, each[resourcev1.DeviceClass](f, "DeviceClass")); spec != nil {
+		claims = append(claims, allocation.Claim{Name: "extended resources", Spec: spec})
+		for _, r := range spec.Devices.Requests {
+			names = append(names, "extended resources: "+requestText(&r))
 		}
 	}
 	return strings.Join(names, ", "), claims
