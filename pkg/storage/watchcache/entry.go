@@ -78,6 +78,10 @@ func (e *Entry) drop() {
 	}
 }
 
+// keptEncoding is the largest encoding beside the message, in bytes, that an entry keeps. A list of large
+// objects would otherwise double the memory that they take.
+const keptEncoding = 32 << 10
+
 // encoding is one encoding of an object. It is made on first use, and a sweep drops
 // it if it has not been used for a while.
 type encoding struct {
@@ -102,6 +106,9 @@ func (e *Entry) encoded(enc *encoding, encode func(runtime.Object) ([]byte, erro
 	data, err := encode(e.Object())
 	if err != nil {
 		return nil, err
+	}
+	if len(data) > keptEncoding && enc != e.message() && e.message().data.Load() != nil {
+		return data, nil
 	}
 	if !enc.data.CompareAndSwap(nil, &data) {
 		if p := enc.data.Load(); p != nil {

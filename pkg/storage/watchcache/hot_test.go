@@ -2,6 +2,7 @@ package watchcache_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,4 +32,38 @@ func TestObjectsAreMadeAgainFromTheirMessage(t *testing.T) {
 		f.delete("ns/first")
 		same(t, "deleted", 1, len(f.next(w, 1)))
 	})
+}
+
+// Few large objects stay decoded, and their second encoding is made for each use.
+func TestLargeObjectsAreNotKeptTwice(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		large := func(p *corev1.Pod) { p.Annotations = map[string]string{"a": strings.Repeat("x", 1<<20)} }
+		f.create("ns/first", large)
+		f.create("ns/small")
+		first, small := f.latest().Get(podRoot+"ns/first"), f.latest().Get(podRoot+"ns/small")
+		before := first.Object().(*corev1.Pod)
+		same(t, "the encoding of a large object is kept", false, keepsJSON(t, first))
+		same(t, "the encoding of a small object is kept", true, keepsJSON(t, small))
+		for i := range 20 {
+			f.create(fmt.Sprintf("ns/p%d", i), large)
+		}
+		first = f.latest().Get(podRoot + "ns/first")
+		again := first.Object().(*corev1.Pod)
+		same(t, "kept all the time", false, again == before)
+		same(t, "object", before, again)
+	})
+}
+
+func keepsJSON(t *testing.T, e *watchcache.Entry) bool {
+	t.Helper()
+	a, err := e.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := e.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "encoding", string(a), string(b))
+	return &a[0] == &b[0]
 }
