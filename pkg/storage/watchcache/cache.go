@@ -54,6 +54,8 @@ type Cache struct {
 	age  atomic.Uint32 // number of sweeps
 	hot  hot
 
+	large atomic.Int64 // bytes of large encodings, since the last sweep without those of entries that are gone
+
 	// frozen is a clone of live, or nil if live has changed since the last clone.
 	frozen atomic.Pointer[state]
 
@@ -322,10 +324,13 @@ func (c *Cache) entryAt(kv storage.KV) *Entry {
 // snapshots, and ends watches whose reader has stalled.
 func (c *Cache) sweep(now time.Time) {
 	age := c.age.Add(1)
+	large := int64(0)
 	c.now().Ascend("", "", func(e *Entry) bool {
 		e.cool(age)
+		large += e.large()
 		return true
 	})
+	c.large.Store(large)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.coolLabelsLocked()

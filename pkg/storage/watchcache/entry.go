@@ -78,9 +78,13 @@ func (e *Entry) drop() {
 	}
 }
 
-// keptEncoding is the largest encoding beside the message, in bytes, that an entry keeps. A list of large
-// objects would otherwise double the memory that they take.
-const keptEncoding = 32 << 10
+// An encoding of more than largeEncoding bytes, beside the message, is kept only while all such
+// encodings of the cache have at most largeEncodings bytes: lists of large objects would otherwise double
+// the memory that these take.
+const (
+	largeEncoding  = 32 << 10
+	largeEncodings = 64 << 20
+)
 
 // encoding is one encoding of an object. It is made on first use, and a sweep drops
 // it if it has not been used for a while.
@@ -107,7 +111,8 @@ func (e *Entry) encoded(enc *encoding, encode func(runtime.Object) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > keptEncoding && enc != e.message() && e.message().data.Load() != nil {
+	large := len(data) > largeEncoding && enc != e.message() && e.message().data.Load() != nil
+	if large && e.cache.large.Load() > largeEncodings {
 		return data, nil
 	}
 	if !enc.data.CompareAndSwap(nil, &data) {
@@ -115,7 +120,20 @@ func (e *Entry) encoded(enc *encoding, encode func(runtime.Object) ([]byte, erro
 			return *p, nil
 		}
 	}
+	if large {
+		e.cache.large.Add(int64(len(data)))
+	}
 	return data, nil
+}
+
+// large returns how many bytes the entry keeps that count against largeEncodings.
+func (e *Entry) large() (sum int64) {
+	for _, enc := range [...]*encoding{&e.json, &e.proto} {
+		if p := enc.data.Load(); p != nil && len(*p) > largeEncoding && enc != e.message() {
+			sum += int64(len(*p))
+		}
+	}
+	return sum
 }
 
 // cool drops encodings and forms that were not used since the sweep before last. It

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -34,23 +35,34 @@ func TestObjectsAreMadeAgainFromTheirMessage(t *testing.T) {
 	})
 }
 
-// Few large objects stay decoded, and their second encoding is made for each use.
+// Few large objects stay decoded, and have a second encoding.
 func TestLargeObjectsAreNotKeptTwice(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		large := func(p *corev1.Pod) { p.Annotations = map[string]string{"a": strings.Repeat("x", 1<<20)} }
 		f.create("ns/first", large)
-		f.create("ns/small")
-		first, small := f.latest().Get(podRoot+"ns/first"), f.latest().Get(podRoot+"ns/small")
-		before := first.Object().(*corev1.Pod)
-		same(t, "the encoding of a large object is kept", false, keepsJSON(t, first))
-		same(t, "the encoding of a small object is kept", true, keepsJSON(t, small))
-		for i := range 20 {
+		before := f.latest().Get(podRoot + "ns/first").Object().(*corev1.Pod)
+		for i := range 70 {
 			f.create(fmt.Sprintf("ns/p%d", i), large)
 		}
-		first = f.latest().Get(podRoot + "ns/first")
+		f.create("ns/small")
+		first := f.latest().Get(podRoot + "ns/first")
 		again := first.Object().(*corev1.Pod)
 		same(t, "kept all the time", false, again == before)
 		same(t, "object", before, again)
+
+		keeps := func(name string) bool { return keepsJSON(t, f.latest().Get(podRoot+"ns/"+name)) }
+		same(t, "the first large encoding is kept", true, keeps("first"))
+		for i := range 70 {
+			keeps(fmt.Sprintf("p%d", i))
+		}
+		same(t, "one beyond the bound is kept", false, keeps("p69"))
+		same(t, "the encoding of a small object is kept", true, keeps("small"))
+		f.delete("ns/first")
+		for i := range 30 {
+			f.delete(fmt.Sprintf("ns/p%d", i))
+		}
+		time.Sleep(time.Minute) // until a sweep has counted what is left
+		same(t, "one is kept that has room again", true, keeps("p69"))
 	})
 }
 
