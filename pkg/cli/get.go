@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,7 +15,6 @@ import (
 	"podium/pkg/cli/jsonpath"
 	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
-	"podium/pkg/client"
 )
 
 // getOptions are the flags of get.
@@ -78,11 +78,7 @@ func runGet(ctx context.Context, o *getOptions) error {
 		return err
 	}
 	if o.Raw != "" {
-		body, _, err := c.Do(ctx, client.Request{Path: o.Raw})
-		if err == nil {
-			_, err = o.Out.Write(body)
-		}
-		return err
+		return o.sendRaw(ctx, http.MethodGet, o.Raw, nil)
 	}
 	groups, namespace, err := o.groups(ctx, c)
 	if err != nil {
