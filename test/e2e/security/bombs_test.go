@@ -40,7 +40,7 @@ func TestYAMLAliasExpansion(t *testing.T) {
 	a.wants(413, "PATCH", a.path("configmaps")+"/x?fieldManager=m", applyType, body)
 	a.wants(413, "DELETE", a.path("configmaps")+"/x", yamlType, body)
 	a.wants(201, "POST", a.path("configmaps"), yamlType, "metadata: {name: anchored}\ndata: &d {a: b}\nbinaryData: {<<: {}}\n")
-	unharmed(t, b, 0)
+	unharmed(t, b)
 }
 
 func TestQuadraticPatch(t *testing.T) {
@@ -52,7 +52,7 @@ func TestQuadraticPatch(t *testing.T) {
 	})
 	a.wants(413, "PATCH", a.path("configmaps")+"/x", smpType, `{"metadata":{"finalizers":`+finalizers(8000, "b")+`}}`)
 	a.wants(200, "PATCH", a.path("configmaps")+"/x", smpType, `{"metadata":{"finalizers":`+finalizers(10, "b")+`}}`)
-	unharmed(t, b, 0)
+	unharmed(t, b)
 }
 
 func TestApplyTooLarge(t *testing.T) {
@@ -63,7 +63,7 @@ func TestApplyTooLarge(t *testing.T) {
 	}
 	a.wants(413, "PATCH", a.path("configmaps")+"/x?fieldManager=m", applyType,
 		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"},"data":{`+data.String()[1:]+`}}`)
-	unharmed(t, b, 0)
+	unharmed(t, b)
 }
 
 func TestConcurrentBombs(t *testing.T) {
@@ -77,9 +77,9 @@ func TestConcurrentBombs(t *testing.T) {
 			}
 		})
 	}
-	unharmed(t, b, 0)
+	unharmed(t, b)
 	all.Wait()
-	unharmed(t, b, 0)
+	unharmed(t, b)
 }
 
 // A tenant's watches and events are limited; those of others are not affected.
@@ -108,7 +108,7 @@ func TestWatchFlood(t *testing.T) {
 	if codes[200] != 1000 || codes[429] != 200 {
 		t.Errorf("%v", codes)
 	}
-	unharmed(t, b, 0)
+	unharmed(t, b)
 	for _, resp := range open {
 		resp.Body.Close()
 	}
@@ -146,7 +146,7 @@ func TestEventFlood(t *testing.T) {
 		t.Errorf("%d events were written", most)
 	}
 	b.wants(201, "POST", b.path("events"), jsonType, event(b.namespace))
-	unharmed(t, b, 0)
+	unharmed(t, b)
 }
 
 func event(namespace string) string {

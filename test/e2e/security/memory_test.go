@@ -69,3 +69,22 @@ func memoryPeak(t *testing.T) int64 {
 	}
 	return peak.Load()
 }
+
+// memoryLimit returns the memory at which the kernel kills the API server (MemoryMax in its unit), in
+// bytes: its soft limit is nine tenths of it.
+func memoryLimit(t *testing.T) int64 {
+	t.Helper()
+	dir, err := apiserverProcess()
+	check(t, err)
+	environ, err := os.ReadFile(dir + "/environ")
+	check(t, err)
+	for entry := range strings.SplitSeq(string(environ), "\x00") {
+		if value, ok := strings.CutPrefix(entry, "GOMEMLIMIT="); ok {
+			limit, err := strconv.ParseInt(value, 10, 64)
+			check(t, err)
+			return limit / 9 * 10
+		}
+	}
+	t.Fatal("the API server has no GOMEMLIMIT")
+	return 0
+}

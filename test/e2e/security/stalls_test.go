@@ -23,7 +23,7 @@ func stalls(t *testing.T, window uint32, method string, path func(*tenant) strin
 		check(t, c.open(240, method, path(a)))
 	}
 	for range 20 {
-		unharmed(t, b, 0)
+		unharmed(t, b)
 		b.wants(201, "POST", b.path("configmaps"), jsonType, `{"metadata":{"generateName":"x-"}}`)
 	}
 }
