@@ -1,11 +1,15 @@
 package apiserver_test
 
 import (
+	"compress/gzip"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/scheme"
@@ -129,5 +133,42 @@ func TestLargeAnswersAreCompressedWhenAskedFor(t *testing.T) {
 	}
 	if rec = w.do("GET", cms+"/big", "", ""); rec.Header().Get("Content-Encoding") != "" {
 		t.Error("compressed unasked")
+	}
+}
+
+func TestLargeListsAreStreamed(t *testing.T) {
+	w := start(t)
+	const each = 900 << 10
+	for i := range 12 {
+		must[any](w, 201, "POST", cms, jsonType, fmt.Sprintf(`{"metadata":{"name":"c%02d"},"data":{"a":"%s"}}`, i, strings.Repeat("x", each)))
+	}
+	for _, coding := range []string{"", "gzip"} {
+		rec := w.do("GET", cms, "", "", "Accept-Encoding", coding)
+		if got := rec.Header().Get("Content-Encoding"); rec.Code != 200 || got != coding {
+			t.Fatalf("%d, coding %q", rec.Code, got)
+		}
+		var body io.Reader = rec.Body
+		if coding != "" {
+			var err error
+			if body, err = gzip.NewReader(rec.Body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		data, err := io.ReadAll(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list corev1.ConfigMapList
+		if err := json.Unmarshal(data, &list); err != nil {
+			t.Fatal(err)
+		}
+		if list.Kind != "ConfigMapList" || list.ResourceVersion == "" || len(list.Items) != 12 {
+			t.Errorf("%s of %q with %d items", list.Kind, list.ResourceVersion, len(list.Items))
+		}
+		for i, c := range list.Items {
+			if c.Name != fmt.Sprintf("c%02d", i) || len(c.Data["a"]) != each {
+				t.Errorf("item %d is %s with %d bytes", i, c.Name, len(c.Data["a"]))
+			}
+		}
 	}
 }

@@ -23,8 +23,8 @@ const (
 	maxAsYAML   = 4 << 20
 )
 
-// claim blocks until the memory for decoding a body is available, and holds it
-// until the response begins. It returns an error if the decoded body would be too
+// claim blocks until it is a large body's turn and the memory for decoding it is available, and holds
+// both until the response begins. It returns an error if the decoded body would be too
 // large, or if the request ends first.
 func (c *call) claim(data []byte, media string) error {
 	cost, err := budget.Cost(data, media)
@@ -35,12 +35,17 @@ func (c *call) claim(data []byte, media string) error {
 		cost *= applyFactor
 	}
 	req := request.From(c.ctx)
-	release, err := req.Memory.Acquire(c.ctx, req.Flow, cost)
-	if err != nil {
-		return err
-	}
 	if cost > budget.Small {
-		req.Hold(release)
+		done, err := req.Heavy.Acquire(c.ctx, req.Flow, 1)
+		if err != nil {
+			return err
+		}
+		release, err := req.Memory.Acquire(c.ctx, req.Flow, cost)
+		if err != nil {
+			done()
+			return err
+		}
+		req.Hold(func() { release(); done() })
 	}
 	if err := budget.Check(data, media); err != nil {
 		return err

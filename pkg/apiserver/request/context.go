@@ -34,6 +34,7 @@ type Request struct {
 	Flow    string       // the flow, in terms of flow control, that limits apply to
 	Memory  *budget.Pool // for decoding and encoding; nil: no limit
 	Turns   *budget.Pool // for a watch's initial events; nil: no limit
+	Heavy   *budget.Pool // for decoding large bodies and encoding large lists, taken before Memory; nil: no limit
 
 	// Spend counts bytes written to the store for a flow. It returns a 429
 	// error if the flow has exceeded its limit. nil: no limit.

@@ -32,11 +32,20 @@ type Out struct {
 // Begin writes the header of the response. size is the exact number of bytes that
 // will be written, or -1 if unknown.
 func Begin(w http.ResponseWriter, r *http.Request, code int, contentType string, size int) *Out {
+	return begin(w, code, contentType, size, size >= gzipThreshold && acceptsGzip(r))
+}
+
+// BeginLarge is Begin for a body of unknown size that is large.
+func BeginLarge(w http.ResponseWriter, r *http.Request, code int, contentType string) *Out {
+	return begin(w, code, contentType, -1, acceptsGzip(r))
+}
+
+func begin(w http.ResponseWriter, code int, contentType string, size int, zip bool) *Out {
 	o := &Out{w: w}
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	switch {
-	case size >= gzipThreshold && acceptsGzip(r):
+	case zip:
 		h.Set("Content-Encoding", "gzip")
 		h.Add("Vary", "Accept-Encoding")
 		o.zip = zippers.Get().(*gzip.Writer)
