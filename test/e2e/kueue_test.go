@@ -51,6 +51,11 @@ metadata: {name: urgent}
 value: 1000
 ---
 apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: normal}
+value: 500
+---
+apiVersion: kueue.x-k8s.io/v1beta2
 kind: LocalQueue
 metadata: {name: jobs}
 spec: {clusterQueue: batch}
@@ -137,7 +142,7 @@ func (k kueue) refuses() {
 // queues starts two Jobs, of which one finds room. The API of the operator tells which one waits.
 func (k kueue) queues() {
 	k.Helper()
-	k.create(queuedJob("first", "", "trap exit TERM; sleep 3600 & wait"))
+	k.create(queuedJob("first", ", kueue.x-k8s.io/priority-class: normal", "trap exit TERM; sleep 3600 & wait"))
 	k.has("first", 2)
 	k.create(queuedJob("second", "", "trap exit TERM; sleep 3600 & wait"))
 	k.waits("second")
