@@ -43,8 +43,8 @@ func (w claimWriter) Delete(ctx context.Context, claim *resourcev1.ResourceClaim
 	return w.In(claim.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion}})
 }
 
-// SetStand implements dynamicresources.Writer.
-func (w claimWriter) SetStand(ctx context.Context, pod *corev1.Pod, status *corev1.PodExtendedResourceClaimStatus) error {
+// SetExtendedClaimStatus implements dynamicresources.Writer.
+func (w claimWriter) SetExtendedClaimStatus(ctx context.Context, pod *corev1.Pod, status *corev1.PodExtendedResourceClaimStatus) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID}, // not another pod of this name
 		"status":   map[string]any{"extendedResourceClaimStatus": status},

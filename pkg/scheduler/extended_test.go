@@ -44,8 +44,8 @@ func (g *gpus) asks(name string, what corev1.ResourceName, count string) *corev1
 	return p
 }
 
-// stand returns the devices of the claim that the pod's status names, and their use.
-func (g *gpus) stand(pod string) string {
+// extended returns the devices of the claim that the pod's status names, and their use.
+func (g *gpus) extended(pod string) string {
 	g.t.Helper()
 	p, err := g.pods.Get(g.t.Context(), pod)
 	g.must(err)
@@ -94,14 +94,14 @@ func TestDevicesStandForExtendedResources(t *testing.T) {
 		g.on("p", "", "0/2 nodes are available: 2 Insufficient example.com/gpu.")
 		g.backs() // wakes it
 		g.on("p", "b", "")
-		if got, want := g.stand("p"), "b/gpu-0 b/gpu-1 for p, example.com/gpu of c: container-0-request-1"; got != want {
+		if got, want := g.extended("p"), "b/gpu-0 b/gpu-1 for p, example.com/gpu of c: container-0-request-1"; got != want {
 			g.t.Errorf("p has %s, want %s", got, want)
 		}
 		g.asks("q", "deviceclass.resource.kubernetes.io/gpu", "2")
 		g.on("q", "", "2 cannot allocate all claims.")
 		g.ends("p")
 		g.on("q", "b", "")
-		if got := g.stand("q"); !strings.HasPrefix(got, "b/gpu-0 b/gpu-1 for q, ") {
+		if got := g.extended("q"); !strings.HasPrefix(got, "b/gpu-0 b/gpu-1 for q, ") {
 			g.t.Errorf("q has %s", got)
 		}
 	})
@@ -116,7 +116,7 @@ func TestDevicePluginsComeFirst(t *testing.T) {
 		addNode(g.t, g.api, n)
 		g.asks("p", extendedGPU, "1")
 		g.on("p", "z", "")
-		if got := g.stand("p"); got != "none" {
+		if got := g.extended("p"); got != "none" {
 			g.t.Errorf("p has %s", got)
 		}
 		g.asks("q", extendedGPU, "1")
@@ -156,7 +156,7 @@ func TestLeftClaimsAreDeleted(t *testing.T) {
 		}
 		g.drop(list.Items[0].Name)
 		g.on("p", "b", "")
-		if got := g.stand("p"); !strings.HasPrefix(got, "b/gpu-0 for p, ") {
+		if got := g.extended("p"); !strings.HasPrefix(got, "b/gpu-0 for p, ") {
 			g.t.Errorf("p has %s", got)
 		}
 	})

@@ -77,8 +77,8 @@ func (c *claims) Delete(_ context.Context, claim *resourcev1.ResourceClaim) erro
 	return nil
 }
 
-// SetStand implements the writer of the plugin.
-func (c *claims) SetStand(context.Context, *corev1.Pod, *corev1.PodExtendedResourceClaimStatus) error {
+// SetExtendedClaimStatus implements the writer of the plugin.
+func (c *claims) SetExtendedClaimStatus(context.Context, *corev1.Pod, *corev1.PodExtendedResourceClaimStatus) error {
 	return nil
 }
 

@@ -78,7 +78,7 @@ func hostPorts(spec *corev1.PodSpec) []Port {
 		add(&spec.Containers[i])
 	}
 	for i := range spec.InitContainers {
-		if sidecar(&spec.InitContainers[i]) {
+		if Sidecar(&spec.InitContainers[i]) {
 			add(&spec.InitContainers[i])
 		}
 	}

@@ -90,6 +90,7 @@ func requestsMissing(c corev1.Container) bool {
 	return !cpu || !memory
 }
 
-func sidecar(c *corev1.Container) bool {
+// Sidecar reports whether an init container keeps running while others start.
+func Sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

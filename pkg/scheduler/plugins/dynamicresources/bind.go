@@ -23,8 +23,8 @@ type Writer interface {
 	Update(ctx context.Context, claim *resourcev1.ResourceClaim) (*resourcev1.ResourceClaim, error)
 	UpdateStatus(ctx context.Context, claim *resourcev1.ResourceClaim) (*resourcev1.ResourceClaim, error)
 	Delete(ctx context.Context, claim *resourcev1.ResourceClaim) error
-	// SetStand writes the pod's status.extendedResourceClaimStatus.
-	SetStand(ctx context.Context, pod *corev1.Pod, status *corev1.PodExtendedResourceClaimStatus) error
+	// SetExtendedClaimStatus writes the pod's status.extendedResourceClaimStatus.
+	SetExtendedClaimStatus(ctx context.Context, pod *corev1.Pod, status *corev1.PodExtendedResourceClaimStatus) error
 }
 
 // Reserve plans the allocation of the pod's claims. Pods that are scheduled after this one do
@@ -40,7 +40,7 @@ func (p *Plugin) Reserve(pod *snapshot.Pod, name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	needs := p.needs(pod.Pod)
-	f := p.filter(needs, p.wishes(pod))
+	f := p.filter(needs, p.requests(pod))
 	v := f.variant(node)
 	allocations, status := f.place(node, v)
 	if status != nil {
@@ -53,8 +53,8 @@ func (p *Plugin) Reserve(pod *snapshot.Pod, name string) error {
 			p.count(n.entry, n.entry.planned)
 		}
 	}
-	if v.stand != nil {
-		p.plan(pod.Pod, v.stand, allocations[0])
+	if v.extended != nil {
+		p.plan(pod.Pod, v.extended, allocations[0])
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func namesOf(pod *corev1.Pod) func(yield func(types.NamespacedName) bool) {
 				return
 			}
 		}
-		yield(standName(pod))
+		yield(extendedClaimName(pod))
 	}
 }
 
@@ -132,7 +132,7 @@ func (p *Plugin) PreBind(ctx context.Context, pod *snapshot.Pod, _ string) error
 			return fmt.Errorf("claim %s: %w", key.Name, err)
 		}
 	}
-	if err := p.bindStand(ctx, pod.Pod); err != nil {
+	if err := p.bindExtendedClaim(ctx, pod.Pod); err != nil {
 		return err
 	}
 	return p.awaitDevices(pod)

@@ -67,7 +67,7 @@ func (s *store) needs(pod *corev1.Pod) (out []need) {
 		}
 	}
 	switch e := s.leftover(pod); {
-	case e != nil && !isStand(pod, e.claim):
+	case e != nil && !isExtendedClaim(pod, e.claim):
 		out = append(out, need{Reason: fmt.Sprintf("resourceclaim %q was not created by the scheduler for the pod", e.claim.Name)})
 	case e != nil:
 		out = append(out, need{Reason: fmt.Sprintf("waiting for resourceclaim %q of an earlier attempt to be deleted", e.claim.Name)})
@@ -109,11 +109,11 @@ func (p *Plugin) Reads(pod *snapshot.Pod) []any {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	needs, wishes := p.needs(pod.Pod), p.wishes(pod)
-	if len(needs) == 0 && len(wishes) == 0 {
+	needs, requests := p.needs(pod.Pod), p.requests(pod)
+	if len(needs) == 0 && len(requests) == 0 {
 		return nil
 	}
-	out := []any{p.version, wishes}
+	out := []any{p.version, requests}
 	for _, n := range needs {
 		out = append(out, n.Reason, n.Entry, n.Spec, n.Allocated, n.Nodes)
 	}
@@ -127,16 +127,16 @@ func (p *Plugin) PreFilter(pod *snapshot.Pod) framework.ClusterFilter {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	needs, wishes := p.needs(pod.Pod), p.wishes(pod)
-	if len(needs) == 0 && len(wishes) == 0 {
+	needs, requests := p.needs(pod.Pod), p.requests(pod)
+	if len(needs) == 0 && len(requests) == 0 {
 		return nil
 	}
-	return p.filter(needs, wishes)
+	return p.filter(needs, requests)
 }
 
 // filter answers for pods with the same needs. The caller holds s.mu.
-func (s *store) filter(needs []need, wishes []wish) *filter {
-	f := &filter{store: s, answers: map[string]answer{}, wishes: wishes, variants: map[string]*variant{}}
+func (s *store) filter(needs []need, requests []containerRequest) *filter {
+	f := &filter{store: s, answers: map[string]answer{}, requests: requests, variants: map[string]*variant{}}
 	for i := range needs {
 		n := &needs[i]
 		switch {
@@ -170,7 +170,7 @@ type filter struct {
 	never    *framework.Status            // rejects all nodes
 	nodes    []*nodeaffinity.NodeSelector // of allocated claims
 	claims   []allocation.Claim           // without devices
-	wishes   []wish
+	requests []containerRequest
 	variants map[string]*variant // by the extended resources that a node lacks
 	answers  map[string]answer   // by node
 }
@@ -178,16 +178,16 @@ type filter struct {
 // variant is what nodes have to provide that lack the same of the extended resources which the pod
 // asks for.
 type variant struct {
-	problem *allocation.Problem
-	err     error  // rejects these nodes
-	stand   *stand // the last claim of the problem; nil: the nodes lack none
+	problem  *allocation.Problem
+	err      error          // rejects these nodes
+	extended *extendedClaim // the last claim of the problem; nil: the nodes lack none
 }
 
 // variant returns the variant for a node. The caller holds s.mu.
 func (f *filter) variant(node *corev1.Node) *variant {
-	var lacking []wish
+	var lacking []containerRequest
 	var key []byte
-	for _, w := range f.wishes {
+	for _, w := range f.requests {
 		if has := node.Status.Allocatable[w.Resource]; has.IsZero() {
 			lacking = append(lacking, w)
 			key = fmt.Appendf(key, "%s ", w.Resource)
@@ -198,8 +198,8 @@ func (f *filter) variant(node *corev1.Node) *variant {
 		v = &variant{}
 		claims := f.claims
 		if len(lacking) > 0 {
-			v.stand = standFor(lacking)
-			claims = append(slices.Clone(claims), allocation.Claim{Name: "of extended resources", Spec: &v.stand.spec})
+			v.extended = extendedClaimFor(lacking)
+			claims = append(slices.Clone(claims), allocation.Claim{Name: "of extended resources", Spec: &v.extended.spec})
 		}
 		v.problem, v.err = allocation.NewProblem(claims, func(name string) *resourcev1.DeviceClass { return f.classes[name] }, f.compiler, f.index, f.usage)
 		f.variants[string(key)] = v

@@ -32,7 +32,7 @@ func containersOf(text string) *snapshot.Pod {
 	return snapshot.NewPod(pod)
 }
 
-func TestStandFor(t *testing.T) {
+func TestExtendedClaimFor(t *testing.T) {
 	for _, test := range []struct{ containers, requests, mappings string }{
 		{"c2", "container-0-request-1:2", "c0:container-0-request-1"},
 		{"c1 c2", "container-0-request-1:1 container-1-request-1:2", "c0:container-0-request-1 c1:container-1-request-1"},
@@ -46,12 +46,12 @@ func TestStandFor(t *testing.T) {
 	} {
 		s := newStore()
 		s.OnClass(nil, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "card"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: new("example.com/card")}})
-		stand := standFor(s.wishes(containersOf(test.containers)))
+		claim := extendedClaimFor(s.requests(containersOf(test.containers)))
 		var requests, mappings []string
-		for _, r := range stand.spec.Devices.Requests {
+		for _, r := range claim.spec.Devices.Requests {
 			requests = append(requests, fmt.Sprintf("%s:%d", r.Name, r.Exactly.Count))
 		}
-		for _, m := range stand.mappings {
+		for _, m := range claim.mappings {
 			mappings = append(mappings, m.ContainerName+":"+m.RequestName)
 		}
 		if got := strings.Join(requests, " "); got != test.requests {

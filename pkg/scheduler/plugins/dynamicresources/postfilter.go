@@ -21,7 +21,7 @@ func (p *Plugin) PostFilter(c *framework.Cycle) framework.Nomination {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e := p.leftover(c.Pod.Pod); e != nil && isStand(c.Pod.Pod, e.claim) {
+	if e := p.leftover(c.Pod.Pod); e != nil && isExtendedClaim(c.Pod.Pod, e.claim) {
 		claim := e.claim
 		return framework.Nomination{
 			Message: "deleting ResourceClaim " + claim.Name + " of an earlier attempt.",

@@ -22,7 +22,7 @@ func (p *Plugin) PreScore(pod *snapshot.Pod) framework.ClusterScore {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := p.filter(p.needs(pod.Pod), p.wishes(pod))
+	f := p.filter(p.needs(pod.Pod), p.requests(pod))
 	if !slices.ContainsFunc(f.claims, hasAlternatives) {
 		return nil
 	}

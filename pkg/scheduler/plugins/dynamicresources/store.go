@@ -25,8 +25,8 @@ type store struct {
 	version  int64         // changes with every change of a class
 	changed  chan struct{} // closed at the next change of a claim
 
-	byResource map[string]string           // names of classes, by the extended resources that they are for
-	stands     map[types.UID]*plannedStand // claims for extended resources, by the pod that is being bound
+	byResource map[string]string                   // names of classes, by the extended resources that they are for
+	extended   map[types.UID]*plannedExtendedClaim // claims for extended resources, by the pod that is being bound
 }
 
 // entry is a claim and what the scheduler is about to write into it.
@@ -42,7 +42,7 @@ func newStore() *store {
 	return &store{
 		compiler: deviceselector.NewCompiler(), claims: map[types.NamespacedName]*entry{}, classes: map[string]*resourcev1.DeviceClass{},
 		index: allocation.NewIndex(), usage: allocation.NewUsage(), changed: make(chan struct{}),
-		byResource: map[string]string{}, stands: map[types.UID]*plannedStand{},
+		byResource: map[string]string{}, extended: map[types.UID]*plannedExtendedClaim{},
 	}
 }
 

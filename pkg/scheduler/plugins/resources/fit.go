@@ -77,7 +77,10 @@ func (*Fit) Name() string { return "NodeResourcesFit" }
 
 // Reads returns the pod's requests, and for which of them devices stand.
 func (f *Fit) Reads(pod *snapshot.Pod) []any {
-	return []any{&pod.Requests, &pod.NonZero, f.devicesFor(pod)}
+	if devices := f.devicesFor(pod); devices != nil {
+		return []any{&pod.Requests, &pod.NonZero, devices}
+	}
+	return []any{&pod.Requests, &pod.NonZero}
 }
 
 // devicesFor returns the extended resources of the pod for which devices stand.

@@ -12,32 +12,32 @@ import (
 	"podium/pkg/resourceclaim"
 )
 
-// plannedStand is the claim for extended resources of a pod that is being bound.
-type plannedStand struct {
-	*stand
+// plannedExtendedClaim is the claim for extended resources of a pod that is being bound.
+type plannedExtendedClaim struct {
+	*extendedClaim
 	allocation *resourcev1.AllocationResult
 	entry      *entry // of the claim; nil: it does not exist yet, and usage contains the allocation
 }
 
 // plan keeps the devices for the pod until its claim exists. The caller holds s.mu.
-func (s *store) plan(pod *corev1.Pod, what *stand, a *resourcev1.AllocationResult) {
+func (s *store) plan(pod *corev1.Pod, what *extendedClaim, a *resourcev1.AllocationResult) {
 	s.usage.Add(a)
-	s.stands[pod.UID] = &plannedStand{stand: what, allocation: a}
+	s.extended[pod.UID] = &plannedExtendedClaim{extendedClaim: what, allocation: a}
 }
 
 // unplan gives up what no claim has been created for. The caller holds s.mu.
 func (s *store) unplan(pod *corev1.Pod) {
-	if now := s.stands[pod.UID]; now != nil && now.entry == nil {
+	if now := s.extended[pod.UID]; now != nil && now.entry == nil {
 		s.usage.Remove(now.allocation)
 	}
-	delete(s.stands, pod.UID)
+	delete(s.extended, pod.UID)
 }
 
 // adopt makes the claim that has been created for the pod hold its devices.
 func (s *store) adopt(pod *corev1.Pod, claim *resourcev1.ResourceClaim) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	planned := s.stands[pod.UID]
+	planned := s.extended[pod.UID]
 	s.set(claim)
 	e := s.claims[keyOf(claim)]
 	if planned == nil || e == nil || e.claim.UID != claim.UID {
@@ -52,40 +52,40 @@ func (s *store) adopt(pod *corev1.Pod, claim *resourcev1.ResourceClaim) error {
 // leftover returns the claim that an earlier attempt has created for the pod; nil if there is none. The
 // caller holds s.mu.
 func (s *store) leftover(pod *corev1.Pod) *entry {
-	if s.stands[pod.UID] != nil {
+	if s.extended[pod.UID] != nil {
 		return nil
 	}
-	return s.claims[standName(pod)]
+	return s.claims[extendedClaimName(pod)]
 }
 
-// isStand reports whether a claim was created for the extended resources of a pod.
-func isStand(pod *corev1.Pod, claim *resourcev1.ResourceClaim) bool {
+// isExtendedClaim reports whether a claim was created for the extended resources of a pod.
+func isExtendedClaim(pod *corev1.Pod, claim *resourcev1.ResourceClaim) bool {
 	return claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" && resourceclaim.CheckOwner(pod, claim) == nil
 }
 
-// bindStand creates the claim for the pod's extended resources, allocates it, and tells the kubelet of
+// bindExtendedClaim creates the claim for the pod's extended resources, allocates it, and tells the kubelet of
 // it by the pod's status.
-func (p *Plugin) bindStand(ctx context.Context, pod *corev1.Pod) error {
+func (p *Plugin) bindExtendedClaim(ctx context.Context, pod *corev1.Pod) error {
 	p.mu.Lock()
-	planned := p.stands[pod.UID]
+	planned := p.extended[pod.UID]
 	p.mu.Unlock()
 	var status *corev1.PodExtendedResourceClaimStatus
 	if planned != nil {
-		if err := p.allocateStand(ctx, pod, planned); err != nil {
+		if err := p.allocateExtendedClaim(ctx, pod, planned); err != nil {
 			return err
 		}
-		status = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: standName(pod).Name, RequestMappings: planned.mappings}
+		status = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: extendedClaimName(pod).Name, RequestMappings: planned.mappings}
 	}
 	if equality.Semantic.DeepEqual(status, pod.Status.ExtendedResourceClaimStatus) {
 		return nil
 	}
-	if err := p.writer.SetStand(ctx, pod, status); err != nil {
+	if err := p.writer.SetExtendedClaimStatus(ctx, pod, status); err != nil {
 		return fmt.Errorf("write the pod's status.extendedResourceClaimStatus: %w", err)
 	}
 	return nil
 }
 
-func (p *Plugin) allocateStand(ctx context.Context, pod *corev1.Pod, planned *plannedStand) error {
+func (p *Plugin) allocateExtendedClaim(ctx context.Context, pod *corev1.Pod, planned *plannedExtendedClaim) error {
 	if planned.entry == nil {
 		claim, err := p.writer.Create(ctx, planned.claim(pod))
 		if err == nil {
@@ -95,8 +95,8 @@ func (p *Plugin) allocateStand(ctx context.Context, pod *corev1.Pod, planned *pl
 			return errors.New("create the resourceclaim for extended resources: " + err.Error())
 		}
 	}
-	if err := p.write(ctx, planned.entry, standName(pod), pod); err != nil {
-		return fmt.Errorf("claim %s: %w", standName(pod).Name, err)
+	if err := p.write(ctx, planned.entry, extendedClaimName(pod), pod); err != nil {
+		return fmt.Errorf("claim %s: %w", extendedClaimName(pod).Name, err)
 	}
 	return nil
 }
