@@ -14,53 +14,46 @@ import (
 	"podium/pkg/apiserver/request"
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
-	"podium/pkg/storage/watchcache"
 )
 
-// largeList is the size of a list, in bytes as stored, beyond which not all of its items are encoded
-// before the first one is written.
+// largeList is the size of a list as JSON, in bytes, up to which its items are encoded before the first one
+// is written.
 const largeList = 8 << 20
 
 // writeList answers with a list. It sums up the sizes first and then writes the
 // cached bytes of each item, so that nothing is encoded twice.
 func writeList[E shown](c *call, f wire.Format, objects []E, meta metav1.ListMeta) error {
-	if f.Media == scheme.JSON && !f.Pretty && storedSize(objects) > largeList {
-		return streamList(c, objects, meta)
-	}
-	items := make([][]byte, len(objects))
+	items := make([][]byte, 0, len(objects))
+	size := 0
 	for i, e := range objects {
-		var err error
-		if f.Media == scheme.Protobuf {
-			items[i], err = c.res.show(e).Proto()
-		} else {
-			items[i], err = c.res.show(e).JSON()
-		}
-		if c.res.text && err == nil { // as upstream: only items with a Go type omit their kind
-			items[i] = scheme.TypedJSON(c.res.gvk(), items[i])
-		}
+		item, err := encodeItem(c, f, e)
 		if err != nil {
 			return err
+		}
+		items = append(items, item)
+		if size += len(item); size > largeList && f.Media == scheme.JSON && !f.Pretty {
+			return streamList(c, f, items, objects[i+1:], meta)
 		}
 	}
 	return writeItems(c.w, c.r, f, c.res.served.ListGVK(), &meta, items)
 }
 
-// storedSize returns the size of objects that are stored, in bytes; 0 for others.
-func storedSize[E shown](objects []E) (sum int) {
-	for _, e := range objects {
-		entry, ok := any(e).(*watchcache.Entry)
-		if !ok {
-			return 0
-		}
-		if data, err := entry.Message(); err == nil {
-			sum += len(data)
-		}
+// encodeItem encodes an object as an item of a list in the form f.
+func encodeItem[E shown](c *call, f wire.Format, e E) (item []byte, err error) {
+	if f.Media == scheme.Protobuf {
+		item, err = c.res.show(e).Proto()
+	} else {
+		item, err = c.res.show(e).JSON()
 	}
-	return sum
+	if c.res.text && err == nil { // as upstream: only items with a Go type omit their kind
+		item = scheme.TypedJSON(c.res.gvk(), item)
+	}
+	return item, err
 }
 
-// streamList answers with a large list as JSON. One user gets few such answers at a time.
-func streamList[E shown](c *call, objects []E, meta metav1.ListMeta) error {
+// streamList answers with a large list as JSON: items that are encoded, and more objects. One user gets few such
+// answers at a time.
+func streamList[E shown](c *call, f wire.Format, items [][]byte, more []E, meta metav1.ListMeta) error {
 	req := request.From(c.ctx)
 	done, err := req.Heavy.Acquire(c.ctx, req.Flow, 1)
 	if err != nil {
@@ -73,18 +66,14 @@ func streamList[E shown](c *call, objects []E, meta metav1.ListMeta) error {
 	}
 	o := wire.BeginLarge(c.w, c.r, http.StatusOK, scheme.JSON)
 	o.Write(head)
-	for i, e := range objects {
-		item, err := c.res.show(e).JSON()
+	writeJSONItems(o, items)
+	for _, e := range more {
+		item, err := encodeItem(c, f, e)
 		if err != nil {
 			c.res.api.Log.Error("an object of a list cannot be encoded: the answer ends here", "kind", c.res.gvk().Kind, "err", err)
 			panic(http.ErrAbortHandler)
 		}
-		if c.res.text {
-			item = scheme.TypedJSON(c.res.gvk(), item)
-		}
-		if i > 0 {
-			o.Write(comma)
-		}
+		o.Write(comma)
 		if _, err := o.Write(item); err != nil {
 			break // the client is gone
 		}
@@ -92,6 +81,15 @@ func streamList[E shown](c *call, objects []E, meta metav1.ListMeta) error {
 	o.Write([]byte(listTail))
 	o.Close()
 	return nil
+}
+
+func writeJSONItems(o *wire.Out, items [][]byte) {
+	for i, item := range items {
+		if i > 0 {
+			o.Write(comma)
+		}
+		o.Write(item)
+	}
 }
 
 // What surrounds the items of a list in JSON.
@@ -127,12 +125,7 @@ func writeItems(w http.ResponseWriter, r *http.Request, f wire.Format, gvk schem
 	}
 	o := wire.Begin(w, r, http.StatusOK, scheme.JSON, size)
 	o.Write(head)
-	for i, item := range items {
-		if i > 0 {
-			o.Write(comma)
-		}
-		o.Write(item)
-	}
+	writeJSONItems(o, items)
 	o.Write([]byte(listTail))
 	o.Close()
 	return nil
