@@ -36,7 +36,7 @@ func (c *call) claim(data []byte, media string) error {
 	}
 	req := request.From(c.ctx)
 	if cost > budget.Small {
-		done, err := req.Heavy.Acquire(c.ctx, req.Flow, 1)
+		done, err := c.takeTurn()
 		if err != nil {
 			return err
 		}

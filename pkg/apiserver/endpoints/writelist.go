@@ -16,9 +16,11 @@ import (
 	"podium/pkg/scheme"
 )
 
-// largeList is the size of a list as JSON, in bytes, up to which its items are encoded before the first one
-// is written.
-const largeList = 8 << 20
+// Sizes of lists as JSON, in bytes.
+const (
+	wholeList = 1 << 20 // up to this size all items are encoded before the first one is written
+	largeList = 8 << 20 // what is beyond is written when it is the request's turn
+)
 
 // writeList answers with a list. It sums up the sizes first and then writes the
 // cached bytes of each item, so that nothing is encoded twice.
@@ -31,8 +33,8 @@ func writeList[E shown](c *call, f wire.Format, objects []E, meta metav1.ListMet
 			return err
 		}
 		items = append(items, item)
-		if size += len(item); size > largeList && f.Media == scheme.JSON && !f.Pretty {
-			return streamList(c, f, items, objects[i+1:], meta)
+		if size += len(item); size > wholeList && f.Media == scheme.JSON && !f.Pretty {
+			return streamList(c, f, items, size, objects[i+1:], meta)
 		}
 	}
 	return writeItems(c.w, c.r, f, c.res.served.ListGVK(), &meta, items)
@@ -51,15 +53,9 @@ func encodeItem[E shown](c *call, f wire.Format, e E) (item []byte, err error) {
 	return item, err
 }
 
-// streamList answers with a large list as JSON: items that are encoded, and more objects. One user gets few such
-// answers at a time.
-func streamList[E shown](c *call, f wire.Format, items [][]byte, more []E, meta metav1.ListMeta) error {
-	req := request.From(c.ctx)
-	done, err := req.Heavy.Acquire(c.ctx, req.Flow, 1)
-	if err != nil {
-		return err
-	}
-	defer done()
+// streamList answers with a list as JSON: items that are encoded, of size bytes, and more objects, each of
+// which is encoded when it is written.
+func streamList[E shown](c *call, f wire.Format, items [][]byte, size int, more []E, meta metav1.ListMeta) error {
 	head, err := jsonHead(c.res.served.ListGVK(), &meta)
 	if err != nil {
 		return err
@@ -67,11 +63,20 @@ func streamList[E shown](c *call, f wire.Format, items [][]byte, more []E, meta 
 	o := wire.BeginLarge(c.w, c.r, http.StatusOK, scheme.JSON)
 	o.Write(head)
 	writeJSONItems(o, items)
+	turn := false
 	for _, e := range more {
 		item, err := encodeItem(c, f, e)
 		if err != nil {
 			c.res.api.Log.Error("an object of a list cannot be encoded: the answer ends here", "kind", c.res.gvk().Kind, "err", err)
 			panic(http.ErrAbortHandler)
+		}
+		if size += len(item); size > largeList && !turn {
+			done, err := c.takeTurn()
+			if err != nil { // the request has ended
+				panic(http.ErrAbortHandler)
+			}
+			defer done()
+			turn = true
 		}
 		o.Write(comma)
 		if _, err := o.Write(item); err != nil {
@@ -81,6 +86,13 @@ func streamList[E shown](c *call, f wire.Format, items [][]byte, more []E, meta 
 	o.Write([]byte(listTail))
 	o.Close()
 	return nil
+}
+
+// takeTurn blocks until the request may work on a large body or list, of which one user has few at a
+// time; done ends that.
+func (c *call) takeTurn() (done func(), err error) {
+	req := request.From(c.ctx)
+	return req.Heavy.Acquire(c.ctx, req.Flow, 1)
 }
 
 func writeJSONItems(o *wire.Out, items [][]byte) {
