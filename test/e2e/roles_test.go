@@ -55,6 +55,7 @@ const (
 var spares = []spare{
 	{"system:kube-scheduler", "pods", "delete get", noVictim},
 	{"system:kube-scheduler", "events", "patch", repeated},
+	{"system:kube-scheduler", "resource.k8s.io/resourceclaims", "delete", "no claim of a failed attempt is in the way; see pkg/scheduler"},
 	{"system:kube-scheduler", "authentication.k8s.io/tokenreviews", "create", noToken},
 	{"system:kube-scheduler", "authorization.k8s.io/subjectaccessreviews", "create", noToken},
 	{"kube-system/system::leader-locking-kube-scheduler", "coordination.k8s.io/leases", "create get update", noElection},
