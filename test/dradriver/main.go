@@ -6,10 +6,14 @@
 // It reads orders from its standard input, one a line, and says on its standard output what
 // it does:
 //
-//	refuse TEXT          the next claims are not prepared, and the kubelet is told TEXT
-//	accept               claims are prepared again
-//	unhealthy NAME TEXT  the device NAME is not healthy, TEXT says why
-//	healthy NAME         it is healthy, as all devices are at the start
+//	refuse TEXT                 the next claims are not prepared, and the kubelet is told TEXT
+//	accept                      claims are prepared again
+//	unhealthy NAME TEXT         the device NAME is not healthy, TEXT says why
+//	healthy NAME                it is healthy, as all devices are at the start
+//	attach NAMESPACE/CLAIM      the devices of the claim are attached
+//	break NAMESPACE/CLAIM TEXT  they cannot be attached, TEXT says why
+//
+// With -attach, pods are bound to nodes only when their devices are attached.
 package main
 
 import (
@@ -28,9 +32,11 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
@@ -43,6 +49,8 @@ func main() {
 	flag.StringVar(&d.node, "node", "", "the node's name, and that of the pool")
 	flag.StringVar(&d.cdi, "cdi", "", "folder of CDI specifications; none: devices without CDI")
 	count := flag.Int("devices", 2, "number of devices")
+	flag.IntVar(&d.first, "first", 0, "number of the first device")
+	flag.BoolVar(&d.attach, "attach", false, "devices have to be attached before pods are bound")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
@@ -52,8 +60,17 @@ func main() {
 	}
 }
 
+// Binding conditions of devices.
+const (
+	attached = "Attached"
+	broken   = "Broken"
+)
+
 type driver struct {
 	name, node, cdi string
+	first           int
+	attach          bool
+	api             kubernetes.Interface
 
 	mu      sync.Mutex
 	refusal string
@@ -67,7 +84,7 @@ func (d *driver) run(ctx context.Context, kubeconfig, root string, count int) er
 	if err != nil {
 		return fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	api, err := kubernetes.NewForConfig(config)
+	d.api, err = kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
@@ -82,34 +99,42 @@ func (d *driver) run(ctx context.Context, kubeconfig, root string, count int) er
 	}
 	d.faults = map[string]string{}
 	for i := range count {
-		d.devices = append(d.devices, fmt.Sprintf("card-%d", i))
+		d.devices = append(d.devices, fmt.Sprintf("card-%d", d.first+i))
 	}
 	h, err := kubeletplugin.Start(ctx, d,
-		kubeletplugin.DriverName(d.name), kubeletplugin.NodeName(d.node), kubeletplugin.KubeClient(api),
+		kubeletplugin.DriverName(d.name), kubeletplugin.NodeName(d.node), kubeletplugin.KubeClient(d.api),
 		kubeletplugin.PluginDataDirectoryPath(data),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(root, "plugins_registry")))
 	if err != nil {
 		return fmt.Errorf("start the driver: %w", err)
 	}
 	defer h.Stop()
-	var devices []resourcev1.Device
-	for i, name := range d.devices {
-		devices = append(devices, resourcev1.Device{
-			Name:       name,
-			Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"index": {IntValue: new(int64(i))}},
-		})
-	}
-	pools := map[string]resourceslice.Pool{d.node: {Slices: []resourceslice.Slice{{Devices: devices}}}}
+	pools := map[string]resourceslice.Pool{d.node: {Slices: []resourceslice.Slice{{Devices: d.published()}}}}
 	if err := h.PublishResources(ctx, resourceslice.DriverResources{Pools: pools}); err != nil {
 		return fmt.Errorf("publish the devices: %w", err)
 	}
-	go d.obey()
+	go d.obey(ctx)
 	<-ctx.Done()
 	return nil
 }
 
+// published returns the devices as a ResourceSlice holds them.
+func (d *driver) published() (out []resourcev1.Device) {
+	for i, name := range d.devices {
+		device := resourcev1.Device{
+			Name:       name,
+			Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"index": {IntValue: new(int64(d.first + i))}},
+		}
+		if d.attach {
+			device.BindingConditions, device.BindingFailureConditions = []string{attached}, []string{broken}
+		}
+		out = append(out, device)
+	}
+	return out
+}
+
 // obey does what the lines of the standard input say.
-func (d *driver) obey() {
+func (d *driver) obey(ctx context.Context) {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		order, text, _ := strings.Cut(lines.Text(), " ")
@@ -121,9 +146,39 @@ func (d *driver) obey() {
 			d.refusal = ""
 		case "unhealthy", "healthy":
 			d.judge(order == "healthy", text)
+		case "attach":
+			d.condition(ctx, text, metav1.Condition{Type: attached, Message: "the fabric has connected it"})
+		case "break":
+			claim, why, _ := strings.Cut(text, " ")
+			d.condition(ctx, claim, metav1.Condition{Type: broken, Message: why})
 		}
 		d.mu.Unlock()
 		fmt.Println("done", order)
+	}
+}
+
+// condition makes a condition true of all devices of a claim, "NAMESPACE/NAME".
+func (d *driver) condition(ctx context.Context, claim string, c metav1.Condition) {
+	namespace, name, _ := strings.Cut(claim, "/")
+	claims := d.api.ResourceV1().ResourceClaims(namespace)
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		got, err := claims.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got.Status.Allocation == nil {
+			return errors.New("the claim has no devices")
+		}
+		c.Status, c.Reason, c.LastTransitionTime = metav1.ConditionTrue, "Ordered", metav1.Now()
+		got.Status.Devices = nil
+		for _, r := range got.Status.Allocation.Devices.Results {
+			got.Status.Devices = append(got.Status.Devices, resourcev1.AllocatedDeviceStatus{Driver: r.Driver, Pool: r.Pool, Device: r.Device, Conditions: []metav1.Condition{c}})
+		}
+		_, err = claims.UpdateStatus(ctx, got, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		d.HandleError(ctx, err, "set a condition of the devices of "+claim)
 	}
 }
 

@@ -30,9 +30,10 @@ type dealt struct {
 	cdi bool // the runtime knows CDI: containers get something of their devices
 }
 
-func newDealt(t *testing.T) *dealt {
+// newDealt starts the driver, with these arguments beside those that all tests share.
+func newDealt(t *testing.T, more ...string) *dealt {
 	s := newSpace(t)
-	args := []string{"-kubeconfig=" + filepath.Join(the.dir, "kubeconfig"), "-root=" + kubeletRoot(t), "-name=" + cardsDriver, "-node=node-a"}
+	args := append(more, "-kubeconfig="+filepath.Join(the.dir, "kubeconfig"), "-root="+kubeletRoot(t), "-name="+cardsDriver, "-node=node-a")
 	v, err := the.runtime(t).Version(t.Context(), &cri.VersionRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -341,4 +342,50 @@ func TestClaimsForExtendedResources(t *testing.T) {
 	d.pod("next", "runs with both devices", running)
 	d.remove("next")
 	d.free("second")
+}
+
+// A pod whose devices have to be attached is bound when the driver has attached them, and gets others
+// when that fails.
+func TestClaimsThatAreAttached(t *testing.T) {
+	d := newDealt(t, "-attach", "-first=2") // devices of an earlier test may still be published
+	d.apply(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: third}
+spec: {devices: {requests: [{name: any, exactly: {
+  deviceClassName: cards.example.com,
+  selectors: [{cel: {expression: 'device.attributes["cards.example.com"].index == 2'}}]}}]}}
+`)
+	d.using("user", "resourceClaimName: third")
+	d.allotted("third")
+	the.kill(t, "kube-scheduler")
+	if err := the.create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.explain([]broken{{"pod/user", "", "pod/user: the pod has devices that are not ready yet: cards.example.com/node-a/card-2: Attached"}})
+	if node := d.pod("user", "waits", func(*corev1.Pod) bool { return true }).Spec.NodeName; node != "" {
+		t.Errorf("the pod is on %s", node)
+	}
+	d.order("break " + d.name + "/third the cable is out")
+	d.said("user", "FailedScheduling", "binding of devices failed: claim third: device cards.example.com/node-a/card-2: Broken: the cable is out")
+	d.allotted("third")
+	d.order("attach " + d.name + "/third")
+	d.pod("user", "runs", running)
+	if got := d.listed()["user"]; got != "box cards.example.com/node-a/card-2" {
+		t.Errorf("the pod has %q", got)
+	}
+	d.remove("user")
+	d.free("second", "third")
+}
+
+// allotted waits until a claim has devices that nothing has been said of.
+func (d *dealt) allotted(claim string) {
+	d.Helper()
+	eventually(d.T, time.Minute, "the claim gets devices", func() error {
+		c, err := in[*resourcev1.ResourceClaim](d.space).Get(d.Context(), claim)
+		if err == nil && (c.Status.Allocation == nil || len(c.Status.Devices) > 0) {
+			err = fmt.Errorf("its status is %+v", c.Status)
+		}
+		return err
+	})
 }

@@ -3,6 +3,7 @@ package why
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -102,6 +103,22 @@ func deviceClaim(f *Facts, c *resourcev1.ResourceClaim) (out []Finding) {
 			fix("name the claim in spec.resourceClaims of a pod"))
 	}
 	return out
+}
+
+// awaited explains pods that have devices, and are bound to a node when these are ready. What the
+// scheduler said before does not count.
+func awaited(f *Facts, p *corev1.Pod) []Finding {
+	var devices []string
+	for _, c := range each[resourcev1.ResourceClaim](f, "ResourceClaim") {
+		if c.Namespace == p.Namespace && uses(p, c) && slices.ContainsFunc(c.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == p.UID }) {
+			devices = append(devices, dynamicresources.Awaited(c)...)
+		}
+	}
+	if len(devices) == 0 {
+		return nil
+	}
+	return []Finding{found(root, "the pod has devices that are not ready yet: %s", strings.Join(devices, "; ")).
+		by("status.devices of its ResourceClaims: these binding conditions are not True").fix("look at the logs of the DRA driver, or of the controller that makes its devices ready")}
 }
 
 // unprepared explains pods whose devices their node cannot prepare.
@@ -226,15 +243,15 @@ func placesOf(f *Facts, p *corev1.Pod) string {
 // tainted, or other claims have them.
 func noDevices(f *Facts, p *corev1.Pod, _ string) Finding {
 	wants, claims := wanted(f, p)
-	slices := each[resourcev1.ResourceSlice](f, "ResourceSlice")
+	published := each[resourcev1.ResourceSlice](f, "ResourceSlice")
 	switch {
 	case len(claims) == 0 || !f.knows(sliceResource, "") || !f.knows("nodes", ""):
 		return found(root, "no node has free devices that the pod's claims ask for").fix("podium get resourceslices; podium get resourceclaims -A")
-	case len(slices) == 0:
+	case len(published) == 0:
 		return found(root, "no driver has published devices: there is no ResourceSlice").fix("install the DRA driver of the devices, or look at its pods: podium get pods -A")
-	case !anyFits(f, claims, withoutTaints(slices), nil):
+	case !anyFits(f, claims, withoutTaints(published), nil):
 		return found(root, "no node has devices like those that the pod asks for: %s", wants).fix("compare the selectors with podium get resourceslices -o yaml, and correct them in a new claim")
-	case !anyFits(f, claims, slices, each[resourcev1.DeviceTaintRule](f, "DeviceTaintRule")):
+	case !anyFits(f, claims, published, each[resourcev1.DeviceTaintRule](f, "DeviceTaintRule")):
 		return found(root, "the devices that the pod asks for have taints that its claims do not tolerate: %s", wants).
 			fix("podium get devicetaintrules; repair the devices and remove the taints, or add tolerations to a new claim")
 	}

@@ -22,6 +22,9 @@ func unscheduled(f *Facts, p *corev1.Pod) []Finding {
 		return []Finding{found(root, "the pod has the scheduling gate %q: the scheduler does not look at it", p.Spec.SchedulingGates[0].Name).
 			by("spec.schedulingGates").fix("find the controller that removes the gate, or remove it: podium edit pod %s%s", p.Name, in(p.Namespace))}
 	}
+	if waits := awaited(f, p); waits != nil {
+		return waits
+	}
 	message, shown := answer(f, p)
 	if message == "" {
 		return unasked(f, p)

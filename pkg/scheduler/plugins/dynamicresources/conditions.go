@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,12 +108,9 @@ func claimBinding(claim *resourcev1.ResourceClaim) (waits bool, failed string) {
 // deviceBinding reports whether a device has conditions that are not true yet, and why it will
 // not be ready.
 func deviceBinding(claim *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocationResult) (waits bool, failed string) {
-	if len(r.BindingConditions) == 0 {
-		return false, ""
-	}
 	status := statusOf(claim, r)
 	if status == nil {
-		return true, ""
+		return len(r.BindingConditions) > 0, ""
 	}
 	for _, kind := range r.BindingFailureConditions {
 		if meta.IsStatusConditionTrue(status.Conditions, kind) {
@@ -120,10 +118,32 @@ func deviceBinding(claim *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestA
 			return true, fmt.Sprintf("device %s/%s/%s: %s: %s", r.Driver, r.Pool, r.Device, kind, c.Message)
 		}
 	}
+	return len(missing(status, r)) > 0, ""
+}
+
+// missing returns the binding conditions of a device that are not true. A status of nil has none.
+func missing(status *resourcev1.AllocatedDeviceStatus, r *resourcev1.DeviceRequestAllocationResult) (out []string) {
 	for _, kind := range r.BindingConditions {
-		waits = waits || !meta.IsStatusConditionTrue(status.Conditions, kind)
+		if status == nil || !meta.IsStatusConditionTrue(status.Conditions, kind) {
+			out = append(out, kind)
+		}
 	}
-	return waits, ""
+	return out
+}
+
+// Awaited returns the binding conditions of a claim's devices that are not true:
+// "DRIVER/POOL/DEVICE: TYPE[, TYPE]" for each of these devices.
+func Awaited(claim *resourcev1.ResourceClaim) (out []string) {
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	for i := range claim.Status.Allocation.Devices.Results {
+		r := &claim.Status.Allocation.Devices.Results[i]
+		if kinds := missing(statusOf(claim, r), r); len(kinds) > 0 {
+			out = append(out, fmt.Sprintf("%s/%s/%s: %s", r.Driver, r.Pool, r.Device, strings.Join(kinds, ", ")))
+		}
+	}
+	return out
 }
 
 // statusOf returns what a driver says of a device of the claim, nil if it says nothing.
