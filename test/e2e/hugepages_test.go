@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,6 +30,13 @@ func hugePageCount(t *testing.T, file string) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// huge reports whether cgroups bound huge pages on this host.
+func huge() bool {
+	_, v1 := os.Stat("/sys/fs/cgroup/hugetlb")
+	v2, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	return v1 == nil || err == nil && slices.Contains(strings.Fields(string(v2)), "hugetlb")
 }
 
 // A pod gets the huge pages that it asks for, by a volume of them; another one waits if there are
@@ -83,7 +91,34 @@ func TestHugePages(t *testing.T) {
 	}
 	s.apply(pod("large", "1Ti"))
 	s.said("large", "FailedScheduling", "Insufficient hugepages-2Mi")
-	s.deleted("fits", func() error { return in[*corev1.Pod](s).Delete(t.Context(), "fits", metav1.DeleteOptions{}) })
+	remove := func(name string) {
+		s.deleted(name, func() error { return in[*corev1.Pod](s).Delete(t.Context(), name, metav1.DeleteOptions{}) })
+	}
+	remove("fits")
+
+	s.apply(`
+apiVersion: v1
+kind: Pod
+metadata: {name: shares}
+spec:
+  terminationGracePeriodSeconds: 1
+  resources: {limits: {hugepages-2Mi: 4Mi, memory: 64Mi, cpu: 100m}}
+  volumes: [{name: huge, emptyDir: {medium: HugePages}}]
+  containers:
+    - {name: one, image: localhost/podium/busybox:v1, command: [sleep, "3600"], volumeMounts: [{name: huge, mountPath: /huge}]}
+    - {name: other, image: localhost/podium/busybox:v1, command: [sleep, "3600"], volumeMounts: [{name: huge, mountPath: /huge}]}
+`)
+	s.pod("shares", "runs", running)
+	s.podium("exec", "shares", "-c", "one", "--", "fallocate", "-l", "2097152", "/huge/one")
+	t.Run("bound", func(t *testing.T) {
+		if !huge() {
+			t.Skip("the host has no hugetlb cgroup controller: nothing bounds huge pages")
+		}
+		if out, err := the.try(t.Context(), "", the.bin("podium"), "-n", s.name, "exec", "shares", "-c", "other", "--", "fallocate", "-l", "4194304", "/huge/other"); err == nil {
+			t.Errorf("the pod's containers have more huge pages than the pod: %s", out)
+		}
+	})
+	remove("shares")
 	eventually(t, time.Minute, "the huge pages are free", func() error {
 		if got := hugePageCount(t, "free_hugepages"); got != free {
 			return fmt.Errorf("%d of %d", got, free)

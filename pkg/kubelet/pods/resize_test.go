@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -150,7 +151,7 @@ func TestResizeUpAndDown(t *testing.T) {
 				t.Errorf("resized to %v:\n%s", step.resize, got)
 			}
 			p := r.pod("a")
-			if g.pods[p.UID] != resources.Pod(p, 0) {
+			if !cmp.Equal(g.pods[p.UID], resources.Pod(p, 0)) {
 				t.Errorf("cgroup of the pod: %+v", g.pods[p.UID])
 			}
 			if in := r.resizeCondition("a", corev1.PodResizeInProgress) + r.resizeCondition("a", corev1.PodResizePending); in != "" || p.Status.ObservedGeneration != p.Generation {
@@ -346,7 +347,7 @@ func TestKubeletRestartsDuringAResize(t *testing.T) {
 				if got := r.sizes("a"); got != want {
 					t.Errorf("call %d, lost %v:\n%s", fail, lost, got)
 				}
-				if p := r.pod("a"); g.pods[p.UID] != resources.Pod(p, 0) {
+				if p := r.pod("a"); !cmp.Equal(g.pods[p.UID], resources.Pod(p, 0)) {
 					t.Errorf("call %d: cgroup of the pod is %+v", fail, g.pods[p.UID])
 				}
 			})

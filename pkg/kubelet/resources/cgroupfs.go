@@ -223,13 +223,19 @@ func (f *FS) hierarchies() []string {
 // set creates or updates a cgroup. If the host does not permit that, set logs it
 // once and returns nil: containers still have their own limits.
 func (f *FS) set(ctx context.Context, p place, g Group) error {
-	if f.Systemd != nil {
-		return f.setSlice(ctx, p, g)
+	var err error
+	switch {
+	case f.Systemd != nil:
+		err = f.setSlice(ctx, p, g)
+	case f.unified:
+		err = f.setV2(p, g)
+	default:
+		err = f.setV1(p, g)
 	}
-	if f.unified {
-		return f.setV2(p, g)
+	if err != nil {
+		return err
 	}
-	return f.setV1(p, g)
+	return f.setHugePages(p, g)
 }
 
 func (f *FS) setV1(p place, g Group) error {
@@ -257,9 +263,8 @@ func (f *FS) setV1(p place, g Group) error {
 }
 
 func (f *FS) setV2(p place, g Group) error {
-	// A controller must be enabled at every level above.
 	dir := f.Mount
-	for _, name := range strings.Split(strings.Trim(f.dir(p), "/"), "/") {
+	for _, name := range levels(f.dir(p)) {
 		f.delegate(dir)
 		dir = filepath.Join(dir, name)
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -280,7 +285,11 @@ func (f *FS) setV2(p place, g Group) error {
 	return nil
 }
 
-// delegate enables all controllers of a cgroup for its children. It logs failures.
+// levels returns the names in a path.
+func levels(dir string) []string { return strings.Split(strings.Trim(dir, "/"), "/") }
+
+// delegate enables all controllers of a cgroup for its children: a controller must be enabled at every
+// level above. It logs failures.
 func (f *FS) delegate(dir string) {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err != nil {

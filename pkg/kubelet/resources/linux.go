@@ -2,9 +2,6 @@ package resources
 
 import (
 	"math"
-	"slices"
-	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -113,7 +110,7 @@ func limitOf(pod *corev1.Pod, c *corev1.Container, name corev1.ResourceName) res
 }
 
 // Container returns the resources of one container for the runtime. A container gets none of the
-// node's huge pages unless it asks for them. v2 means cgroup v2.
+// node's huge pages unless it or its pod asks for them. v2 means cgroup v2.
 func Container(pod *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList, v2 bool) *runtimeapi.LinuxContainerResources {
 	request, hasRequest := c.Resources.Requests[corev1.ResourceCPU]
 	limit, memory := limitOf(pod, c, corev1.ResourceCPU), limitOf(pod, c, corev1.ResourceMemory)
@@ -127,7 +124,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, capacity corev1.ResourceLis
 		MemoryLimitInBytes: memory.Value(),
 		OomScoreAdj:        OOMScoreAdj(pod, c, capacity.Memory().Value()),
 	}
-	r.HugepageLimits = hugePages(c.Resources.Limits, capacity)
+	r.HugepageLimits = hugePages(pod, c, capacity)
 	if r.MemoryLimitInBytes > 0 {
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // no swap
 		if v2 {
@@ -138,40 +135,14 @@ func Container(pod *corev1.Pod, c *corev1.Container, capacity corev1.ResourceLis
 	return r
 }
 
-// hugePages returns the limits of huge pages of the sizes that the node has, with the kernel's
-// names of these.
-func hugePages(limits, capacity corev1.ResourceList) []*runtimeapi.HugepageLimit {
-	var out []*runtimeapi.HugepageLimit
-	for name := range capacity {
-		text, is := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
-		if !is {
-			continue
-		}
-		q := limits[name]
-		if size, err := resource.ParseQuantity(text); err == nil {
-			out = append(out, &runtimeapi.HugepageLimit{PageSize: pageSize(size.Value()), Limit: uint64(max(q.Value(), 0))})
-		}
-	}
-	slices.SortFunc(out, func(a, b *runtimeapi.HugepageLimit) int { return strings.Compare(a.PageSize, b.PageSize) })
-	return out
-}
-
-// pageSize formats a size as the kernel does: 2 MiB is 2MB.
-func pageSize(bytes int64) string {
-	units := []string{"B", "KB", "MB", "GB", "TB"}
-	i := 0
-	for ; i < len(units)-1 && bytes%1024 == 0 && bytes > 0; i++ {
-		bytes /= 1024
-	}
-	return strconv.FormatInt(bytes, 10) + units[i]
-}
-
 // Group holds the settings of a cgroup. Fields that are 0 stay at the kernel's value.
 type Group struct {
 	Shares int64
 	Quota  int64 // microseconds per QuotaPeriod
 	Memory int64 // bytes
 	PIDs   int64
+	// HugePages is bytes by the kernel's name of the page size; sizes without an entry stay as they are.
+	HugePages map[string]int64
 }
 
 // Or returns a group with the higher limits of both; 0 stands for no limit.
@@ -185,6 +156,7 @@ func (g Group) Or(other Group) Group {
 	return Group{
 		Shares: max(g.Shares, other.Shares), Quota: higher(g.Quota, other.Quota),
 		Memory: higher(g.Memory, other.Memory), PIDs: higher(g.PIDs, other.PIDs),
+		HugePages: g.HugePages, // cannot be resized
 	}
 }
 
@@ -201,6 +173,8 @@ func Pod(pod *corev1.Pod, podPIDs int64) Group {
 		Quota:  Quota(limits.Cpu().MilliValue()),
 		Memory: limits.Memory().Value(),
 		PIDs:   podPIDs,
+
+		HugePages: podHugePages(requests),
 	}
 }
 

@@ -131,21 +131,21 @@ func TestOOMScoreAdj(t *testing.T) {
 // The containers of a pod with limits of its own share them: a container without a limit
 // has the pod's, and the requests that no container makes are spread over all.
 func TestPodLevelResources(t *testing.T) {
-	small := container(list("cpu", "100m", "memory", "1Gi"), list("memory", "2Gi"))
+	small := container(list("cpu", "100m", "memory", "1Gi", "hugepages-2Mi", "4Mi"), list("memory", "2Gi", "hugepages-2Mi", "4Mi"))
 	p := pod(container(nil, nil), small)
 	p.Spec.Resources = &corev1.ResourceRequirements{
-		Requests: list("cpu", "1", "memory", "5Gi"), Limits: list("cpu", "2", "memory", "8Gi"),
+		Requests: list("cpu", "1", "memory", "5Gi", "hugepages-2Mi", "8Mi"), Limits: list("cpu", "2", "memory", "8Gi", "hugepages-2Mi", "8Mi"),
 	}
-	if diff := cmp.Diff(Group{Shares: 1024, Quota: 200000, Memory: 8 << 30}, Pod(p, 0)); diff != "" {
+	if diff := cmp.Diff(Group{Shares: 1024, Quota: 200000, Memory: 8 << 30, HugePages: map[string]int64{"2MB": 8 << 20}}, Pod(p, 0)); diff != "" {
 		t.Errorf("the pod's cgroup (-want +got):\n%s", diff)
 	}
-	capacity := list("memory", "16Gi")
+	capacity := list("memory", "16Gi", "hugepages-2Mi", "16Mi")
 	r := Container(p, &p.Spec.Containers[0], capacity, false)
-	if r.CpuQuota != 200000 || r.CpuShares != 2048 || r.MemoryLimitInBytes != 8<<30 || r.OomScoreAdj != 1000-1000*2/16 {
+	if r.HugepageLimits[0].Limit != 8<<20 || r.CpuQuota != 200000 || r.CpuShares != 2048 || r.MemoryLimitInBytes != 8<<30 || r.OomScoreAdj != 1000-1000*2/16 {
 		t.Errorf("a container without limits has %v", r)
 	}
 	r = Container(p, &p.Spec.Containers[1], capacity, false)
-	if r.CpuQuota != 200000 || r.CpuShares != 102 || r.MemoryLimitInBytes != 2<<30 || r.OomScoreAdj != 1000-1000*3/16 {
+	if r.HugepageLimits[0].Limit != 4<<20 || r.CpuQuota != 200000 || r.CpuShares != 102 || r.MemoryLimitInBytes != 2<<30 || r.OomScoreAdj != 1000-1000*3/16 {
 		t.Errorf("a container with a limit has %v", r)
 	}
 	if got := QOS(p); got != corev1.PodQOSBurstable {
@@ -164,13 +164,13 @@ func read(t *testing.T, path ...string) string {
 
 func TestCgroupV1Files(t *testing.T) {
 	mount := t.TempDir()
-	for _, c := range []string{"cpu", "memory"} { // this host has no pids controller
+	for _, c := range []string{"cpu", "memory", "hugetlb"} { // this host has no pids controller
 		if err := os.Mkdir(filepath.Join(mount, c), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ctx, f := t.Context(), NewFS(Options{Mount: mount, Root: "podium", Log: slog.New(slog.DiscardHandler)})
-	p := pod(container(list("cpu", "250m"), list("cpu", "500m", "memory", "64Mi")))
+	p := pod(container(list("cpu", "250m", "hugepages-2Mi", "4Mi"), list("cpu", "500m", "memory", "64Mi", "hugepages-2Mi", "4Mi")))
 	if err := f.Prepare(ctx, list("cpu", "2", "memory", "1Gi")); err != nil {
 		t.Fatal(err)
 	}
@@ -185,13 +185,14 @@ func TestCgroupV1Files(t *testing.T) {
 		"cpu/podium/kubepods/cpu.shares": "2048", "memory/podium/kubepods/memory.limit_in_bytes": "1073741824",
 		"cpu/podium/kubepods/besteffort/cpu.shares": "2", "cpu/podium/kubepods/burstable/cpu.shares": "512",
 		"cpu" + parent + "/cpu.shares": "256", "cpu" + parent + "/cpu.cfs_quota_us": "50000", "memory" + parent + "/memory.limit_in_bytes": "67108864",
+		"hugetlb" + parent + "/hugetlb.2MB.limit_in_bytes": "4194304",
 	} {
 		if got := read(t, mount, file); got != want {
 			t.Errorf("%s is %s, want %s", file, got, want)
 		}
 	}
 	// On a plain file system the kernel's files prevent the removal of the directory.
-	for _, c := range []string{"cpu", "memory"} {
+	for _, c := range []string{"cpu", "memory", "hugetlb"} {
 		matches, _ := filepath.Glob(filepath.Join(mount, c+parent, "*"))
 		for _, m := range matches {
 			os.Remove(m)
@@ -219,12 +220,12 @@ func TestCgroupV2Files(t *testing.T) {
 	if !f.Unified() {
 		t.Fatal("not taken for v2")
 	}
-	full := list("cpu", "1", "memory", "1Gi")
+	full := list("cpu", "1", "memory", "1Gi", "hugepages-1Gi", "2Gi")
 	parent, err := f.Ensure(t.Context(), pod(container(full, full)))
 	if err != nil || parent != "/kubepods/podu-1" {
 		t.Fatalf("parent %q, %v", parent, err)
 	}
-	for file, want := range map[string]string{"cpu.weight": "39", "cpu.max": "100000 100000", "memory.max": "1073741824", "pids.max": "99"} {
+	for file, want := range map[string]string{"cpu.weight": "39", "cpu.max": "100000 100000", "memory.max": "1073741824", "pids.max": "99", "hugetlb.1GB.max": "2147483648"} {
 		if got := read(t, mount, parent, file); got != want {
 			t.Errorf("%s is %s, want %s", file, got, want)
 		}

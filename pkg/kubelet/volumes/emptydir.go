@@ -48,7 +48,7 @@ func (d emptyDir) SetUp(_ context.Context, v *Volume) (Mount, error) {
 }
 
 // pageSize returns the size of the huge pages of a volume in bytes: that of its medium, or the only
-// one that the pod's containers ask for.
+// one that the pod or its containers ask for.
 func pageSize(pod *corev1.Pod, medium corev1.StorageMedium) (int64, error) {
 	size, ok := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix))
 	switch asked := pageSizes(pod); {
@@ -56,7 +56,7 @@ func pageSize(pod *corev1.Pod, medium corev1.StorageMedium) (int64, error) {
 	case medium != corev1.StorageMediumHugePages:
 		return 0, fmt.Errorf("unknown storage medium %q", medium)
 	case len(asked) != 1:
-		return 0, fmt.Errorf("the storage medium %s needs containers with huge pages of one size, not of %d: name the size in the medium", medium, len(asked))
+		return 0, fmt.Errorf("the storage medium %s needs limits of huge pages of one size, not of %d: name the size in the medium", medium, len(asked))
 	default:
 		size = asked[0]
 	}
@@ -67,14 +67,20 @@ func pageSize(pod *corev1.Pod, medium corev1.StorageMedium) (int64, error) {
 	return q.Value(), nil
 }
 
-// pageSizes returns the sizes of huge pages that the pod's containers ask for.
+// pageSizes returns the sizes of huge pages that the pod or its containers ask for.
 func pageSizes(pod *corev1.Pod) (out []string) {
-	for c := range podspec.Containers(pod) {
-		for name := range c.Resources.Limits {
+	look := func(limits corev1.ResourceList) {
+		for name := range limits {
 			if size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix); ok && !slices.Contains(out, size) {
 				out = append(out, size)
 			}
 		}
+	}
+	if r := pod.Spec.Resources; r != nil {
+		look(r.Limits)
+	}
+	for c := range podspec.Containers(pod) {
+		look(c.Resources.Limits)
 	}
 	return out
 }

@@ -62,6 +62,7 @@ func DefaultPod(pod *corev1.Pod) {
 			}
 		}
 	}
+	defaultHugePageLimits(&pod.Spec)
 	defaultPodRequests(&pod.Spec)
 }
 

@@ -2,14 +2,17 @@ package podspec
 
 import (
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// validatePodResources validates the resources that the containers of a pod share: CPU
-// and memory. The containers' requests together, and the limit of each, must not
+// validatePodResources validates the resources that the containers of a pod share: CPU,
+// memory and huge pages. The containers' requests together, and the limit of each, must not
 // exceed those of the pod.
 func validatePodResources(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	r := spec.Resources
@@ -41,10 +44,8 @@ func validatePodResources(spec *corev1.PodSpec, path *field.Path) field.ErrorLis
 func podLevelNames(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range SortedNames(list) {
-		if hugePages(name) {
-			errs = append(errs, refused(path.Key(string(name))))
-		} else if !resourcehelper.IsSupportedPodLevelResource(name) {
-			errs = append(errs, field.NotSupported(path.Key(string(name)), name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}))
+		if !resourcehelper.IsSupportedPodLevelResource(name) {
+			errs = append(errs, field.NotSupported(path.Key(string(name)), name, sets.List(resourcehelper.SupportedPodLevelResources())))
 		}
 	}
 	return errs
@@ -65,15 +66,35 @@ func withinPodLimits(containers []corev1.Container, limits corev1.ResourceList, 
 	return errs
 }
 
+// defaultHugePageLimits sets the limits of huge pages that a pod with resources of its own does not
+// set: to the sum of its containers' limits. They are not overcommitted, so its requests are the same.
+func defaultHugePageLimits(spec *corev1.PodSpec) {
+	r := spec.Resources
+	if r == nil || len(r.Requests)+len(r.Limits) == 0 {
+		return
+	}
+	for name, q := range resourcehelper.AggregateContainerLimits(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{}) {
+		_, requested := r.Requests[name]
+		if _, set := r.Limits[name]; set || requested || !hugePages(name) {
+			continue
+		}
+		if r.Limits == nil {
+			r.Limits = corev1.ResourceList{}
+		}
+		r.Limits[name] = q.DeepCopy()
+	}
+}
+
 // defaultPodRequests sets the requests that a pod with resources of its own does not
 // set: to the sum of its containers' requests or, if these request nothing, to its
-// limits.
+// limits. Huge pages are not overcommitted: requests are limits.
 func defaultPodRequests(spec *corev1.PodSpec) {
 	r := spec.Resources
 	if r == nil || len(r.Requests)+len(r.Limits) == 0 {
 		return
 	}
 	sum := resourcehelper.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
+	maps.DeleteFunc(sum, func(name corev1.ResourceName, _ resource.Quantity) bool { return hugePages(name) })
 	for _, list := range []corev1.ResourceList{sum, r.Limits} {
 		for name, q := range list {
 			if _, set := r.Requests[name]; set || !resourcehelper.IsSupportedPodLevelResource(name) {

@@ -63,11 +63,30 @@ func TestPodLevelResources(t *testing.T) {
 			errs: []string{`spec.resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`},
 		},
 		"Storage": {
-			reason:     "containers share only CPU and memory",
+			reason:     "containers share only CPU, memory and huge pages",
 			pod:        lists{requests: quantities("ephemeral-storage", "1Gi")},
 			containers: []lists{{}},
 			want:       quantities("ephemeral-storage", "1Gi"), class: corev1.PodQOSBestEffort,
-			errs: []string{`spec.resources.requests[ephemeral-storage]: Unsupported value: "ephemeral-storage": supported values: "cpu", "memory"`},
+			errs: []string{`spec.resources.requests[ephemeral-storage]: Unsupported value: "ephemeral-storage": supported values: "cpu", "hugepages-", "memory"`},
+		},
+		"HugePagesOfContainers": {
+			reason:     "the pod's limit is their sum",
+			pod:        lists{requests: quantities("cpu", "1")},
+			containers: []lists{{requests: quantities("hugepages-2Mi", "2Mi", "cpu", "1m"), limits: quantities("hugepages-2Mi", "2Mi")}, {requests: quantities("hugepages-2Mi", "4Mi", "cpu", "1m"), limits: quantities("hugepages-2Mi", "4Mi")}},
+			want:       quantities("cpu", "1", "hugepages-2Mi", "6Mi"), class: corev1.PodQOSBurstable,
+		},
+		"FewerHugePages": {
+			reason:     "together containers cannot have more than the pod",
+			pod:        lists{limits: quantities("cpu", "1", "hugepages-2Mi", "4Mi")},
+			containers: []lists{{requests: quantities("hugepages-2Mi", "2Mi", "cpu", "1m"), limits: quantities("hugepages-2Mi", "2Mi")}, {requests: quantities("hugepages-2Mi", "4Mi", "cpu", "1m"), limits: quantities("hugepages-2Mi", "4Mi")}},
+			want:       quantities("cpu", "2m", "hugepages-2Mi", "4Mi"), class: corev1.PodQOSBurstable,
+			errs: []string{`spec.resources.requests[hugepages-2Mi]: Invalid value: "4Mi": must be greater than or equal to aggregate container requests of 6Mi`},
+		},
+		"HugePages": {
+			reason:     "they are shared, and not overcommitted",
+			pod:        lists{limits: quantities("cpu", "1", "memory", "1Gi", "hugepages-2Mi", "8Mi")},
+			containers: []lists{{}, {requests: quantities("hugepages-2Mi", "4Mi"), limits: quantities("hugepages-2Mi", "4Mi", "memory", "1Gi")}},
+			want:       quantities("cpu", "1", "memory", "1Gi", "hugepages-2Mi", "8Mi"), class: corev1.PodQOSGuaranteed,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

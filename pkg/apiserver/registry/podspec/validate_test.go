@@ -190,13 +190,6 @@ func TestValidate(t *testing.T) {
 				`spec.containers[0].resources.limits[hugepages-2Mi]: Invalid value: "3Mi": 3Mi is not positive integer multiple of hugepages-2Mi`,
 			},
 		},
-		"HugePagesOfThePod": {
-			reason: "containers do not share them yet",
-			change: func(s *corev1.PodSpec, _ *corev1.Container) {
-				s.Resources = &corev1.ResourceRequirements{Limits: quantities("hugepages-2Mi", "4Mi", "memory", "64Mi")}
-			},
-			want: []string{"spec.resources.limits[hugepages-2Mi]: Forbidden: Podium does not support this field"},
-		},
 		"ResourceOfNoKind": {
 			reason: "a resource nobody knows is a typing error",
 			change: func(_ *corev1.PodSpec, c *corev1.Container) { c.Resources.Limits = quantities("memroy", "1") },
