@@ -28,8 +28,10 @@ type applyOptions struct {
 	Cascade     string // how --prune deletes
 	GracePeriod int64
 	Subresource string
-	ApplySet    string // refused
+	ApplySet    string // [RESOURCE[.GROUP]/]NAME of its parent
 	Recreate    bool   // of --force; refused
+
+	set *applySet // of --applyset; nil without
 }
 
 // always is the value of a flag that cannot be false; why is the error.
@@ -78,6 +80,7 @@ have are removed. A field that another field manager owns is a conflict.`,
 		Example: `  podium apply -f app.yaml
   podium apply -R -f manifests/
   podium apply --prune -f app.yaml -l app=web
+  podium apply --prune --applyset=web -f manifests/
   cat app.yaml | podium apply -f -`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -98,9 +101,8 @@ have are removed. A field that another field manager owns is a conflict.`,
 	o.pruneFlags(cmd, "automatically delete resource objects that do not appear in the files and were applied before; use it with either -l or --all")
 	fs.BoolVar(&o.All, "all", false, "with --prune, select all resources of the allowlist in the namespaces of the files")
 	cascadeFlags(cmd, &o.Cascade, &o.GracePeriod)
-	fs.StringVar(&o.ApplySet, "applyset", "", "not available")
+	fs.StringVar(&o.ApplySet, "applyset", "", "with --prune, the ApplySet of the objects: [RESOURCE[.GROUP]/]NAME of its parent, which records where they are; a Secret (the default), a ConfigMap, or a custom resource. Its members that are not in the files are deleted")
 	fs.BoolVar(&o.Recreate, "force", false, "not available")
-	_ = fs.MarkHidden("applyset")
 	_ = fs.MarkHidden("force")
 	return cmd
 }
@@ -116,7 +118,7 @@ func (o *applyOptions) checkApply() error {
 	case o.Recreate:
 		return errors.New("--force cannot be used with server-side apply: use podium replace --force")
 	case o.ApplySet != "":
-		return errors.New("--applyset is not available: use --prune with --all or -l")
+		return o.checkApplySet()
 	case o.All && o.Labels != "":
 		return errors.New("cannot set --all and --selector at the same time")
 	case o.Prune && !o.All && o.Labels == "":
@@ -125,20 +127,49 @@ func (o *applyOptions) checkApply() error {
 	return nil
 }
 
+// checkApplySet reports flags that do not go with --applyset, which selects the objects by itself.
+func (o *applyOptions) checkApplySet() error {
+	switch {
+	case !o.Prune:
+		return errors.New("--applyset requires --prune")
+	case o.Labels != "":
+		return errors.New("--selector is incompatible with --applyset")
+	case o.All:
+		return errors.New("--all is incompatible with --applyset")
+	case len(o.Allowlist) > 0:
+		return errors.New("--prune-allowlist is incompatible with --applyset")
+	case o.Subresource != "":
+		return errors.New("--subresource is incompatible with --applyset")
+	}
+	return nil
+}
+
 func runApply(ctx context.Context, o *applyOptions) error {
 	if !o.given() {
 		return errors.New("must specify one of -f and -k: which files, folders or URLs to apply")
 	}
-	var applied []target
-	err := o.each(ctx, false, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
-		applied = append(applied, t)
-		obj, verb, err := o.apply(ctx, c, t)
-		return obj, verb, conflictHint(err)
+	if o.ApplySet != "" {
+		return o.applyTogether(ctx)
+	}
+	var files []target
+	err := o.applyEach(ctx, func(ctx context.Context) (_ []target, err error) {
+		files, err = o.resolve(ctx, o.Factory, false)
+		return files, err
 	})
 	if err != nil || !o.Prune {
 		return err
 	}
-	return o.prune(ctx, applied)
+	return o.prune(ctx, func(ctx context.Context, c *rest.Cluster) ([]target, error) {
+		return o.stale(ctx, c, &o.selection, o.Manager, files)
+	})
+}
+
+// applyEach applies the objects that find returns.
+func (o *applyOptions) applyEach(ctx context.Context, find func(context.Context) ([]target, error)) error {
+	return o.eachOf(ctx, find, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		obj, verb, err := o.apply(ctx, c, t)
+		return obj, verb, conflictHint(err)
+	})
 }
 
 // apply applies one object and returns it with the verb to print.
@@ -153,6 +184,11 @@ func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target) (*r
 	before, err := c.Get(ctx, t.Kind, t.Namespace, t.Name)
 	if err != nil && !notFound(err) {
 		return nil, "", err
+	}
+	if before != nil && o.set != nil && !o.Force {
+		if err := o.set.mayTake(before); err != nil {
+			return nil, "", fmt.Errorf("%s: %w", t, err)
+		}
 	}
 	body, err := json.Marshal(t.Object.Object)
 	if err != nil {

@@ -122,21 +122,21 @@ func appliedBy(o *rest.Object, manager string) *metav1.FieldsV1 {
 	return nil
 }
 
-// prune deletes the objects of earlier applies that are not in files.
-func (o *applyOptions) prune(ctx context.Context, files []target) error {
+// prune deletes the objects that find returns.
+func (o *applyOptions) prune(ctx context.Context, find func(context.Context, *rest.Cluster) ([]target, error)) error {
 	removal := deleteOptions{Cascade: o.Cascade, GracePeriod: o.GracePeriod, DryRun: o.DryRun}
 	opts, err := removal.options()
 	if err != nil {
 		return err
 	}
-	find := func(ctx context.Context) ([]target, error) {
+	targets := func(ctx context.Context) ([]target, error) {
 		c, err := o.Cluster()
 		if err != nil {
 			return nil, err
 		}
-		return o.stale(ctx, c, &o.selection, o.Manager, files)
+		return find(ctx, c)
 	}
-	return o.eachOf(ctx, find, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+	return o.eachOf(ctx, targets, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
 		if o.DryRun != "client" {
 			if _, err := c.Delete(ctx, t.Kind, t.Namespace, t.Name, opts); err != nil && !notFound(err) {
 				return nil, "", err
