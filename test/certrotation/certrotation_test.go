@@ -15,7 +15,7 @@ import (
 	"podium/pkg/client/certfile"
 )
 
-// With certificates that are valid for four hours, everything keeps working when they are renewed.
+// With certificates that are valid for an hour, everything keeps working when they are renewed.
 // If they cannot be signed for longer than that, everything stops, and recovers by itself with the
 // signer.
 func TestCertificateExpiry(t *testing.T) {

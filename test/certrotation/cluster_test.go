@@ -44,7 +44,7 @@ import (
 const (
 	nodeName = "a"
 	nodeIP   = "192.0.2.10"
-	life     = 4 * time.Hour // of signed certificates
+	life     = time.Hour // of signed certificates
 )
 
 // cluster is a control plane and a node with real certificates; everything else is simulated.
@@ -303,10 +303,10 @@ func (c *cluster) works() error {
 	return errors.Join(err, proxyErr)
 }
 
-// keepsWorking checks works every half hour.
+// keepsWorking checks works several times in the life of a certificate.
 func (c *cluster) keepsWorking(d time.Duration) {
 	c.t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(30 * time.Minute) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(life / 8) {
 		c.must(c.works())
 	}
 }
