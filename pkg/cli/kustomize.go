@@ -17,13 +17,15 @@ type kustomizeOptions struct {
 	Output   string
 	Restrict string
 	Reorder  string
+	UseHelm  bool
+	Helm     kustomize.Helm // of UseHelm
 }
 
 func newKustomize(f *Factory, run func(context.Context, *kustomizeOptions) error) *cobra.Command {
 	o := &kustomizeOptions{Factory: f, Dir: "."}
 	cmd := &cobra.Command{
 		Use: "kustomize [DIR]", Short: "Build a kustomization target from a directory", Args: cobra.MaximumNArgs(1),
-		Long:    "Print the objects of the kustomization in a directory. Remote entries, Helm charts, and plugins are refused.",
+		Long:    "Print the objects of the kustomization in a directory. Remote entries and plugins are refused, and Helm charts without --enable-helm.",
 		Example: "  podium kustomize overlays/test\n  podium apply -k overlays/test",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -32,9 +34,15 @@ func newKustomize(f *Factory, run func(context.Context, *kustomizeOptions) error
 			return run(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVarP(&o.Output, "output", "o", "", "write output to this file path")
-	cmd.Flags().StringVar(&o.Restrict, "load-restrictor", "LoadRestrictionsRootOnly", "LoadRestrictionsNone: local kustomizations may load files from outside their root; LoadRestrictionsRootOnly: they may not")
-	cmd.Flags().StringVar(&o.Reorder, "reorder", "", "none: keep the order of the kustomization; legacy: namespaces, definitions and other objects that are needed first")
+	fs := cmd.Flags()
+	fs.StringVarP(&o.Output, "output", "o", "", "write output to this file path")
+	fs.StringVar(&o.Restrict, "load-restrictor", "LoadRestrictionsRootOnly", "LoadRestrictionsNone: local kustomizations may load files from outside their root; LoadRestrictionsRootOnly: they may not")
+	fs.StringVar(&o.Reorder, "reorder", "", "none: keep the order of the kustomization; legacy: namespaces, definitions and other objects that are needed first")
+	fs.BoolVar(&o.UseHelm, "enable-helm", false, "render Helm charts by the helm program, which fetches those that the kustomization does not hold")
+	fs.StringVar(&o.Helm.Command, "helm-command", "helm", "helm command (path to executable)")
+	fs.StringVar(&o.Helm.KubeVersion, "helm-kube-version", "", "Kubernetes version that charts see as Capabilities.KubeVersion")
+	fs.StringArrayVar(&o.Helm.APIVersions, "helm-api-versions", nil, "API version that charts see in Capabilities.APIVersions; may be repeated")
+	fs.BoolVar(&o.Helm.Debug, "helm-debug", false, "enable debug output of helm")
 	f.completeFlag(cmd, "load-restrictor", "LoadRestrictionsNone", "LoadRestrictionsRootOnly")
 	f.completeFlag(cmd, "reorder", "none", "legacy")
 	return cmd
@@ -55,6 +63,9 @@ func runKustomize(_ context.Context, o *kustomizeOptions) error {
 	case "", "none":
 	default:
 		return fmt.Errorf("illegal flag value --reorder %s; legal values: legacy, none", o.Reorder)
+	}
+	if o.UseHelm {
+		opts.Helm = &o.Helm
 	}
 	data, err := kustomize.Build(o.Dir, opts)
 	if err != nil {

@@ -46,11 +46,8 @@ spec: {selector: {app: {{ .Release.Name }}}, ports: [{port: 80, targetPort: http
 `,
 }
 
-// TestHelm installs a chart with the real Helm, upgrades it, rolls it back and uninstalls it.
-// Helm waits for the objects each time.
-func TestHelm(t *testing.T) {
-	s := newSpace(t)
-	dir := t.TempDir()
+func writeChart(t *testing.T, dir string) {
+	t.Helper()
 	for name, text := range chart {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -60,6 +57,34 @@ func TestHelm(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A kustomization may hold a chart, which the real Helm renders.
+func TestKustomizationWithAChart(t *testing.T) {
+	s := newSpace(t)
+	dir := t.TempDir()
+	writeChart(t, filepath.Join(dir, "charts", "web"))
+	text := "helmCharts: [{name: web, releaseName: app, valuesInline: {greeting: inline}}]\nnamePrefix: my-\nnamespace: " + s.name + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(s.podium("kustomize", dir, "--enable-helm", "--helm-command", the.bin("peers/helm")))
+	c, err := client.For[*corev1.ConfigMap](s.api).In(s.name).Get(t.Context(), "my-app")
+	if err != nil || c.Data["greeting"] != "inline" {
+		t.Errorf("%v, %v", c, err)
+	}
+	s.rolledOut("my-app")
+	if out, err := the.try(t.Context(), "", the.bin("podium"), "kustomize", dir); err == nil || !strings.Contains(err.Error(), "must specify --enable-helm") {
+		t.Errorf("without the flag: %s, %v", out, err)
+	}
+}
+
+// TestHelm installs a chart with the real Helm, upgrades it, rolls it back and uninstalls it.
+// Helm waits for the objects each time.
+func TestHelm(t *testing.T) {
+	s := newSpace(t)
+	dir := t.TempDir()
+	writeChart(t, dir)
 	helm := func(args ...string) string {
 		t.Helper()
 		return the.run(t, "", the.bin("peers/helm"), append(args, "--namespace", s.name)...)

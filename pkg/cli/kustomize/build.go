@@ -16,6 +16,16 @@ type Options struct {
 	// Legacy sorts the objects in kustomize's historic order, in which objects precede
 	// those that need them.
 	Legacy bool
+	// Helm renders Helm charts; nil: they are refused.
+	Helm *Helm
+}
+
+// Helm is how charts are rendered: by Helm's own program, which may also fetch them.
+type Helm struct {
+	Command     string   // file or name on PATH
+	KubeVersion string   // that charts see; "": Helm's own
+	APIVersions []string // that charts see, beside Helm's own: GROUP/VERSION[/KIND]
+	Debug       bool     // Helm prints debug messages
 }
 
 // Build returns the objects of the kustomization in a directory, as YAML documents.
@@ -27,7 +37,10 @@ func Build(dir string, o Options) ([]byte, error) {
 }
 
 func build(fs filesys.FileSystem, dir string, o Options) ([]byte, error) {
-	opts := krusty.MakeDefaultOptions() // without plugins and Helm
+	opts := krusty.MakeDefaultOptions() // without plugins
+	if h := o.Helm; h != nil {
+		opts.PluginConfig.HelmConfig = types.HelmConfig{Enabled: true, Command: h.Command, KubeVersion: h.KubeVersion, ApiVersions: h.APIVersions, Debug: h.Debug}
+	}
 	opts.Reorder = krusty.ReorderOptionUnspecified
 	if o.Legacy {
 		opts.Reorder = krusty.ReorderOptionLegacy

@@ -1,6 +1,8 @@
 package kustomize
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -77,6 +79,42 @@ func TestRemoteEntriesAreRefused(t *testing.T) {
 		if _, err := Build(dir, Options{}); err == nil || !strings.Contains(err.Error(), "is remote") {
 			t.Errorf("%s: %v", dir, err)
 		}
+	}
+}
+
+// Charts are rendered by the command that the caller names, with the flags that it gives.
+func TestHelmCommand(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"kustomization.yaml":     "helmCharts: [{name: web, releaseName: app, namespace: prod, valuesInline: {a: b}}]\nnamePrefix: x-\n",
+		"charts/web/Chart.yaml":  "apiVersion: v2\nname: web\nversion: 1.0.0\n",
+		"charts/web/values.yaml": "a: c\n",
+		"helm": `#!/bin/sh
+case $1 in
+version) echo v4.0.0 ;;
+template) printf 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {args: "%s"}\n' "$*" ;;
+esac
+`,
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Build(dir, Options{Helm: &Helm{Command: filepath.Join(dir, "helm"), KubeVersion: "1.37", APIVersions: []string{"example.com/v1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"name: x-c", "template app ", "--namespace prod", "--kube-version 1.37", "--api-versions example.com/v1"} {
+		if !strings.Contains(strings.Join(strings.Fields(string(got)), " "), want) {
+			t.Errorf("built\n%s\nwithout %q", got, want)
+		}
+	}
+	if _, err := Build(dir, Options{Helm: &Helm{Command: filepath.Join(dir, "none")}}); err == nil || !strings.Contains(err.Error(), "none") {
+		t.Errorf("without the program: %v", err)
 	}
 }
 
