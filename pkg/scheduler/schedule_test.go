@@ -337,8 +337,28 @@ func BenchmarkSchedule(b *testing.B) {
 						snap.Assume(sp, place.Node)
 					}
 				}
-				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*1000), "µs/pod")
+				b.ReportMetric(float64(1000*b.N)/b.Elapsed().Seconds(), "pods/s")
 			})
 		}
 	}
+}
+
+// BenchmarkScheduleAffinity is BenchmarkSchedule for pods that require a zone and tolerate a taint, of 100
+// shapes.
+func BenchmarkScheduleAffinity(b *testing.B) {
+	snap, a := benchmarkCluster(5000), scheduler.NewAlgorithm(rand.New(rand.NewPCG(1, 1)))
+	for i := 0; b.Loop(); i++ {
+		p := pod(fmt.Sprint("p", i), fmt.Sprintf("%dm", 1+i%100))
+		p.Spec.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists}}
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"0", "1"}}}}},
+		}}}
+		sp := snapshot.NewPod(p)
+		place, err := a.Schedule(snap, sp)
+		if err != nil {
+			b.Fatal(err)
+		}
+		snap.Assume(sp, place.Node)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pods/s")
 }

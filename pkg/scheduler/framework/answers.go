@@ -17,7 +17,8 @@ type asked[Q any] struct {
 type relativeScore struct {
 	asked[NodeScore]
 	normalize Normalize
-	raw       []int64 // by row
+	raw       []int64 // by row; 0 for rows that do not fit
+	nonzero   int     // number of rows whose raw score is not 0
 }
 
 // In answers.refused: the row fits the pod, or has no node.
@@ -36,12 +37,22 @@ type answers struct {
 
 	position int64     // position in the snapshot's journal up to which the fields below are current
 	refused  []int8    // index of the first of filters that rejects the row, or fits, or absent
-	statuses []*Status // its status
+	statuses []*Status // its status; nil until there is one
 	score    []int64   // weighted sum of plain, of rows that fit
+	same     bool      // the rows that fit are those of feasible
 
 	feasible []int32 // rows that no filter rejects, and their total scores, in this cycle
 	totals   []int64
 	scores   []int64 // buffer
+}
+
+// recycle takes over the memory of answers that nothing uses any more.
+func (v *answers) recycle(old *answers) {
+	v.refused, v.statuses, v.score = old.refused[:0], old.statuses[:0], old.score[:0]
+	v.feasible, v.totals, v.scores = old.feasible[:0], old.totals[:0], old.scores[:0]
+	for i := range min(len(v.relative), len(old.relative)) {
+		v.relative[i].raw = old.relative[i].raw[:0]
+	}
 }
 
 // update evaluates the rows that have changed.
@@ -66,12 +77,20 @@ func (v *answers) grow(rows int) {
 	if more <= 0 {
 		return
 	}
-	v.refused = append(v.refused, slices.Repeat([]int8{absent}, more)...)
-	v.statuses = append(v.statuses, make([]*Status, more)...)
-	v.score = append(v.score, make([]int64, more)...)
+	v.refused = extended(v.refused, more, absent)
+	v.score = extended(v.score, more, 0)
 	for i := range v.relative {
-		v.relative[i].raw = append(v.relative[i].raw, make([]int64, more)...)
+		v.relative[i].raw = extended(v.relative[i].raw, more, 0)
 	}
+}
+
+// extended appends n times x to a list.
+func extended[T any](list []T, n int, x T) []T {
+	list = slices.Grow(list, n)[:len(list)+n]
+	for i := range list[len(list)-n:] {
+		list[len(list)-n+i] = x
+	}
+	return list
 }
 
 func (v *answers) updateRow(n snapshot.Node) {
@@ -80,7 +99,14 @@ func (v *answers) updateRow(n snapshot.Node) {
 		q.ask.Update(n)
 	}
 	row := n.Row()
-	if v.refused[row], v.statuses[row] = v.firstRefusal(n); v.refused[row] != fits {
+	before := v.refused[row]
+	refused, status := v.firstRefusal(n)
+	v.same = v.same && (before == fits) == (refused == fits)
+	v.refuse(row, refused, status)
+	if refused != fits {
+		for i := range v.relative {
+			v.relative[i].set(row, 0)
+		}
 		return
 	}
 	var score int64
@@ -89,7 +115,27 @@ func (v *answers) updateRow(n snapshot.Node) {
 	}
 	v.score[row] = score
 	for i := range v.relative {
-		v.relative[i].raw[row] = v.relative[i].ask(n)
+		v.relative[i].set(row, v.relative[i].ask(n))
+	}
+}
+
+// refuse notes which filter rejects a row, if any.
+func (v *answers) refuse(row int, refused int8, status *Status) {
+	v.refused[row] = refused
+	if more := len(v.refused) - len(v.statuses); status != nil && more > 0 {
+		v.statuses = extended(v.statuses, more, nil)
+	}
+	if row < len(v.statuses) {
+		v.statuses[row] = status
+	}
+}
+
+func (q *relativeScore) set(row int, raw int64) {
+	if q.raw[row] != 0 {
+		q.nonzero--
+	}
+	if q.raw[row] = raw; raw != 0 {
+		q.nonzero++
 	}
 }
 
@@ -125,27 +171,51 @@ func (v *answers) clusterRefusal(n snapshot.Node) (Plugin, *Status) {
 // row is feasible.
 func (v *answers) best(snap *snapshot.Snapshot, pod *snapshot.Pod, rnd *rand.Rand) (row int, score int64) {
 	v.findFeasible(snap, pod)
+	if len(v.feasible) == 0 {
+		return -1, 0
+	}
 	v.sumScores()
-	row = -1
 	ties := 0
-	for i, r := range v.feasible {
-		total := v.totals[i]
+	for _, total := range v.totals {
 		switch {
-		case row < 0 || total > score:
-			row, score, ties = int(r), total, 1
+		case ties == 0 || total > score:
+			score, ties = total, 1
 		case total == score:
 			ties++
-			if prefer(snap, rnd, int(r), row, ties) {
-				row = int(r)
-			}
 		}
 	}
-	return row, score
+	return v.pick(snap, rnd, score, ties), score
+}
+
+// pick chooses between the nodes with a total score: each of ties with the same probability or, if rnd
+// is nil, the first by name.
+func (v *answers) pick(snap *snapshot.Snapshot, rnd *rand.Rand, score int64, ties int) int {
+	row, skip := -1, 0
+	if rnd != nil {
+		skip = rnd.IntN(ties)
+	}
+	for i, r := range v.feasible {
+		switch {
+		case v.totals[i] != score:
+		case rnd == nil:
+			if row < 0 || snap.At(int(r)).Name() < snap.At(row).Name() {
+				row = int(r)
+			}
+		case skip == 0:
+			return int(r)
+		default:
+			skip--
+		}
+	}
+	return row
 }
 
 func (v *answers) findFeasible(snap *snapshot.Snapshot, pod *snapshot.Pod) {
-	v.feasible = v.feasible[:0]
 	plain := len(v.clusterFilters) == 0 && !snap.HasNominees()
+	if plain && v.same {
+		return
+	}
+	v.feasible, v.same = v.feasible[:0], plain
 	for r, refused := range v.refused {
 		if refused != fits {
 			continue
@@ -168,8 +238,11 @@ func (v *answers) sumScores() {
 	for i := range v.relative {
 		v.relative[i].add(v.feasible, v.totals)
 	}
-	v.scores = slices.Grow(v.scores[:0], len(v.feasible))[:len(v.feasible)]
 	for _, q := range v.clusterScores {
+		if isEmpty(q.ask) {
+			continue
+		}
+		v.scores = slices.Grow(v.scores[:0], len(v.feasible))[:len(v.feasible)]
 		clear(v.scores)
 		q.ask.Score(v.feasible, v.scores)
 		for i, score := range v.scores {
@@ -178,8 +251,21 @@ func (v *answers) sumScores() {
 	}
 }
 
+func isEmpty(q ClusterScore) bool {
+	e, ok := q.(interface{ Empty() bool })
+	return ok && e.Empty()
+}
+
 // add adds the normalized scores of the rows to totals.
 func (q *relativeScore) add(rows []int32, totals []int64) {
+	if q.nonzero == 0 {
+		if q.normalize == Lowest {
+			for i := range totals {
+				totals[i] += q.weight * MaxNodeScore
+			}
+		}
+		return
+	}
 	var highest int64
 	for _, r := range rows {
 		highest = max(highest, q.raw[r])
@@ -196,8 +282,7 @@ func (q *relativeScore) add(rows []int32, totals []int64) {
 	}
 }
 
-// prefer chooses between nodes of equal score: each of n with the same probability or, if rnd
-// is nil, the first by name.
+// prefer is pick for nodes that are seen one after the other: candidate is the nth of equal score.
 func prefer(snap *snapshot.Snapshot, rnd *rand.Rand, candidate, present, n int) bool {
 	if rnd == nil {
 		return snap.At(candidate).Name() < snap.At(present).Name()
@@ -223,10 +308,10 @@ type shapeEntry struct {
 func (s *shapes) get(shape []byte, make func() *answers) *answers {
 	e := s.by[string(shape)]
 	if e == nil {
-		if len(s.by) >= maxShapes {
-			s.drop()
-		}
 		e = &shapeEntry{answers: make()}
+		if len(s.by) >= maxShapes {
+			e.answers.recycle(s.drop())
+		}
 		s.by[string(shape)] = e
 	}
 	s.clock++
@@ -234,12 +319,14 @@ func (s *shapes) get(shape []byte, make func() *answers) *answers {
 	return e.answers
 }
 
-func (s *shapes) drop() {
+func (s *shapes) drop() *answers {
 	oldest := ""
 	for name, e := range s.by {
 		if oldest == "" || e.used < s.by[oldest].used {
 			oldest = name
 		}
 	}
+	out := s.by[oldest].answers
 	delete(s.by, oldest)
+	return out
 }

@@ -90,7 +90,8 @@ type ClusterScore interface {
 	Update(n snapshot.Node)
 	// Score sets scores[i] to the score of the node in rows[i], from 0 to MaxNodeScore.
 	// It is called in each cycle with the rows of the nodes that no filter rejects, and
-	// with scores of 0.
+	// with scores of 0. If there is a method Empty() bool and it returns true, all scores
+	// are 0 and Score is not called.
 	Score(rows []int32, scores []int64)
 }
 

@@ -40,7 +40,9 @@ func (s *Scheduler) Rank(snap *snapshot.Snapshot, pod *snapshot.Pod) []Ranked {
 	}
 	for _, q := range v.clusterScores {
 		scores := make([]int64, len(v.feasible))
-		q.ask.Score(v.feasible, scores)
+		if !isEmpty(q.ask) {
+			q.ask.Score(v.feasible, scores)
+		}
 		add(q.plugin, q.weight, scores)
 	}
 	slices.SortFunc(out, func(a, b Ranked) int { return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Node, b.Node)) })

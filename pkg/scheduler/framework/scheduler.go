@@ -116,7 +116,7 @@ func (v *answers) addScore(q asked[NodeScore], how Normalize) {
 	if how == AsIs {
 		v.plain = append(v.plain, q)
 	} else {
-		v.relative = append(v.relative, relativeScore{q, how, nil})
+		v.relative = append(v.relative, relativeScore{asked: q, normalize: how})
 	}
 }
 

@@ -86,7 +86,10 @@ func (s *score) Update(n snapshot.Node) {
 	if n.Exists() {
 		sizes = s.sizesOn(n)
 	}
-	old := s.sizes[int32(row)]
+	var old []int64
+	if len(s.sizes) > 0 {
+		old = s.sizes[int32(row)]
+	}
 	if s.exists[row] == n.Exists() && slices.Equal(old, sizes) {
 		return
 	}
@@ -131,11 +134,11 @@ func (s *score) count(sizes []int64, sign int) {
 	}
 }
 
+// Empty reports whether no node has any of the images.
+func (s *score) Empty() bool { return len(s.sizes) == 0 }
+
 // Score implements framework.ClusterScore.
 func (s *score) Score(rows []int32, scores []int64) {
-	if len(s.sizes) == 0 {
-		return
-	}
 	if s.stale {
 		s.byRow, s.stale = make([]int64, len(s.exists)), false
 		for row, sizes := range s.sizes {

@@ -34,7 +34,8 @@ func (Balanced) Name() string { return "NodeResourcesBalancedAllocation" }
 func (b Balanced) Reads(pod *snapshot.Pod) []any {
 	out := make([]any, len(b.resources))
 	for i, r := range b.resources {
-		out[i] = amount(r.Name, &pod.Requests)
+		s := share{name: r.Name, basic: basicOf(r.Name)}
+		out[i] = s.of(&pod.Requests)
 	}
 	return out
 }
@@ -57,9 +58,10 @@ func (b Balanced) PreScore(pod *snapshot.Pod) framework.NodeScore {
 		alloc, used := n.Amounts()
 		var buffer [4]float64
 		fractions := buffer[:0]
-		for _, r := range counted {
-			if capacity := amount(r.name, &alloc.Resources); capacity != 0 {
-				fractions = append(fractions, min(1, float64(amount(r.name, &used.Resources)+r.want)/float64(capacity)))
+		for i := range counted {
+			r := &counted[i]
+			if capacity := r.of(&alloc.Resources); capacity != 0 {
+				fractions = append(fractions, min(1, float64(r.of(&used.Resources)+r.want)/float64(capacity)))
 			}
 		}
 		return int64((1 - deviation(fractions)) * float64(framework.MaxNodeScore))

@@ -90,8 +90,56 @@ func completeResources(list []Resource) ([]Resource, error) {
 // share is a resource that counts for a pod.
 type share struct {
 	name   corev1.ResourceName
+	basic  basic
 	want   int64
 	weight int64
+}
+
+// basic is one of the resources that most pods request, which are found without their names.
+type basic int8
+
+const (
+	extended basic = iota // none of them
+	cpu
+	memory
+	ephemeral
+)
+
+func basicOf(name corev1.ResourceName) basic {
+	switch name {
+	case corev1.ResourceCPU:
+		return cpu
+	case corev1.ResourceMemory:
+		return memory
+	case corev1.ResourceEphemeralStorage:
+		return ephemeral
+	}
+	return extended
+}
+
+// of returns the amount of the resource.
+func (s *share) of(r *snapshot.Resources) int64 {
+	switch s.basic {
+	case cpu:
+		return r.CPU
+	case memory:
+		return r.Memory
+	case ephemeral:
+		return r.Ephemeral
+	}
+	return r.Extended[s.name]
+}
+
+// occupied is of what a node's pods request, with defaults for containers that request no
+// CPU or memory.
+func (s *share) occupied(used *snapshot.Amounts) int64 {
+	switch s.basic {
+	case cpu:
+		return used.NonZeroCPU
+	case memory:
+		return used.NonZeroMemory
+	}
+	return s.of(&used.Resources)
 }
 
 // shares returns the resources of the list that count for a pod: extended resources only if it
@@ -99,49 +147,25 @@ type share struct {
 func shares(list []Resource, wants *snapshot.Resources) []share {
 	var out []share
 	for _, r := range list {
-		want := amount(r.Name, wants)
-		basic := r.Name == corev1.ResourceCPU || r.Name == corev1.ResourceMemory || r.Name == corev1.ResourceEphemeralStorage
-		if basic || want > 0 {
-			out = append(out, share{r.Name, want, r.Weight})
+		s := share{name: r.Name, basic: basicOf(r.Name), weight: r.Weight}
+		if s.want = s.of(wants); s.basic != extended || s.want > 0 {
+			out = append(out, s)
 		}
 	}
 	return out
-}
-
-func amount(name corev1.ResourceName, r *snapshot.Resources) int64 {
-	switch name {
-	case corev1.ResourceCPU:
-		return r.CPU
-	case corev1.ResourceMemory:
-		return r.Memory
-	case corev1.ResourceEphemeralStorage:
-		return r.Ephemeral
-	}
-	return r.Extended[name]
-}
-
-// occupied is amount of what a node's pods request, with defaults for containers that request no
-// CPU or memory.
-func occupied(name corev1.ResourceName, used *snapshot.Amounts) int64 {
-	switch name {
-	case corev1.ResourceCPU:
-		return used.NonZeroCPU
-	case corev1.ResourceMemory:
-		return used.NonZeroMemory
-	}
-	return amount(name, &used.Resources)
 }
 
 // score returns the weighted average over the resources.
 func (s *Strategy) score(shares []share, n snapshot.Node) int64 {
 	alloc, used := n.Amounts()
 	var sum, weights int64
-	for _, r := range shares {
-		capacity := amount(r.name, &alloc.Resources)
+	for i := range shares {
+		r := &shares[i]
+		capacity := r.of(&alloc.Resources)
 		if capacity == 0 {
 			continue
 		}
-		points := s.points(occupied(r.name, used)+r.want, capacity)
+		points := s.points(r.occupied(used)+r.want, capacity)
 		if points == 0 && s.Type == ratio {
 			continue // as upstream
 		}

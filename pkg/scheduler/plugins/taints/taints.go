@@ -34,11 +34,19 @@ func (*Plugin) EventsToRegister() framework.Event { return framework.NodeTaints 
 // PreFilter skips no pod.
 func (p *Plugin) PreFilter(pod *snapshot.Pod) framework.NodeFilter {
 	tolerations := pod.Spec.Tolerations
+	var last struct { // most nodes with taints have the same ones
+		key, value string
+		status     *framework.Status
+	}
 	return func(n snapshot.Node) *framework.Status {
-		if t := Untolerated(n.Taints(), tolerations); t != nil {
-			return p.status(*t)
+		t := Untolerated(n.Taints(), tolerations)
+		switch {
+		case t == nil:
+			return nil
+		case last.status == nil || last.key != t.Key || last.value != t.Value:
+			last.key, last.value, last.status = t.Key, t.Value, p.status(*t)
 		}
-		return nil
+		return last.status
 	}
 }
 
