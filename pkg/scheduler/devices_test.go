@@ -64,6 +64,18 @@ func (g *gpus) must(err error) {
 // slice publishes devices of a node.
 func (g *gpus) slice(node string, devices ...string) {
 	g.t.Helper()
+	g.publish(gpuSlice(node, devices...))
+}
+
+// publish creates s, and returns when the scheduler has seen it.
+func (g *gpus) publish(s *resourcev1.ResourceSlice) {
+	g.t.Helper()
+	_, err := g.slices.Create(g.t.Context(), s)
+	g.must(err)
+	synctest.Wait()
+}
+
+func gpuSlice(node string, devices ...string) *resourcev1.ResourceSlice {
 	s := &resourcev1.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: node + "-gpu"},
 		Spec: resourcev1.ResourceSliceSpec{
@@ -74,8 +86,7 @@ func (g *gpus) slice(node string, devices ...string) {
 		kind, _, _ := strings.Cut(name, "-")
 		s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"kind": {StringValue: &kind}}})
 	}
-	_, err := g.slices.Create(g.t.Context(), s)
-	g.must(err)
+	return s
 }
 
 func (g *gpus) claim(name string, count int64) {
@@ -237,15 +248,11 @@ func TestUnusedClaimsAreFreedForAnotherNode(t *testing.T) {
 // waiting publishes devices of node a that must be connected before a pod is bound.
 func (g *gpus) waiting(devices ...string) {
 	g.t.Helper()
-	g.slice("a", devices...)
-	s, err := g.slices.Get(g.t.Context(), "a-gpu")
-	g.must(err)
+	s := gpuSlice("a", devices...)
 	for i := range s.Spec.Devices {
 		s.Spec.Devices[i].BindingConditions, s.Spec.Devices[i].BindingFailureConditions = []string{"Connected"}, []string{"Broken"}
 	}
-	s.Spec.Pool.Generation++
-	_, err = g.slices.Update(g.t.Context(), s)
-	g.must(err)
+	g.publish(s)
 }
 
 // reports sets a condition of the claim's device.
