@@ -45,7 +45,7 @@ func (s *Secure) Serve(ctx context.Context, pages *http.ServeMux, c *client.Clie
 		return err
 	}
 	if s.Profiling {
-		addProfiles(pages)
+		pages.Handle(ProfilesPath, Profiles())
 	}
 	serving := ServeConfig{Address: net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port)), TLS: cfg, Log: log}
 	if s.ClientCA == "" { // client certificates are not accepted
@@ -64,10 +64,16 @@ func (s *Secure) Serve(ctx context.Context, pages *http.ServeMux, c *client.Clie
 	return g.Wait()
 }
 
-func addProfiles(mux *http.ServeMux) {
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+// ProfilesPath is the path of Profiles.
+const ProfilesPath = "/debug/pprof/"
+
+// Profiles serves profiles of this process below ProfilesPath; see net/http/pprof.
+func Profiles() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(ProfilesPath, pprof.Index)
+	mux.HandleFunc(ProfilesPath+"cmdline", pprof.Cmdline)
+	mux.HandleFunc(ProfilesPath+"profile", pprof.Profile)
+	mux.HandleFunc(ProfilesPath+"symbol", pprof.Symbol)
+	mux.HandleFunc(ProfilesPath+"trace", pprof.Trace)
+	return mux
 }

@@ -21,6 +21,7 @@ import (
 	"podium/pkg/kubelet/csi"
 	"podium/pkg/kubelet/dra"
 	"podium/pkg/kubelet/pods"
+	"podium/pkg/kubelet/references"
 	"podium/pkg/kubelet/volumes"
 	"podium/pkg/scheme"
 )
@@ -60,7 +61,7 @@ type api struct {
 var (
 	_ pods.API        = (*api)(nil)
 	_ pods.Endpoints  = (*api)(nil)
-	_ volumes.Sources = (*api)(nil)
+	_ volumes.Sources = volumeSources{}
 	_ csi.API         = (*api)(nil)
 	_ dra.API         = (*api)(nil)
 )
@@ -102,6 +103,20 @@ func (a *api) ConfigMap(ctx context.Context, namespace, name string) (*corev1.Co
 
 func (a *api) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	return a.secrets.In(namespace).Get(ctx, name)
+}
+
+// volumeSources reads what volumes show.
+type volumeSources struct {
+	*api
+	references *references.References
+}
+
+func (s volumeSources) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return s.references.ConfigMap(ctx, namespace, name)
+}
+
+func (s volumeSources) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return s.references.Secret(ctx, namespace, name)
 }
 
 func (a *api) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {

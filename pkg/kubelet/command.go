@@ -29,6 +29,7 @@ import (
 	"podium/pkg/kubelet/node"
 	"podium/pkg/kubelet/nodelogs"
 	"podium/pkg/kubelet/oom"
+	"podium/pkg/kubelet/references"
 	"podium/pkg/kubelet/sysctls"
 	"podium/pkg/kubelet/userns"
 )
@@ -74,12 +75,12 @@ type options struct {
 	providerFile, providerDir                              string
 	podPIDs                                                int64
 	requestTimeout                                         time.Duration
-	serialPulls, systemLogs, logQuery                      bool
+	serialPulls, systemLogs, logQuery, profiling           bool
 }
 
 // NewCommand returns the kubelet command.
 func NewCommand() *cobra.Command {
-	o := &options{}
+	o := &options{file: file{ConfigMapAndSecretChangeDetectionStrategy: string(references.Watch)}}
 	cmd := o.Command("kubelet", "Run the pods that are bound to the node", &o.file, func(cmd *cobra.Command) error {
 		o.settings = daemon.Settings(cmd.Flags())
 		if err := o.file.addTo(o.settings); err != nil {
@@ -146,6 +147,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.IntVar(&o.port, "port", 10250, "port of the server (HTTPS): logs, exec, attach, port-forward, metrics; 0: disabled")
 	fs.BoolVar(&o.systemLogs, "enable-system-log-handler", false, "serve the files below /var/log at /logs/, to users with access to nodes/log")
 	fs.BoolVar(&o.logQuery, "enable-system-log-query", false, "answer queries for the logs of the node's services at /logs/?query=SERVICE; needs --enable-system-log-handler")
+	fs.BoolVar(&o.profiling, "enable-profiling-handler", false, "serve profiles of this process at /debug/pprof/, to users with access to nodes/proxy")
 	fs.StringVar(&o.healthzAddress, "healthz-bind-address", "127.0.0.1", "address of the health endpoint (plain HTTP)")
 	fs.IntVar(&o.healthzPort, "healthz-port", 10248, "port of the health endpoint; 0: disabled")
 	o.tls.AddClientCA(fs, "CA of client certificates; without it the server accepts only bearer tokens")
@@ -230,6 +232,9 @@ func (o *options) run(ctx context.Context, log *slog.Logger) error {
 		if o.logQuery {
 			cfg.LogQuery = &nodelogs.Handler{Journal: nodelogs.Journalctl, Files: cfg.NodeLogs, Now: time.Now}
 		}
+	}
+	if o.profiling {
+		cfg.Profiles = daemon.Profiles()
 	}
 	unlock, err := lockDir(ctx, cfg.RootDir)
 	if err != nil {
@@ -382,6 +387,9 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 	}
 	cfg.Shutdown = o.file.shutdownPeriods()
 	var err error
+	if cfg.References, err = references.ParseStrategy(o.file.ConfigMapAndSecretChangeDetectionStrategy); err != nil {
+		return nil, err
+	}
 	if cfg.NodeName, err = nodeName(cfg.NodeName); err != nil {
 		return nil, err
 	}

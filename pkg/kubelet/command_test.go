@@ -175,6 +175,7 @@ func TestConfigFileFields(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"crashLoopBackOff: {maxContainerRestartPeriod: 6m}": "want 1s to 5m0s",
+		"configMapAndSecretChangeDetectionStrategy: watch":  "want Watch, Cache or Get",
 		"shutdownGracePeriodCriticalPods: 10s":              "is longer than shutdownGracePeriod",
 		"shutdownGracePeriod: 500ms":                        "want 0 or at least 1s",
 		"shutdownGracePeriod: 5s\nshutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 1}]": "excludes shutdownGracePeriod",

@@ -10,12 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/kubelet/hardware"
+	"podium/pkg/kubelet/references"
 	"podium/pkg/kubelet/shutdown"
 )
 
 // file holds the fields of the config file that are no flags, with upstream's names.
 type file struct {
 	CrashLoopBackOff crashLoopBackOff `json:"crashLoopBackOff"`
+
+	// How volumes notice changes of ConfigMaps and Secrets: Watch (the default), Cache or Get.
+	ConfigMapAndSecretChangeDetectionStrategy string `json:"configMapAndSecretChangeDetectionStrategy"`
 
 	// The CPUs of --reserved-cpus, which takes precedence.
 	ReservedSystemCPUs string `json:"reservedSystemCPUs"`
@@ -51,6 +55,9 @@ func (f *file) validate() error {
 	var errs []error
 	if most := f.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil && (most.Duration < minRestartPeriod || most.Duration > maxRestartPeriod) {
 		errs = append(errs, fmt.Errorf("crashLoopBackOff.maxContainerRestartPeriod %v: want %v to %v", most.Duration, minRestartPeriod, maxRestartPeriod))
+	}
+	if _, err := references.ParseStrategy(f.ConfigMapAndSecretChangeDetectionStrategy); err != nil {
+		errs = append(errs, fmt.Errorf("configMapAndSecretChangeDetectionStrategy: %w", err))
 	}
 	if _, err := hardware.ParseList(f.ReservedSystemCPUs); err != nil {
 		errs = append(errs, fmt.Errorf("reservedSystemCPUs: %w", err))

@@ -37,6 +37,7 @@ import (
 	"podium/pkg/kubelet/podresources"
 	"podium/pkg/kubelet/pods"
 	"podium/pkg/kubelet/probes"
+	"podium/pkg/kubelet/references"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/server"
 	"podium/pkg/kubelet/shutdown"
@@ -83,6 +84,8 @@ type Config struct {
 	pods.Options // HostsFile "": /etc/hosts
 	ImageGC      ImageGC
 
+	References references.Strategy // how changes of ConfigMaps and Secrets are noticed; "": Watch
+
 	ImageProviders images.Provider // of credentials for registries; nil: only pull secrets
 
 	Shutdown shutdown.Periods             // of pods when the node shuts down; none: shutdowns are not delayed
@@ -99,6 +102,7 @@ type Config struct {
 	Settings map[string]any // the content of /configz; nil: empty
 	Port     int32          // the port in the node's status; that of Address
 	NodeLogs fs.FS          // the files of /logs/; nil: disabled
+	Profiles http.Handler   // profiles of this process; nil: disabled
 	LogQuery http.Handler   // queries for logs of the node's services; nil: disabled
 	// Connections tracks the server's connections, to close them when the
 	// client's certificate is revoked; nil: they are not tracked.
@@ -209,10 +213,15 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	services := informer.New(client.For[*corev1.Service](cfg.Client), informer.Options{Log: cfg.Log})
 	pulls := images.NewRecords(filepath.Join(cfg.RootDir, "image_manager"), cfg.Log)
-	vols := volumes.New(volumes.Config{Root: cfg.RootDir, Sources: api, Mounter: cfg.Mounter, Node: agent.Node, Log: cfg.Log, Drivers: []volumes.Driver{drivers}})
+	var manager *pods.Manager
+	refs := references.New(references.Config{
+		Client: cfg.Client, Strategy: cfg.References, Lifetime: cfg.RefreshPeriod, Log: cfg.Log,
+		Changed: func(pods []types.UID) { manager.Refresh(pods) },
+	})
+	vols := volumes.New(volumes.Config{Root: cfg.RootDir, Sources: volumeSources{api, refs}, Mounter: cfg.Mounter, Node: agent.Node, Log: cfg.Log, Drivers: []volumes.Driver{drivers}})
 	var collector *images.Collector
-	manager, err := newManager(&cfg, parts{
-		api: api, volumes: vols, recorder: recorder, agent: agent, services: services, pulls: pulls, claims: claims,
+	manager, err = newManager(&cfg, parts{
+		api: api, volumes: vols, references: refs, recorder: recorder, agent: agent, services: services, pulls: pulls, claims: claims,
 		stopping: down.Active, freeDisk: func(ctx context.Context) { collector.Free(ctx) },
 	})
 	if err != nil {
@@ -269,6 +278,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.TLS != nil {
 		g.Go(func() error { return serve(ctx, &cfg, manager, volumeStats(drivers, vols)) })
 	}
+	defer refs.Wait()
 	return g.Wait()
 }
 
@@ -358,15 +368,16 @@ func newClaims(cfg *Config, api *api) (*dra.Manager, error) {
 
 // parts are what the pods manager uses of the kubelet.
 type parts struct {
-	api      *api
-	volumes  *volumes.Manager
-	recorder *events.Recorder
-	agent    *node.Agent
-	services *informer.Informer[*corev1.Service]
-	pulls    *images.Records
-	claims   *dra.Manager
-	stopping func() bool
-	freeDisk func(context.Context)
+	api        *api
+	volumes    *volumes.Manager
+	references *references.References
+	recorder   *events.Recorder
+	agent      *node.Agent
+	services   *informer.Informer[*corev1.Service]
+	pulls      *images.Records
+	claims     *dra.Manager
+	stopping   func() bool
+	freeDisk   func(context.Context)
 }
 
 func newManager(cfg *Config, p parts) (*pods.Manager, error) {
@@ -376,7 +387,7 @@ func newManager(cfg *Config, p parts) (*pods.Manager, error) {
 	}
 	c := pods.Config{
 		RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir,
-		API: p.api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: p.volumes, Claims: p.claims, Cgroups: cfg.Cgroups, UserNS: namespaces,
+		API: p.api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: p.volumes, References: p.references, Claims: p.claims, Cgroups: cfg.Cgroups, UserNS: namespaces,
 		Environment: func(ctx context.Context, req env.Request) ([]*runtimeapi.KeyValue, error) {
 			return env.Make(ctx, req, p.api)
 		},
@@ -453,7 +464,7 @@ func volumeStats(drivers *csi.Driver, vols *volumes.Manager) func(types.UID, str
 // serve runs the HTTPS server for the API server and other authorized clients.
 func serve(ctx context.Context, cfg *Config, manager *pods.Manager, volume func(types.UID, string) (stats.Filesystem, bool)) error {
 	s := server.Config{
-		NodeName: cfg.NodeName, Pods: manager.Pods, Volume: volume, Runtime: cfg.Runtime, Registry: cfg.Registry, Probes: cfg.probes, RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, NodeLogs: cfg.NodeLogs, LogQuery: cfg.LogQuery, Log: cfg.Log,
+		NodeName: cfg.NodeName, Pods: manager.Pods, Volume: volume, Runtime: cfg.Runtime, Registry: cfg.Registry, Probes: cfg.probes, RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, NodeLogs: cfg.NodeLogs, LogQuery: cfg.LogQuery, Profiles: cfg.Profiles, Log: cfg.Log,
 		Access: cfg.Access, Settings: cfg.Settings,
 	}
 	if cfg.Registry != nil {

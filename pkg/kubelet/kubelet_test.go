@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,5 +259,57 @@ func TestNodeThatShutsDown(t *testing.T) {
 		if c := ready(); c.Status != corev1.ConditionTrue {
 			t.Errorf("after a cancelled shutdown the node is %+v", c)
 		}
+	})
+}
+
+// A volume shows a change of its ConfigMap at once, and the kubelet reads the object no
+// more while nothing changes.
+func TestVolumesShowChangesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, api, dir := t.Context(), clienttest.New(), t.TempDir()
+		var reads atomic.Int32
+		api.Before = func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/configmaps/settings") {
+				reads.Add(1)
+			}
+			return nil, nil
+		}
+		configMaps := client.For[*corev1.ConfigMap](api.Client(t)).In("default")
+		cm, err := configMaps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"}, Data: map[string]string{"color": "red"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := boundPod("p", "n1")
+		mode := int32(0o644)
+		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, DefaultMode: &mode,
+		}}}}
+		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+		pod, err = client.For[*corev1.Pod](api.Client(t)).In("default").Create(ctx, pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := run(t, hollow(t, api, "n1", crifake.New(crifake.Config{Images: []string{"app:1"}}), dir))
+		defer stop()
+		shows := func(want string) {
+			t.Helper()
+			file := filepath.Join(dir, "pods", string(pod.UID), "volumes", "kubernetes.io~configmap", "v", "color")
+			if got, err := os.ReadFile(file); err != nil || string(got) != want {
+				t.Errorf("the file holds %q, %v; want %q", got, err, want)
+			}
+		}
+		after(5 * time.Second)
+		shows("red")
+		before := reads.Load()
+		after(10 * time.Minute)
+		if n := reads.Load() - before; n > 0 {
+			t.Errorf("%d reads in ten minutes in which nothing changed", n)
+		}
+		cm.Data = map[string]string{"color": "blue"}
+		if _, err := configMaps.Update(ctx, cm); err != nil {
+			t.Fatal(err)
+		}
+		after(100 * time.Millisecond)
+		shows("blue")
 	})
 }

@@ -46,6 +46,7 @@ type inbox struct {
 	desired     *corev1.Pod // the newest version from the API
 	removed     bool        // the API no longer has the pod
 	dirty       bool        // the runtime may have changed
+	stale       bool        // objects that its volumes show have changed
 	completions []func()    // results of jobs, to be applied by the worker
 }
 
@@ -75,6 +76,23 @@ func (w *base) changed() {
 	w.dirty = true
 	w.mu.Unlock()
 	w.wake()
+}
+
+// outdate makes the worker refresh the pod's volumes. Any goroutine may call it.
+func (w *base) outdate() {
+	w.mu.Lock()
+	w.stale = true
+	w.mu.Unlock()
+	w.wake()
+}
+
+// takeStale reports whether outdate has been called since the last takeStale.
+func (w *base) takeStale() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := w.stale
+	w.stale = false
+	return was
 }
 
 // want sets the pod that the API has now. If the pod is to be terminated, it

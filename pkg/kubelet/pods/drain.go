@@ -20,6 +20,11 @@ const AnnotationApplied = "podium.dev/endpoints-applied"
 // drainPoll is the polling interval of drain.
 const drainPoll = 100 * time.Millisecond
 
+// settleTime is for connections that were opened just before the proxies applied the
+// change. A server whose node is busy may not have accepted them yet; it would
+// reset them when it closes its socket.
+const settleTime = 250 * time.Millisecond
+
 // Endpoints reads the objects that show whether proxies still send traffic to a
 // pod.
 type Endpoints interface {
@@ -32,7 +37,8 @@ type Endpoints interface {
 
 // drain blocks until every EndpointSlice with the pod shows it as terminating and
 // every live proxy has applied that, so that the containers are not stopped while
-// they still receive requests. It returns false if ctx ended first.
+// they still receive requests, or have not accepted connections. It returns false if
+// ctx ended first.
 func drain(ctx context.Context, e Endpoints, pod *corev1.Pod) bool {
 	var slices []*discoveryv1.EndpointSlice
 	for {
@@ -68,7 +74,7 @@ func drain(ctx context.Context, e Endpoints, pod *corev1.Pod) bool {
 			}
 		}
 	}
-	return true
+	return backoff.Sleep(ctx, settleTime) == nil
 }
 
 // drained reports whether all slices have the pod out of rotation and all live

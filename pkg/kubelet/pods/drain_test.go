@@ -75,17 +75,17 @@ func TestDrain(t *testing.T) {
 	}{
 		"Acknowledged": {
 			"the proxy's word ends the wait",
-			[]rotationStep{{0, 1, "in", false, 1}, {150 * ms, 2, "terminating", false, 1}, {250 * ms, 2, "terminating", false, 2}}, 300 * ms,
+			[]rotationStep{{0, 1, "in", false, 1}, {150 * ms, 2, "terminating", false, 1}, {250 * ms, 2, "terminating", false, 2}}, 300*ms + settleTime,
 		},
 		"SliceGoesOnChanging": {
 			"changes after the one that took the pod out are others' business",
-			[]rotationStep{{0, 1, "in", false, 1}, {50 * ms, 2, "terminating", false, 1}, {150 * ms, 9, "terminating", false, 2}}, 200 * ms,
+			[]rotationStep{{0, 1, "in", false, 1}, {50 * ms, 2, "terminating", false, 1}, {150 * ms, 9, "terminating", false, 2}}, 200*ms + settleTime,
 		},
 		"SliceDeleted": {
 			"who applied the last revision with the pod need not say more",
-			[]rotationStep{{0, 5, "in", false, 5}, {50 * ms, 5, "", true, 5}}, 100 * ms,
+			[]rotationStep{{0, 5, "in", false, 5}, {50 * ms, 5, "", true, 5}}, 100*ms + settleTime,
 		},
-		"NotInAny": {"nobody sends it anything", []rotationStep{{0, 1, "out", false, 0}}, 0},
+		"NotInAny": {"nothing is sent to it", []rotationStep{{0, 1, "out", false, 0}}, 0},
 		"Silent":   {"a proxy that says nothing is waited for", []rotationStep{{0, 2, "terminating", false, 1}}, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

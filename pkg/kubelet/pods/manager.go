@@ -40,7 +40,8 @@ type Config struct {
 	RuntimeName string // the scheme of container ids: containerd
 	Images      cri.Images
 	Volumes     Volumes
-	Claims      Claims // nil: pods have no resource claims
+	References  References // nil: volumes show changes of objects within the RefreshPeriod
+	Claims      Claims     // nil: pods have no resource claims
 	Cgroups     resources.Cgroups
 	PIDs        PIDs                  // nil: no PID pressure
 	Pressure    NodePressure          // of memory and disk; nil: none
@@ -102,7 +103,7 @@ type Manager struct {
 	mu       sync.Mutex
 	ctx      context.Context // of Run; nil before Run
 	workers  map[types.UID]*worker
-	wanted   map[types.UID]*corev1.Pod // pods from before Run began
+	wanted   map[types.UID]*corev1.Pod // pods from before Run began and all were known
 	synced   bool                      // Update has been called for all pods of the API
 	counted  map[types.UID]*corev1.Pod // pods that count against the node's resources
 	deferred map[types.UID]deferral    // resizes that wait for resources
@@ -142,10 +143,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.puller.Recover(ctx)
 	m.mu.Lock()
 	m.ctx, m.prior = ctx, prior
-	for _, pod := range byAge(m.wanted) {
-		m.workLocked(pod)
-	}
-	m.wanted = nil
+	m.startLocked()
 	m.mu.Unlock()
 
 	g, ctx := errgroup.WithContext(ctx)
@@ -185,7 +183,7 @@ func (m *Manager) Update(old, pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch w := m.workers[pod.UID]; {
-	case m.ctx == nil:
+	case m.ctx == nil || !m.synced:
 		m.wanted[pod.UID] = pod
 	case w != nil:
 		w.want(pod, false)
@@ -203,12 +201,25 @@ func (m *Manager) remove(pod *corev1.Pod) {
 	}
 }
 
-// Synced reports that Update has been called for every pod of the API. From then
-// on the Manager may terminate pods that only the runtime has.
+// Synced reports that Update has been called for every pod of the API. From then on the
+// Manager runs them, and may terminate pods that only the runtime has.
 func (m *Manager) Synced() {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.synced = true
-	m.mu.Unlock()
+	m.startLocked()
+}
+
+// startLocked starts a worker for each pod, once Run has begun and all pods are known: a
+// pod must not get resources that one of the others has already. m.mu is held.
+func (m *Manager) startLocked() {
+	if m.ctx == nil || !m.synced {
+		return
+	}
+	for _, pod := range byAge(m.wanted) {
+		m.workLocked(pod)
+	}
+	m.wanted = nil
 }
 
 // workLocked starts a worker for the pod. It returns nil if Run is ending. m.mu is
@@ -216,6 +227,9 @@ func (m *Manager) Synced() {
 func (m *Manager) workLocked(pod *corev1.Pod) *worker {
 	if m.ctx.Err() != nil {
 		return nil
+	}
+	if m.cfg.References != nil && !finalPhase(pod.Status.Phase) {
+		m.cfg.References.Follow(m.ctx, pod)
 	}
 	w := newWorker(m, m.ctx, pod)
 	w.read = !m.prior[pod.UID] // the runtime has nothing of other pods
@@ -242,6 +256,18 @@ func (m *Manager) wake(uid types.UID) {
 	defer m.mu.Unlock()
 	if w := m.workers[uid]; w != nil {
 		w.wake()
+	}
+}
+
+// Refresh makes the volumes of pods show the present state of objects. It does not wait
+// for that.
+func (m *Manager) Refresh(pods []types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, uid := range pods {
+		if w := m.workers[uid]; w != nil {
+			w.outdate()
+		}
 	}
 }
 

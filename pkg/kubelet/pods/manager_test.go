@@ -850,7 +850,7 @@ func TestPodIsStoppedOnlyWhenNoProxySendsItAnything(t *testing.T) {
 		applied time.Duration // when the proxy has applied the change; 0: never
 		want    time.Duration // when SIGTERM comes
 	}{
-		{"Applied", 1500 * time.Millisecond, 1500 * time.Millisecond},
+		{"Applied", 1500 * time.Millisecond, 1500*time.Millisecond + settleTime},
 		{"NeverApplied", 0, 5 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -1010,6 +1010,26 @@ func TestANewPodWithAnOldName(t *testing.T) {
 		r.pass(10 * time.Second)
 		if p := r.pod("a"); p.Status.Phase != corev1.PodRunning || r.runtime.Sandboxes() != 1 {
 			t.Errorf("when the old one is gone, the new one is %+v", p.Status)
+		}
+	})
+}
+
+// No pod is started before all pods of the API are known: another one may have the
+// resources already that it would get.
+func TestPodsStartOnceAllAreKnown(t *testing.T) {
+	bubbleWith(t, crifake.Config{}, func(r *rig) { r.unsynced = true }, func(r *rig) {
+		r.api.create(newPod("a"))
+		r.api.create(newPod("b"))
+		r.pass(time.Minute)
+		r.api.drop("b")
+		r.pass(time.Minute)
+		if calls := r.calls("RunPodSandbox"); len(calls) > 0 {
+			r.t.Errorf("too early: %v", calls)
+		}
+		r.manager.Synced()
+		r.pass(time.Minute)
+		if calls := r.calls("RunPodSandbox"); len(calls) != 1 || r.pod("a").Status.Phase != corev1.PodRunning {
+			r.t.Errorf("%v, the pod is %s", calls, r.pod("a").Status.Phase)
 		}
 	})
 }

@@ -22,6 +22,14 @@ type Volumes interface {
 	Usage(ctx context.Context, pod *corev1.Pod) (map[string]int64, error)
 }
 
+// References follows the objects that the volumes of pods show: from Follow until Forget,
+// or until ctx ends, it calls Manager.Refresh when one of them has changed. Forget may be
+// called again.
+type References interface {
+	Follow(ctx context.Context, pod *corev1.Pod)
+	Forget(uid types.UID)
+}
+
 // The back-off of a volume that could not be set up.
 const (
 	minMountDelay = 500 * time.Millisecond
@@ -45,6 +53,7 @@ type mount struct {
 	attempted   time.Time      // when the last set-up or refresh started
 	reported    time.Time      // when an event last said that the set-up lasts long; else attempted
 	renderedPod *corev1.Pod    // the pod whose fields the contents show
+	outdated    bool           // an object that it shows has changed since
 }
 
 // setUpAll starts a job for each volume of the pod that is not ready. It returns
@@ -60,17 +69,20 @@ func (ms *mounts) setUpAll() bool {
 	return ready
 }
 
-// refresh starts jobs that update the contents of volumes: every RefreshPeriod, and
-// when the pod's labels or annotations change, since volumes may show them. For a
-// volume that an earlier kubelet set up, the first refresh also makes it ready.
+// refresh starts jobs that update the contents of volumes: every RefreshPeriod, when
+// an object has changed, and when the pod's labels or annotations change, since volumes
+// may show them. For a volume that an earlier kubelet set up, the first refresh also
+// makes it ready.
 func (ms *mounts) refresh(now time.Time) {
+	stale := ms.takeStale()
 	for _, v := range volumes.Mounted(ms.pod) {
 		if !ms.m.cfg.Volumes.Refreshes(ms.pod, v) {
 			continue
 		}
 		m := ms.mount(v.Name)
+		m.outdated = m.outdated || stale
 		due := m.attempted.Add(ms.m.cfg.RefreshPeriod)
-		if !now.Before(due) || relabelled(m.renderedPod, ms.pod) {
+		if m.outdated || !now.Before(due) || relabelled(m.renderedPod, ms.pod) {
 			ms.setUp(v, true, now)
 			due = now.Add(ms.m.cfg.RefreshPeriod)
 		}
@@ -102,7 +114,7 @@ func (ms *mounts) setUp(v *corev1.Volume, refresh bool, now time.Time) {
 	if !ms.retries.due(key, now) {
 		return // the retry wakes the worker
 	}
-	m.attempted, m.reported, m.renderedPod = now, now, pod
+	m.attempted, m.reported, m.renderedPod, m.outdated = now, now, pod, false
 	ms.job(ms.startCtx, key, func(ctx context.Context) func() {
 		made, err := ms.m.cfg.Volumes.SetUp(ctx, pod, v)
 		if ctx.Err() != nil {

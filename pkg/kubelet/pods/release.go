@@ -89,6 +89,9 @@ func (t *termination) releaseNode(ctx context.Context, now time.Time) bool {
 	if !t.retries.due("release", now) {
 		return false
 	}
+	if t.m.cfg.References != nil {
+		t.m.cfg.References.Forget(t.uid)
+	}
 	err := t.m.cfg.Volumes.TearDown(ctx, t.uid)
 	if err != nil && ctx.Err() == nil {
 		t.event(corev1.EventTypeWarning, "FailedUnMount", err.Error())

@@ -44,6 +44,8 @@ type rig struct {
 	dial    probes.Dial
 	tweak   func(*Config)
 
+	unsynced bool // the test itself says that all pods are known
+
 	manager *Manager
 	stop    func()
 }
@@ -94,7 +96,9 @@ func (r *rig) start() {
 		}
 	})
 	r.api.listen(m.Update)
-	m.Synced()
+	if !r.unsynced {
+		m.Synced()
+	}
 	r.stop = func() {
 		r.api.listen(nil)
 		cancel()

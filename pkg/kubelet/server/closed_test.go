@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/client/access"
+	"podium/pkg/daemon"
 )
 
 // anyone authorizes every request, as for an administrator.
@@ -23,7 +24,24 @@ func (anyone) MayResource(context.Context, *access.User, authorizationv1.Resourc
 	return true, nil
 }
 
-// The server has no debug pages and does not run commands for a plain GET, not even
+// With profiles, the server has their pages, for those with access to all pages.
+func TestProfiles(t *testing.T) {
+	for _, tc := range []struct {
+		access Access
+		code   int
+	}{{anyone{}, http.StatusOK}, {nil, http.StatusUnauthorized}} {
+		h := New(Config{Access: tc.access, Profiles: daemon.Profiles(), Pods: func() []*corev1.Pod { return nil }})
+		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
+			rec := httptest.NewRecorder()
+			h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+			if rec.Code != tc.code {
+				t.Errorf("%s: %d %.100s, want %d", path, rec.Code, rec.Body, tc.code)
+			}
+		}
+	}
+}
+
+// By default the server has no debug pages. It does not run commands for a plain GET, not even
 // for an administrator.
 func TestNoDebugPages(t *testing.T) {
 	h := New(Config{Access: anyone{}, Pods: func() []*corev1.Pod { return nil }})

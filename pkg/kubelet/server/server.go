@@ -50,6 +50,7 @@ type Config struct {
 	Registry *prometheus.Registry // for /metrics; nil: 404
 	Probes   *prometheus.Registry // for /metrics/probes; nil: 404
 	NodeLogs fs.FS                // for /logs/, e.g. logs.FS of /var/log; nil: 405
+	Profiles http.Handler         // for daemon.ProfilesPath; nil: 404
 	LogQuery http.Handler         // for /logs/?query=…; nil: the parameter has no meaning
 	LogsDir  string               // --pod-logs-dir: the directory of containers' logs
 	RootDir  string               // --root-dir: the statistics report its file system
@@ -132,6 +133,9 @@ func (s *server) routes() http.Handler {
 	}
 	if s.Probes != nil {
 		handle("GET /metrics/probes", need{"metrics"}, page(daemon.MetricsHandler(s.Probes)))
+	}
+	if s.Profiles != nil {
+		handle(daemon.ProfilesPath, need{"proxy"}, page(s.Profiles))
 	}
 	nodeLogs := http.Handler(http.HandlerFunc(logsDisabled))
 	if s.NodeLogs != nil {
