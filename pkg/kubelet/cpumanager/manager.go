@@ -203,11 +203,13 @@ func (m *Manager) usable(free cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
 	return free, nil
 }
 
-// wholeCores returns the CPUs whose core is free as a whole.
+// wholeCores returns the CPUs whose core is free as a whole. A core with fewer threads
+// than others, since one is offline, is none: with it, sums of cores could miss a
+// request by a thread, and a core would be split.
 func (m *Manager) wholeCores(free cpuset.CPUSet) cpuset.CPUSet {
-	cores, out := m.machine.Groups(m.machine.All(), hardware.ByCore), cpuset.New()
-	for id, part := range m.machine.Groups(free, hardware.ByCore) {
-		if part.Equals(cores[id]) {
+	threads, out := m.machine.ThreadsPerCore(), cpuset.New()
+	for _, part := range m.machine.Groups(free, hardware.ByCore) {
+		if part.Size() == threads {
 			out = out.Union(part)
 		}
 	}

@@ -3,7 +3,9 @@ package cpumanager
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -183,10 +185,10 @@ func TestPodsComeAndGo(t *testing.T) {
 			for i := range 60 {
 				switch r.IntN(5) {
 				case 0:
-					for uid := range there {
+					if uids := slices.Sorted(maps.Keys(there)); len(uids) > 0 {
+						uid := uids[r.IntN(len(uids))]
 						m.Release(uid)
 						delete(there, uid)
-						break
 					}
 				case 1:
 					before := m.exclusive
@@ -244,6 +246,9 @@ func checkDivision(t *testing.T, m *Manager, there map[types.UID]*corev1.Pod) {
 			for i := range list {
 				if cpus, n := containers[list[i].Name], Wanted(p, &list[i]); cpus.Size() != n {
 					t.Fatalf("pod %s: container %s has %s, wants %d", uid, list[i].Name, cpus, n)
+				}
+				if cpus := containers[list[i].Name]; m.options.FullCores && !m.wholeCores(cpus).Equals(cpus) {
+					t.Fatalf("pod %s: container %s has parts of cores: %s", uid, list[i].Name, cpus)
 				}
 				own = own.Union(containers[list[i].Name])
 			}

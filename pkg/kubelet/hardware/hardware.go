@@ -60,12 +60,12 @@ func ByCache(c CPU) int  { return c.Cache }
 func BySocket(c CPU) int { return c.Socket }
 func ByNode(c CPU) int   { return c.Node }
 
-// ThreadsPerCore returns how many CPUs a core has, rounded down where cores differ;
+// ThreadsPerCore returns how many CPUs a core has, the most where cores differ;
 // at least 1.
 func (m Machine) ThreadsPerCore() int {
-	cores := len(m.Groups(m.All(), ByCore))
-	if cores == 0 {
-		return 1
+	most := 1
+	for _, core := range m.Groups(m.All(), ByCore) {
+		most = max(most, core.Size())
 	}
-	return len(m.CPUs) / cores
+	return most
 }
