@@ -57,6 +57,7 @@ type reconciler struct {
 	writer controller.Writer[*corev1.Node]
 	pods   controller.Writer[*corev1.Pod]
 	health *health
+	census censuses
 }
 
 func (o Options) build(c controller.Context) (controller.Runner, error) {
@@ -171,7 +172,7 @@ func (r *reconciler) mayEvict(n *corev1.Node, silent bool) (ok bool, wait time.D
 		}
 		return false, 0
 	}
-	zone, anyReady := r.census(n, now)
+	zone, anyReady := r.census.without(n, r.countReady, now)
 	recovered := r.health.setDisrupted(!anyReady, now)
 	switch {
 	case !anyReady:
@@ -182,23 +183,4 @@ func (r *reconciler) mayEvict(n *corev1.Node, silent bool) (ok bool, wait time.D
 		return false, recheck
 	}
 	return r.health.mayEvict(zoneOf(n), zone.rate(r.Options), now)
-}
-
-// census counts the nodes of n's zone, with n as not ready, and looks for a ready node in any
-// zone. A node counts as ready only if it reported recently: in an outage of all nodes, n is
-// merely the first whose grace period ends.
-func (r *reconciler) census(n *corev1.Node, now time.Time) (zone census, anyReady bool) {
-	fresh := max(r.Options.GracePeriod/2, minFresh)
-	for _, other := range r.nodes.List() {
-		ready := other.Name != n.Name && readiness(other) == corev1.ConditionTrue && r.health.silence(other.Name, now) < fresh
-		anyReady = anyReady || ready
-		switch {
-		case zoneOf(other) != zoneOf(n):
-		case ready:
-			zone.ready++
-		default:
-			zone.unready++
-		}
-	}
-	return zone, anyReady
 }
