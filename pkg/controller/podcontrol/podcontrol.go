@@ -72,8 +72,9 @@ func (c Control[O]) CreateEach(ctx context.Context, owner O, n int, pod func(i i
 			want.Name = names[i]
 		}
 		tried[i] = true
+		fresh := want.Name == ""
 		generated := name(want)
-		got, err := c.create(ctx, owner, want)
+		got, err := c.create(ctx, owner, want, fresh)
 		if generated && unknown(err) {
 			c.open.add(key, want.Name)
 		}
@@ -134,12 +135,22 @@ func (u *unanswered) take(owner loop.Key) []string {
 	return names
 }
 
-// create creates a pod. If the response is lost, it sends the request again, a few times, until
-// the API says whether the pod exists. The informer cannot say so: it may first show that an
-// older pod is gone and its name free.
-func (c Control[O]) create(ctx context.Context, owner O, want *corev1.Pod) (*corev1.Pod, error) {
+// renames is how many other names a pod gets if another pod has its generated one, as
+// upstream's API server does.
+const renames = 7
+
+// create creates a pod. fresh means that its name was generated just now: if a pod of that
+// name exists, it is another one. If the response is lost, it sends the request again, a few
+// times, until the API says whether the pod exists. The informer cannot say so: it may first
+// show that an older pod is gone and its name free.
+func (c Control[O]) create(ctx context.Context, owner O, want *corev1.Pod, fresh bool) (*corev1.Pod, error) {
 	key := loop.KeyOf(owner)
 	got, err := c.writer.Create(ctx, key, want)
+	for i := 0; i < renames && fresh && apierrors.IsAlreadyExists(err); i++ {
+		want.Name = ""
+		name(want)
+		got, err = c.writer.Create(ctx, key, want)
+	}
 	retry := backoff.Backoff{Initial: 50 * time.Millisecond}
 	for i := 0; i < resends && want.Name != "" && unknown(err); i++ {
 		if err := retry.Wait(ctx); err != nil {

@@ -30,6 +30,7 @@ type silent struct {
 	scheme *scheme.Scheme
 	names  []string
 	lost   int // responses still to lose
+	taken  int // requests whose name another pod still has
 }
 
 func (s *silent) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -45,7 +46,8 @@ func (s *silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	if pod.Name == "" {
 		pod.Name = pod.GenerateName + string(rune('a'+len(s.names)))
 	}
-	exists := slices.Contains(s.names, pod.Name)
+	s.taken--
+	exists := s.taken >= 0 || slices.Contains(s.names, pod.Name)
 	if !exists {
 		s.names = append(s.names, pod.Name)
 	}
@@ -73,18 +75,37 @@ func TestLostResponseCreatesOnePod(t *testing.T) {
 	t.Run("AnsweredInNextReconcile", func(t *testing.T) { lose(t, resends+2, 2) })
 }
 
+func (s *silent) control(t *testing.T) (Control[*appsv1.DaemonSet], *appsv1.DaemonSet) {
+	cl, err := client.New(s.scheme, client.Config{Servers: []string{"http://api"}, Transport: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := controller.Context{Client: cl, Informers: informers.New(cl, nil), Log: slog.New(slog.DiscardHandler), Metrics: loop.NewMetrics(prometheus.NewRegistry())}
+	l := c.NewLoop("test", 0, func(context.Context, loop.Key) (loop.Result, error) { return loop.Done, nil })
+	return New[*appsv1.DaemonSet](c, l), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent"}}
+}
+
+// TestAnotherPodHasTheName covers generated names that meet those of other pods, which is
+// likely among tens of thousands of pods of one owner.
+func TestAnotherPodHasTheName(t *testing.T) {
+	for taken, want := range map[int]int{renames: 1, renames + 1: 0} {
+		s := &silent{scheme: scheme.New(), taken: taken}
+		control, owner := s.control(t)
+		created, err := control.CreateEach(t.Context(), owner, 1, func(int) *corev1.Pod {
+			return control.FromTemplate(owner, &corev1.PodTemplateSpec{})
+		})
+		if created != want || apierrors.IsAlreadyExists(err) != (want == 0) || len(s.names) != want {
+			t.Errorf("after %d names of other pods: %d created, %v, pods %v", taken, created, err, s.names)
+		}
+	}
+}
+
 // lose creates a pod while responses are lost, in a number of reconciles.
 func lose(t *testing.T, lost, reconciles int) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &silent{scheme: scheme.New(), lost: lost}
-		cl, err := client.New(s.scheme, client.Config{Servers: []string{"http://api"}, Transport: s})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := controller.Context{Client: cl, Informers: informers.New(cl, nil), Log: slog.New(slog.DiscardHandler), Metrics: loop.NewMetrics(prometheus.NewRegistry())}
-		l := c.NewLoop("test", 0, func(context.Context, loop.Key) (loop.Result, error) { return loop.Done, nil })
-		control := New[*appsv1.DaemonSet](c, l)
-		owner := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent"}}
+		control, owner := s.control(t)
+		var err error
 		for range reconciles {
 			_, err = control.CreateEach(t.Context(), owner, 2, func(int) *corev1.Pod {
 				return control.FromTemplate(owner, &corev1.PodTemplateSpec{})
