@@ -173,6 +173,33 @@ func TestFastIsObvious(t *testing.T) {
 	}
 }
 
+// TestManyNodesAreObvious is TestFastIsObvious for clusters so large that several goroutines
+// evaluate the nodes.
+func TestManyNodesAreObvious(t *testing.T) {
+	placed := 0
+	for seed := range uint64(4) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		c, snap, algorithm := &cluster{}, snapshot.New(), scheduler.NewAlgorithm(nil)
+		for i := range 1100 + r.IntN(500) {
+			n := randomNode(r, fmt.Sprint("n", i))
+			snap.SetNode(n)
+			c.nodes = append(c.nodes, n)
+		}
+		for i := range 12 {
+			if c.check(t, seed, algorithm, snap, randomPod(r, fmt.Sprint("p", i))) {
+				placed++
+			}
+		}
+		huge := pod("huge", "1000000")
+		if t.Failed() || c.check(t, seed, algorithm, snap, huge) {
+			t.Fatal("the pod that no node has room for was placed, or the answers differ")
+		}
+	}
+	if placed < 12 {
+		t.Errorf("placed %d pods only", placed)
+	}
+}
+
 func (c *cluster) setNode(snap *snapshot.Snapshot, n *corev1.Node) {
 	snap.SetNode(n)
 	c.nodes = slices.DeleteFunc(c.nodes, func(o *corev1.Node) bool { return o.Name == n.Name })

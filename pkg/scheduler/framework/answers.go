@@ -2,23 +2,24 @@ package framework
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync"
 
 	"podium/pkg/scheduler/snapshot"
 )
 
-// asked is a plugin's prepared function.
+// asked is what a plugin answers for a shape.
 type asked[Q any] struct {
 	plugin Plugin
-	ask    Q
+	of     Q
 	weight int64 // of scores
 }
 
+// relativeScore is a score that is normalized. Its column is kept.
 type relativeScore struct {
-	asked[NodeScore]
+	asked[*column[int64]]
 	normalize Normalize
-	raw       []int64 // by row; 0 for rows that do not fit
-	nonzero   int     // number of rows whose raw score is not 0
 }
 
 // In answers.refused: the row fits the pod, or has no node.
@@ -29,13 +30,15 @@ const (
 
 // answers are the cached results of all plugins for pods of one shape, by row.
 type answers struct {
-	filters        []asked[NodeFilter]
-	clusterFilters []asked[ClusterFilter]
-	plain          []asked[NodeScore]
+	parts          []partKey
+	filters        []asked[*column[*Status]]
+	clusterFilters []asked[*follower[ClusterFilter]]
+	plain          []asked[*column[int64]]
 	relative       []relativeScore
-	clusterScores  []asked[ClusterScore]
+	clusterScores  []asked[*follower[ClusterScore]]
 
 	position int64     // position in the snapshot's journal up to which the fields below are current
+	asking   []int8    // indices of the filters that may reject a row; set by update
 	refused  []int8    // index of the first of filters that rejects the row, or fits, or absent
 	statuses []*Status // its status; nil until there is one
 	score    []int64   // weighted sum of plain, of rows that fit
@@ -50,25 +53,64 @@ type answers struct {
 func (v *answers) recycle(old *answers) {
 	v.refused, v.statuses, v.score = old.refused[:0], old.statuses[:0], old.score[:0]
 	v.feasible, v.totals, v.scores = old.feasible[:0], old.totals[:0], old.scores[:0]
-	for i := range min(len(v.relative), len(old.relative)) {
-		v.relative[i].raw = old.relative[i].raw[:0]
-	}
 }
 
 // update evaluates the rows that have changed.
 func (v *answers) update(snap *snapshot.Snapshot) {
-	changed, known := snap.ChangedSince(v.position)
+	v.updateParts(snap)
 	v.grow(snap.Rows())
-	if !known || len(changed) > snap.Rows() {
-		for row := range snap.Rows() {
-			v.updateRow(snap.At(row))
-		}
+	if v.position < 0 && snap.Rows() >= 2*fewRows {
+		v.updateAll(snap)
 	} else {
-		for _, row := range changed {
-			v.updateRow(snap.At(int(row)))
+		for n := range snap.ChangedRows(v.position) {
+			v.updateRow(n)
 		}
 	}
 	v.position = snap.Position()
+}
+
+// fewRows is the minimum number of rows for which a goroutine saves time.
+const fewRows = 500
+
+// updateAll evaluates all rows, several at a time.
+func (v *answers) updateAll(snap *snapshot.Snapshot) {
+	rows := snap.Rows()
+	v.statuses, v.same = extended(v.statuses, rows-len(v.statuses), nil), false
+	size := max(fewRows, (rows+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for from := size; from < rows; from += size {
+		wg.Go(func() { v.updateRows(snap, from, min(from+size, rows)) })
+	}
+	v.updateRows(snap, 0, min(size, rows))
+	wg.Wait()
+}
+
+func (v *answers) updateRows(snap *snapshot.Snapshot, from, until int) {
+	for row := from; row < until; row++ {
+		v.updateRow(snap.At(row))
+	}
+}
+
+// updateParts brings what is shared with other shapes up to date.
+func (v *answers) updateParts(snap *snapshot.Snapshot) {
+	v.asking = v.asking[:0]
+	for i, f := range v.filters {
+		if f.of.update(snap); !f.of.empty() {
+			v.asking = append(v.asking, int8(i))
+		}
+	}
+	for _, q := range v.plain {
+		q.of.update(snap)
+	}
+	for _, q := range v.relative {
+		q.of.update(snap)
+	}
+	for _, f := range v.clusterFilters {
+		f.of.update(snap)
+	}
+	for _, q := range v.clusterScores {
+		q.of.update(snap)
+	}
 }
 
 // grow makes room for new rows.
@@ -79,9 +121,6 @@ func (v *answers) grow(rows int) {
 	}
 	v.refused = extended(v.refused, more, absent)
 	v.score = extended(v.score, more, 0)
-	for i := range v.relative {
-		v.relative[i].raw = extended(v.relative[i].raw, more, 0)
-	}
 }
 
 // extended appends n times x to a list.
@@ -94,29 +133,21 @@ func extended[T any](list []T, n int, x T) []T {
 }
 
 func (v *answers) updateRow(n snapshot.Node) {
-	v.updateFilters(n)
-	for _, q := range v.clusterScores {
-		q.ask.Update(n)
-	}
 	row := n.Row()
 	before := v.refused[row]
-	refused, status := v.firstRefusal(n)
-	v.same = v.same && (before == fits) == (refused == fits)
+	refused, status := v.firstKnown(n)
+	if (before == fits) != (refused == fits) && v.same {
+		v.same = false
+	}
 	v.refuse(row, refused, status)
 	if refused != fits {
-		for i := range v.relative {
-			v.relative[i].set(row, 0)
-		}
 		return
 	}
 	var score int64
 	for _, q := range v.plain {
-		score += q.weight * q.ask(n)
+		score += q.weight * q.of.at(n)
 	}
 	v.score[row] = score
-	for i := range v.relative {
-		v.relative[i].set(row, v.relative[i].ask(n))
-	}
 }
 
 // refuse notes which filter rejects a row, if any.
@@ -130,27 +161,31 @@ func (v *answers) refuse(row int, refused int8, status *Status) {
 	}
 }
 
-func (q *relativeScore) set(row int, raw int64) {
-	if q.raw[row] != 0 {
-		q.nonzero--
-	}
-	if q.raw[row] = raw; raw != 0 {
-		q.nonzero++
-	}
-}
-
-func (v *answers) updateFilters(n snapshot.Node) {
-	for _, q := range v.clusterFilters {
-		q.ask.Update(n)
-	}
-}
-
-func (v *answers) firstRefusal(n snapshot.Node) (int8, *Status) {
+// firstKnown returns the index and status of the first filter that rejects a node as it is in
+// the snapshot.
+func (v *answers) firstKnown(n snapshot.Node) (int8, *Status) {
 	if !n.Exists() {
 		return absent, nil
 	}
+	for _, i := range v.asking {
+		if status := v.filters[i].of.at(n); status != nil {
+			return i, status
+		}
+	}
+	return fits, nil
+}
+
+// updateFilters tells the cluster filters of a node that a trial has changed, or changed back.
+func (v *answers) updateFilters(n snapshot.Node) {
+	for _, f := range v.clusterFilters {
+		f.of.ask.Update(n)
+	}
+}
+
+// firstRefusal is firstKnown for a node that a trial has changed.
+func (v *answers) firstRefusal(n snapshot.Node) (int8, *Status) {
 	for i, f := range v.filters {
-		if status := f.ask(n); status != nil {
+		if status := f.of.ask(n); status != nil {
 			return int8(i), status
 		}
 	}
@@ -160,7 +195,7 @@ func (v *answers) firstRefusal(n snapshot.Node) (int8, *Status) {
 // clusterRefusal returns the first ClusterFilter that rejects a node, and its status.
 func (v *answers) clusterRefusal(n snapshot.Node) (Plugin, *Status) {
 	for _, f := range v.clusterFilters {
-		if status := f.ask.Filter(n); status != nil {
+		if status := f.of.ask.Filter(n); status != nil {
 			return f.plugin, status
 		}
 	}
@@ -239,12 +274,12 @@ func (v *answers) sumScores() {
 		v.relative[i].add(v.feasible, v.totals)
 	}
 	for _, q := range v.clusterScores {
-		if isEmpty(q.ask) {
+		if isEmpty(q.of.ask) {
 			continue
 		}
 		v.scores = slices.Grow(v.scores[:0], len(v.feasible))[:len(v.feasible)]
 		clear(v.scores)
-		q.ask.Score(v.feasible, v.scores)
+		q.of.ask.Score(v.feasible, v.scores)
 		for i, score := range v.scores {
 			v.totals[i] += q.weight * score
 		}
@@ -258,7 +293,7 @@ func isEmpty(q ClusterScore) bool {
 
 // add adds the normalized scores of the rows to totals.
 func (q *relativeScore) add(rows []int32, totals []int64) {
-	if q.nonzero == 0 {
+	if q.of.set == 0 {
 		if q.normalize == Lowest {
 			for i := range totals {
 				totals[i] += q.weight * MaxNodeScore
@@ -267,13 +302,14 @@ func (q *relativeScore) add(rows []int32, totals []int64) {
 		return
 	}
 	var highest int64
+	raw := q.of.values
 	for _, r := range rows {
-		highest = max(highest, q.raw[r])
+		highest = max(highest, raw[r])
 	}
 	for i, r := range rows {
 		share := int64(0)
 		if highest > 0 {
-			share = q.raw[r] * MaxNodeScore / highest
+			share = raw[r] * MaxNodeScore / highest
 		}
 		if q.normalize == Lowest {
 			share = MaxNodeScore - share
@@ -288,45 +324,4 @@ func prefer(snap *snapshot.Snapshot, rnd *rand.Rand, candidate, present, n int) 
 		return snap.At(candidate).Name() < snap.At(present).Name()
 	}
 	return rnd.IntN(n) == 0
-}
-
-// maxShapes is how many shapes are cached; a busy cluster has few at a time.
-const maxShapes = 128
-
-// shapes caches the answers by shape. It evicts the least recently used one.
-type shapes struct {
-	by    map[string]*shapeEntry
-	clock int64
-}
-
-type shapeEntry struct {
-	answers *answers
-	used    int64
-}
-
-// get returns the answers for a shape. It calls make if they are not cached.
-func (s *shapes) get(shape []byte, make func() *answers) *answers {
-	e := s.by[string(shape)]
-	if e == nil {
-		e = &shapeEntry{answers: make()}
-		if len(s.by) >= maxShapes {
-			e.answers.recycle(s.drop())
-		}
-		s.by[string(shape)] = e
-	}
-	s.clock++
-	e.used = s.clock
-	return e.answers
-}
-
-func (s *shapes) drop() *answers {
-	oldest := ""
-	for name, e := range s.by {
-		if oldest == "" || e.used < s.by[oldest].used {
-			oldest = name
-		}
-	}
-	out := s.by[oldest].answers
-	delete(s.by, oldest)
-	return out
 }

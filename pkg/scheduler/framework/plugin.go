@@ -17,13 +17,13 @@ type Plugin interface {
 	Name() string
 }
 
-// Reader is a plugin whose answers are cached for pods of one shape.
+// Reader is a plugin whose answers are cached.
 type Reader interface {
 	Plugin
 	// Reads returns everything that the plugin reads of the pod: values, or pointers
-	// to them. Pods for which all plugins return deeply equal values have the same
-	// shape and share answers. It should leave out what the plugin does not read of
-	// this pod, so that more pods share a shape. frameworktest.CheckReads checks it.
+	// to them. Pods for which it returns deeply equal values share the plugin's answers,
+	// those for which all plugins do have the same shape. It should leave out what the
+	// plugin does not read of this pod, so that more pods share them. frameworktest.CheckReads checks it.
 	Reads(*snapshot.Pod) []any
 }
 
@@ -39,7 +39,7 @@ type FilterPlugin interface {
 }
 
 // NodeFilter returns nil if the pod can run on the node. It must depend on the pod and the node
-// only: its answer is cached until the node changes.
+// only: its answer is cached until the node changes. It must be safe for concurrent use.
 type NodeFilter func(snapshot.Node) *Status
 
 // ClusterFilterPlugin rejects nodes by the state of the whole cluster, for example by the
@@ -74,7 +74,7 @@ type ScorePlugin interface {
 	Normalize() Normalize
 }
 
-// NodeScore returns the score of a node.
+// NodeScore returns the score of a node. It must be safe for concurrent use.
 type NodeScore func(snapshot.Node) int64
 
 // ClusterScorePlugin ranks nodes by the state of the whole cluster.

@@ -25,7 +25,7 @@ func (s *Scheduler) Rank(snap *snapshot.Snapshot, pod *snapshot.Pod) []Ranked {
 	for i, row := range v.feasible {
 		out[i] = Ranked{Node: snap.At(int(row)).Name(), Total: v.totals[i], Scores: map[string]int64{}}
 		for _, q := range v.plain {
-			out[i].Scores[q.plugin.Name()] += q.weight * q.ask(snap.At(int(row)))
+			out[i].Scores[q.plugin.Name()] += q.weight * q.of.ask(snap.At(int(row)))
 		}
 	}
 	add := func(plugin Plugin, weight int64, scores []int64) {
@@ -40,8 +40,8 @@ func (s *Scheduler) Rank(snap *snapshot.Snapshot, pod *snapshot.Pod) []Ranked {
 	}
 	for _, q := range v.clusterScores {
 		scores := make([]int64, len(v.feasible))
-		if !isEmpty(q.ask) {
-			q.ask.Score(v.feasible, scores)
+		if !isEmpty(q.of.ask) {
+			q.of.ask.Score(v.feasible, scores)
 		}
 		add(q.plugin, q.weight, scores)
 	}

@@ -19,6 +19,7 @@ type Scheduler struct {
 	of    *snapshot.Snapshot
 	cache shapes
 	shape []byte // buffer
+	ends  []int  // of the plugins' parts in shape
 }
 
 // New returns a scheduler with these plugins, which are called in this order. rnd chooses
@@ -61,7 +62,7 @@ func (s *Scheduler) Schedule(snap *snapshot.Snapshot, pod *snapshot.Pod) (Placem
 // answersFor returns the current answers for pods of the shape of this one.
 func (s *Scheduler) answersFor(snap *snapshot.Snapshot, pod *snapshot.Pod) *answers {
 	if s.of != snap {
-		s.of, s.cache = snap, shapes{by: map[string]*shapeEntry{}}
+		s.of, s.cache = snap, newShapes()
 	}
 	snap.Derive(pod)
 	v := s.cache.get(s.shapeOf(pod), func() *answers { return s.prepare(pod) })
@@ -71,52 +72,50 @@ func (s *Scheduler) answersFor(snap *snapshot.Snapshot, pod *snapshot.Pod) *answ
 
 // shapeOf returns the shape of a pod as a cache key. It is valid until the next call.
 func (s *Scheduler) shapeOf(pod *snapshot.Pod) []byte {
-	b := s.shape[:0]
+	b, ends := s.shape[:0], s.ends[:0]
 	for _, p := range s.plugins {
 		if r, ok := p.Plugin.(Reader); ok {
 			b = AppendShape(b, r, pod)
 		}
+		ends = append(ends, len(b))
 	}
-	s.shape = b
+	s.shape, s.ends = b, ends
 	return b
 }
 
-// prepare calls the plugins' PreFilter and PreScore.
+// prepare returns answers for a pod's shape, the last that shapeOf returned.
 func (s *Scheduler) prepare(pod *snapshot.Pod) *answers {
-	v := &answers{position: -1}
-	for _, p := range s.plugins {
-		switch f := p.Plugin.(type) {
-		case FilterPlugin:
-			if q := f.PreFilter(pod); q != nil {
-				v.filters = append(v.filters, asked[NodeFilter]{f, q, 0})
-			}
-		case ClusterFilterPlugin:
-			if q := f.PreFilter(pod); q != nil {
-				v.clusterFilters = append(v.clusterFilters, asked[ClusterFilter]{f, q, 0})
-			}
+	v, begin := &answers{position: -1}, 0
+	for i, p := range s.plugins {
+		if _, ok := p.Plugin.(Reader); ok {
+			key := partKey{i, string(s.shape[begin:s.ends[i]])}
+			v.parts = append(v.parts, key)
+			v.add(p, s.cache.part(key, p, pod))
 		}
-		if p.Weight == 0 {
-			continue
-		}
-		switch sc := p.Plugin.(type) {
-		case ScorePlugin:
-			if q := sc.PreScore(pod); q != nil {
-				v.addScore(asked[NodeScore]{sc, q, p.Weight}, sc.Normalize())
-			}
-		case ClusterScorePlugin:
-			if q := sc.PreScore(pod); q != nil {
-				v.clusterScores = append(v.clusterScores, asked[ClusterScore]{sc, q, p.Weight})
-			}
-		}
+		begin = s.ends[i]
 	}
 	return v
 }
 
-func (v *answers) addScore(q asked[NodeScore], how Normalize) {
-	if how == AsIs {
+// add adds what a plugin answers.
+func (v *answers) add(w Weighted, p *part) {
+	if p.filter != nil {
+		v.filters = append(v.filters, asked[*column[*Status]]{w.Plugin, p.filter, 0})
+	}
+	if p.clusterFilter != nil {
+		v.clusterFilters = append(v.clusterFilters, asked[*follower[ClusterFilter]]{w.Plugin, p.clusterFilter, 0})
+	}
+	if p.clusterScore != nil {
+		v.clusterScores = append(v.clusterScores, asked[*follower[ClusterScore]]{w.Plugin, p.clusterScore, w.Weight})
+	}
+	if p.score == nil {
+		return
+	}
+	q := asked[*column[int64]]{w.Plugin, p.score, w.Weight}
+	if how := w.Plugin.(ScorePlugin).Normalize(); how == AsIs {
 		v.plain = append(v.plain, q)
 	} else {
-		v.relative = append(v.relative, relativeScore{asked: q, normalize: how})
+		v.relative = append(v.relative, relativeScore{q, how})
 	}
 }
 

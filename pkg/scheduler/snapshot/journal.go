@@ -1,5 +1,7 @@
 package snapshot
 
+import "iter"
+
 // journal records which rows changed, in order, so that derived state can be updated
 // incrementally.
 type journal struct {
@@ -29,4 +31,25 @@ func (s *Snapshot) ChangedSince(position int64) (rows []int32, known bool) {
 		return nil, false
 	}
 	return s.journal.rows[position-s.journal.first:], true
+}
+
+// ChangedRows iterates over the rows that changed after a position, possibly more than once;
+// over all rows if that is less, or if the journal no longer reaches back to the position.
+func (s *Snapshot) ChangedRows(position int64) iter.Seq[Node] {
+	return func(yield func(Node) bool) {
+		changed, known := s.ChangedSince(position)
+		if !known || len(changed) > s.Rows() {
+			for row := range s.Rows() {
+				if !yield(s.At(row)) {
+					return
+				}
+			}
+			return
+		}
+		for _, row := range changed {
+			if !yield(s.At(int(row))) {
+				return
+			}
+		}
+	}
 }

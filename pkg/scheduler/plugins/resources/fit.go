@@ -22,7 +22,7 @@ type Fit struct {
 	args     FitArgs
 	backed   func(corev1.ResourceName) bool // whether devices stand for an extended resource; nil: never
 	strategy Strategy
-	statuses [1 << len(shortages) * 2]*framework.Status // by shortage, one bit each, and code; filled lazily
+	statuses [1 << len(shortages) * 2]*framework.Status // by shortage, one bit each, and code
 }
 
 // Indexes of shortages: the resources that all nodes have.
@@ -51,6 +51,9 @@ type FitArgs struct {
 // NewFit returns the plugin. It is not safe for concurrent use.
 func NewFit(args FitArgs) (*Fit, error) {
 	f := &Fit{args: args}
+	for i := range f.statuses {
+		f.statuses[i] = rejection(i/2, framework.Code(i%2))
+	}
 	if args.ScoringStrategy != nil {
 		f.strategy = *args.ScoringStrategy
 	}
@@ -153,17 +156,20 @@ func (f *Fit) status(short int, code framework.Code, more []string) *framework.S
 	if short == 0 && len(more) == 0 {
 		return nil
 	}
-	s := &f.statuses[short*2+int(code)]
-	if *s == nil {
-		*s = framework.NewStatus(code)
-		for i, reason := range shortages {
-			if short&(1<<i) != 0 {
-				(*s).Reasons = append((*s).Reasons, reason)
-			}
+	s := f.statuses[short*2+int(code)]
+	if len(more) == 0 {
+		return s
+	}
+	return framework.NewStatus(code, slices.Concat(s.Reasons, more)...)
+}
+
+// rejection returns the status for a set of shortages, one bit each.
+func rejection(short int, code framework.Code) *framework.Status {
+	s := framework.NewStatus(code)
+	for i, reason := range shortages {
+		if short&(1<<i) != 0 {
+			s.Reasons = append(s.Reasons, reason)
 		}
 	}
-	if len(more) == 0 {
-		return *s
-	}
-	return framework.NewStatus(code, slices.Concat((*s).Reasons, more)...)
+	return s
 }

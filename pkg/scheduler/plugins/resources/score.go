@@ -12,6 +12,9 @@ func (f *Fit) PreScore(pod *snapshot.Pod) framework.NodeScore {
 	wants := pod.Requests
 	wants.CPU, wants.Memory = pod.NonZero.CPU, pod.NonZero.Memory
 	counted := shares(f.strategy.Resources, &wants)
+	if f.strategy.Type == leastAllocated {
+		return func(n snapshot.Node) int64 { return unused(counted, n) }
+	}
 	return func(n snapshot.Node) int64 { return f.strategy.score(counted, n) }
 }
 
@@ -54,18 +57,43 @@ func (b Balanced) PreScore(pod *snapshot.Pod) framework.NodeScore {
 	if !requested {
 		return nil
 	}
+	if len(counted) == 2 {
+		return evenness(counted[0], counted[1])
+	}
 	return func(n snapshot.Node) int64 {
 		alloc, used := n.Amounts()
 		var buffer [4]float64
 		fractions := buffer[:0]
 		for i := range counted {
 			r := &counted[i]
-			if capacity := r.of(&alloc.Resources); capacity != 0 {
-				fractions = append(fractions, min(1, float64(r.of(&used.Resources)+r.want)/float64(capacity)))
+			if f, ok := r.fraction(alloc, used); ok {
+				fractions = append(fractions, f)
 			}
 		}
 		return int64((1 - deviation(fractions)) * float64(framework.MaxNodeScore))
 	}
+}
+
+// evenness is the score of Balanced for two resources.
+func evenness(a, b share) framework.NodeScore {
+	return func(n snapshot.Node) int64 {
+		alloc, used := n.Amounts()
+		x, okX := a.fraction(alloc, used)
+		y, okY := b.fraction(alloc, used)
+		if !okX || !okY {
+			return framework.MaxNodeScore
+		}
+		return int64((1 - math.Abs(x-y)/2) * float64(framework.MaxNodeScore))
+	}
+}
+
+// fraction returns which part of a node's resource would be used; ok is false if it has none.
+func (s *share) fraction(alloc, used *snapshot.Amounts) (part float64, ok bool) {
+	capacity := s.of(&alloc.Resources)
+	if capacity == 0 {
+		return 0, false
+	}
+	return min(1, float64(s.of(&used.Resources)+s.want)/float64(capacity)), true
 }
 
 // deviation returns the standard deviation.
@@ -73,7 +101,7 @@ func deviation(values []float64) float64 {
 	switch len(values) {
 	case 0, 1:
 		return 0
-	case 2:
+	case 2: // of three resources that count, a node may lack one
 		return math.Abs(values[0]-values[1]) / 2
 	}
 	var sum, squares float64

@@ -181,6 +181,24 @@ func (s *Strategy) score(shares []share, n snapshot.Node) int64 {
 	return sum / weights
 }
 
+// unused is score of the default strategy, LeastAllocated, for which each node is asked for each new
+// shape: it is twice as fast.
+func unused(shares []share, n snapshot.Node) int64 {
+	alloc, used := n.Amounts()
+	var sum, weights int64
+	for i := range shares {
+		r := &shares[i]
+		if capacity := r.of(&alloc.Resources); capacity != 0 {
+			sum += max(0, capacity-r.occupied(used)-r.want) * framework.MaxNodeScore / capacity * r.weight
+			weights += r.weight
+		}
+	}
+	if weights == 0 {
+		return 0
+	}
+	return sum / weights
+}
+
 // points rates one resource, from 0 to MaxNodeScore.
 func (s *Strategy) points(used, capacity int64) int64 {
 	switch s.Type {

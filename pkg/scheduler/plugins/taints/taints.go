@@ -4,6 +4,8 @@ package taints
 import (
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -16,10 +18,11 @@ const reasonFormat = "node(s) had untolerated taint {%s: %s}"
 // Plugin filters by taints with effect NoSchedule and NoExecute and scores by those with
 // PreferNoSchedule.
 type Plugin struct {
+	mu       sync.Mutex
 	statuses map[corev1.Taint]*framework.Status // one per taint instead of one per node
 }
 
-// New returns a plugin. It is not safe for concurrent use.
+// New returns a plugin.
 func New() *Plugin { return &Plugin{statuses: map[corev1.Taint]*framework.Status{}} }
 
 // Name is upstream's name of the plugin.
@@ -34,24 +37,31 @@ func (*Plugin) EventsToRegister() framework.Event { return framework.NodeTaints 
 // PreFilter skips no pod.
 func (p *Plugin) PreFilter(pod *snapshot.Pod) framework.NodeFilter {
 	tolerations := pod.Spec.Tolerations
-	var last struct { // most nodes with taints have the same ones
-		key, value string
-		status     *framework.Status
-	}
+	var last atomic.Pointer[rejection] // most nodes with taints have the same ones
 	return func(n snapshot.Node) *framework.Status {
 		t := Untolerated(n.Taints(), tolerations)
-		switch {
-		case t == nil:
+		if t == nil {
 			return nil
-		case last.status == nil || last.key != t.Key || last.value != t.Value:
-			last.key, last.value, last.status = t.Key, t.Value, p.status(*t)
 		}
-		return last.status
+		r := last.Load()
+		if r == nil || r.key != t.Key || r.value != t.Value {
+			r = &rejection{t.Key, t.Value, p.status(*t)}
+			last.Store(r)
+		}
+		return r.status
 	}
+}
+
+// rejection is the status for nodes with a taint.
+type rejection struct {
+	key, value string
+	status     *framework.Status
 }
 
 func (p *Plugin) status(t corev1.Taint) *framework.Status {
 	key := corev1.Taint{Key: t.Key, Value: t.Value}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	s := p.statuses[key]
 	if s == nil {
 		s = framework.NewStatus(framework.UnschedulableAndUnresolvable, fmt.Sprintf(reasonFormat, t.Key, t.Value))
