@@ -71,8 +71,7 @@ func list(b *testing.B, s *watchcache.Snapshot, w io.Writer) (n int) {
 			b.Fatal(err)
 		}
 		n++
-		_, err = w.Write(data)
-		return err == nil
+		return data.Write(w, 0) == nil
 	})
 	return n
 }
@@ -150,7 +149,7 @@ func drain(w *watchcache.Watcher, delivered *atomic.Int64) {
 				if err != nil {
 					panic(err)
 				}
-				return data
+				return data.Bytes()
 			})
 			delivered.Add(1)
 		}

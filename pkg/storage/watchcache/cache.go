@@ -11,6 +11,7 @@ import (
 
 	"podium/pkg/scheme"
 	"podium/pkg/storage"
+	"podium/pkg/storage/pieces"
 )
 
 // Config describes one resource to cache. Kind, Prefix and Decode are required. The
@@ -53,6 +54,9 @@ type Cache struct {
 	feed *Feed
 	age  atomic.Uint32 // number of sweeps
 	hot  hot
+
+	texts texts        // of labels and fields
+	bases pieces.Bases // of encodings
 
 	large atomic.Int64 // bytes of large encodings, since the last sweep without those of entries that are gone
 
@@ -265,7 +269,7 @@ func (c *Cache) notifyFollower(ch *change) {
 	case ch.entry != nil:
 		c.cfg.Follow.Put(ch.entry.Object())
 	default:
-		c.cfg.Follow.Remove(ch.prev.Fields["metadata.namespace"], ch.prev.Fields["metadata.name"])
+		c.cfg.Follow.Remove(ch.prev.Fields.Get("metadata.namespace"), ch.prev.Fields.Get("metadata.name"))
 	}
 }
 

@@ -273,19 +273,19 @@ func TestEncodingsAreMadeOnceAndDroppedWhenCold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, _ := e.JSON(); &again[0] != &first[0] {
+		if again, _ := e.JSON(); &again.Bytes()[0] != &first.Bytes()[0] {
 			t.Error("JSON was made twice")
 		}
 		time.Sleep(40 * time.Second)
-		if again, _ := e.JSON(); &again[0] != &first[0] {
+		if again, _ := e.JSON(); &again.Bytes()[0] != &first.Bytes()[0] {
 			t.Error("dropped although it was used lately")
 		}
 		time.Sleep(3 * time.Minute)
 		again, _ := e.JSON()
-		if &again[0] == &first[0] {
-			t.Error("kept although nobody used it for minutes")
+		if &again.Bytes()[0] == &first.Bytes()[0] {
+			t.Error("kept although it was not used for minutes")
 		}
-		same(t, "the same bytes again", string(first), string(again))
+		same(t, "the same bytes again", string(first.Bytes()), string(again.Bytes()))
 	})
 }
 
@@ -332,9 +332,12 @@ func TestEntriesKnowTheirFields(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.create("ns/a", onNode("n1"), labelled("app", "web"))
 		e := f.latest().Get(podRoot + "ns/a")
-		want := map[string]string{"metadata.name": "a", "metadata.namespace": "ns", "spec.nodeName": "n1", "status.phase": ""}
-		same(t, "fields", want, map[string]string(e.Fields))
-		same(t, "labels", "web", e.Labels["app"])
+		for name, want := range map[string]string{"metadata.name": "a", "metadata.namespace": "ns", "spec.nodeName": "n1", "status.phase": ""} {
+			same(t, name, want, e.Fields.Get(name))
+			same(t, name, true, e.Fields.Has(name))
+		}
+		same(t, "another field", false, e.Fields.Has("spec.hostNetwork"))
+		same(t, "labels", "web", e.Labels.Get("app"))
 		same(t, "object", "n1", e.Object().(*corev1.Pod).Spec.NodeName)
 	})
 }

@@ -121,7 +121,7 @@ func (e *Entry) forget(drop func(*derived) bool) {
 
 // as returns an entry for another form of the object.
 func (e *Entry) as(obj scheme.Object, sel func(scheme.Object) fields.Set) *Entry {
-	out := &Entry{Key: e.Key, Revision: e.Revision, Labels: obj.GetLabels(), Fields: sel(obj), cache: e.cache}
+	out := &Entry{Key: e.Key, Revision: e.Revision, Labels: e.cache.texts.set(e.Key, obj.GetLabels()), Fields: e.cache.texts.set(e.Key, sel(obj)), cache: e.cache}
 	out.object.Store(&decoded{obj})
 	if e.cache.cfg.Restore != nil {
 		if _, err := out.Message(); err == nil { // otherwise the object stays

@@ -53,7 +53,7 @@ func TestDerivedFormsAreShared(t *testing.T) {
 		close(release)
 		one, two := <-first, <-second
 		same(t, "shared", true, one[0] == two[1])
-		same(t, "order", []string{"b-v2", "a-v2"}, []string{two[0].Object().GetName(), two[1].Fields["metadata.name"]})
+		same(t, "order", []string{"b-v2", "a-v2"}, []string{two[0].Object().GetName(), two[1].Fields.Get("metadata.name")})
 		same(t, "the entry itself", "a", a.Object().GetName())
 		derive(a, b)
 		same(t, "known", 2, len(sizes))

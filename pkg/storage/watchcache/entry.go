@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"podium/pkg/scheme"
 	"podium/pkg/storage"
+	"podium/pkg/storage/pieces"
 )
 
 // Entry is one object at one revision. It is immutable, shared and safe for
@@ -21,8 +21,8 @@ import (
 type Entry struct {
 	Key      string // storage key
 	Revision int64
-	Labels   labels.Set // of the object
-	Fields   fields.Set // for field selectors: metadata.name, metadata.namespace and the kind's own
+	Labels   Set // of the object
+	Fields   Set // for field selectors: metadata.name, metadata.namespace and the kind's own
 
 	cache *Cache
 	// An entry always has its object or its message, the encoding that Restore
@@ -45,7 +45,7 @@ func (e *Entry) Object() scheme.Object {
 	if d := e.object.Load(); d != nil {
 		return d.Object
 	}
-	obj, err := e.cache.cfg.Restore(*e.message().data.Load())
+	obj, err := e.cache.cfg.Restore(e.message().data.Load().Bytes())
 	if err != nil {
 		panic(fmt.Sprintf("watchcache: %s at revision %d was encoded here and cannot be decoded: %v", e.Key, e.Revision, err))
 	}
@@ -64,7 +64,7 @@ func (e *Entry) message() *encoding {
 
 // Message returns the encoding that the entry always keeps, without type metadata:
 // protobuf, or JSON if the kind has no protobuf encoding.
-func (e *Entry) Message() ([]byte, error) {
+func (e *Entry) Message() (pieces.Text, error) {
 	if e.cache.cfg.Text {
 		return e.JSON()
 	}
@@ -89,18 +89,18 @@ const (
 // encoding is one encoding of an object. It is made on first use, and a sweep drops
 // it if it has not been used for a while.
 type encoding struct {
-	data atomic.Pointer[[]byte]
+	data atomic.Pointer[pieces.Text]
 	used atomic.Uint32 // age of the cache at the last use
 }
 
 // JSON returns the object encoded as in the items of a list (scheme.BareJSON).
-func (e *Entry) JSON() ([]byte, error) { return e.encoded(&e.json, scheme.BareJSON) }
+func (e *Entry) JSON() (pieces.Text, error) { return e.encoded(&e.json, scheme.BareJSON) }
 
 // Proto returns the protobuf message of the object, without envelope
 // (scheme.BareProto).
-func (e *Entry) Proto() ([]byte, error) { return e.encoded(&e.proto, scheme.BareProto) }
+func (e *Entry) Proto() (pieces.Text, error) { return e.encoded(&e.proto, scheme.BareProto) }
 
-func (e *Entry) encoded(enc *encoding, encode func(runtime.Object) ([]byte, error)) ([]byte, error) {
+func (e *Entry) encoded(enc *encoding, encode func(runtime.Object) ([]byte, error)) (pieces.Text, error) {
 	if now := e.cache.age.Load(); enc.used.Load() != now { // an unconditional store would bounce the cache line between readers
 		enc.used.Store(now)
 	}
@@ -109,13 +109,14 @@ func (e *Entry) encoded(enc *encoding, encode func(runtime.Object) ([]byte, erro
 	}
 	data, err := encode(e.Object())
 	if err != nil {
-		return nil, err
+		return pieces.Text{}, err
 	}
 	large := len(data) > largeEncoding && enc != e.message() && e.message().data.Load() != nil
 	if large && e.cache.large.Load() > largeEncodings {
-		return data, nil
+		return pieces.Whole(data), nil
 	}
-	if !enc.data.CompareAndSwap(nil, &data) {
+	text := e.cache.bases.Pack(data)
+	if !enc.data.CompareAndSwap(nil, &text) {
 		if p := enc.data.Load(); p != nil {
 			return *p, nil
 		}
@@ -123,14 +124,14 @@ func (e *Entry) encoded(enc *encoding, encode func(runtime.Object) ([]byte, erro
 	if large {
 		e.cache.large.Add(int64(len(data)))
 	}
-	return data, nil
+	return text, nil
 }
 
 // large returns how many bytes the entry keeps that count against largeEncodings.
 func (e *Entry) large() (sum int64) {
 	for _, enc := range [...]*encoding{&e.json, &e.proto} {
-		if p := enc.data.Load(); p != nil && len(*p) > largeEncoding && enc != e.message() {
-			sum += int64(len(*p))
+		if p := enc.data.Load(); p != nil && p.Len() > largeEncoding && enc != e.message() {
+			sum += int64(p.Len())
 		}
 	}
 	return sum
@@ -179,7 +180,7 @@ func (c *Cache) entryOf(key string, rev int64, obj scheme.Object) *Entry {
 	if _, ok := set["metadata.namespace"]; !ok && c.cfg.Kind.Namespaced {
 		set["metadata.namespace"] = obj.GetNamespace()
 	}
-	e := &Entry{Key: key, Revision: rev, Labels: obj.GetLabels(), Fields: set, cache: c}
+	e := &Entry{Key: key, Revision: rev, Labels: c.texts.set(key, obj.GetLabels()), Fields: c.texts.set(key, set), cache: c}
 	e.object.Store(&decoded{obj})
 	return e
 }

@@ -224,7 +224,7 @@ func TestWatchersAgreeWithTheStore(t *testing.T) {
 			for i, r := range readers {
 				want := map[string]int64{}
 				snap.Ascend(podRoot, "", func(e *watchcache.Entry) bool {
-					if r.opts.Fields.Matches(e.Fields) {
+					if r.opts.Fields.Matches(&e.Fields) {
 						want[e.Key] = e.Revision
 					}
 					return true

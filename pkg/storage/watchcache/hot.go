@@ -25,7 +25,7 @@ type hotEntry struct {
 func (h *hot) add(e *Entry) {
 	size := 0
 	if p := e.message().data.Load(); p != nil {
-		size = len(*p)
+		size = p.Len()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -2,12 +2,16 @@ package watchcache_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"podium/pkg/scheme"
+	"podium/pkg/storage/pieces"
 	"podium/pkg/storage/watchcache"
 )
 
@@ -76,6 +80,53 @@ func keepsJSON(t *testing.T, e *watchcache.Entry) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "encoding", string(a), string(b))
-	return &a[0] == &b[0]
+	same(t, "encoding", string(a.Bytes()), string(b.Bytes()))
+	return &a.Bytes()[0] == &b.Bytes()[0]
+}
+
+// Objects that the same programs have written share the fields that these own.
+func TestEncodingsShareManagedFields(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		var names []string
+		for i := range 200 {
+			raw := fmt.Sprintf(`{"f:status":{"f:podIPs":{".":{},"k:{\"ip\":\"10.0.0.%d\"}":{}}%s}}`, i, strings.Repeat(`,"f:field":{}`, 600))
+			f.create(fmt.Sprintf("ns/p%d", i), func(p *corev1.Pod) {
+				p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(raw)}}
+			})
+			names = append(names, fmt.Sprintf("%sns/p%d", podRoot, i))
+		}
+		s := f.latest()
+		var whole int
+		heap := grown(func() (kept any) {
+			all := make([]pieces.Text, len(names))
+			for i, name := range names {
+				e := s.Get(name)
+				text, err := e.JSON()
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := scheme.BareJSON(e.Object())
+				if err != nil || !text.Equal(want) {
+					t.Fatalf("%v: %s, want %s", err, text.Bytes(), want)
+				}
+				all[i], whole = text, whole+text.Len()
+			}
+			return all
+		})
+		if heap > whole/4 {
+			t.Errorf("encodings of %d bytes take %d", whole, heap)
+		}
+	})
+}
+
+// grown returns by how many bytes f makes the heap grow.
+func grown(f func() (kept any)) int {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	kept := f()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(kept)
+	return int(after.HeapAlloc) - int(before.HeapAlloc)
 }

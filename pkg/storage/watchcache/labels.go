@@ -46,10 +46,10 @@ func (i *labelIndex) replace(old, entry *Entry) {
 	var before, after string
 	var had, has bool
 	if old != nil {
-		before, had = old.Labels[i.label]
+		before, had = old.Labels.Lookup(i.label)
 	}
 	if entry != nil {
-		after, has = entry.Labels[i.label]
+		after, has = entry.Labels.Lookup(i.label)
 	}
 	if had && (!has || before != after) {
 		i.tree.Delete(posting{before, item{key: old.Key}})
@@ -63,7 +63,7 @@ func (i *labelIndex) replace(old, entry *Entry) {
 func (i *labelIndex) fill(c *contents) {
 	var all []posting
 	c.Ascend("", "", func(e *Entry) bool {
-		if value, ok := e.Labels[i.label]; ok {
+		if value, ok := e.Labels.Lookup(i.label); ok {
 			all = append(all, posting{value, item{e.Key, e}})
 		}
 		return true

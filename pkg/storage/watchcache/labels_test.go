@@ -23,7 +23,7 @@ func byLabel(s *watchcache.Snapshot, label, value, prefix, after string) (got []
 // scanLabel is byLabel without an index.
 func scanLabel(s *watchcache.Snapshot, label, value, prefix, after string) (got []string) {
 	s.Ascend(podRoot+prefix, after, func(e *watchcache.Entry) bool {
-		if has, ok := e.Labels[label]; ok && has == value {
+		if has, ok := e.Labels.Lookup(label); ok && has == value {
 			got = append(got, fmt.Sprintf("%s@%d", e.Key[len(podRoot):], e.Revision))
 		}
 		return true

@@ -71,9 +71,9 @@ func (c *contents) clone() *contents {
 func (c *contents) put(e *Entry) *Entry {
 	old, _ := c.entries.ReplaceOrInsert(item{e.Key, e})
 	for i, field := range c.indexed {
-		value := e.Fields[field]
-		if old.entry != nil && old.entry.Fields[field] != value {
-			c.byField[i].Delete(posting{old.entry.Fields[field], item{key: e.Key}})
+		value := e.Fields.Get(field)
+		if old.entry != nil && old.entry.Fields.Get(field) != value {
+			c.byField[i].Delete(posting{old.entry.Fields.Get(field), item{key: e.Key}})
 		}
 		c.byField[i].ReplaceOrInsert(posting{value, item{e.Key, e}})
 	}
@@ -90,7 +90,7 @@ func (c *contents) remove(key string) *Entry {
 		return nil
 	}
 	for i, field := range c.indexed {
-		c.byField[i].Delete(posting{old.entry.Fields[field], item{key: key}})
+		c.byField[i].Delete(posting{old.entry.Fields.Get(field), item{key: key}})
 	}
 	for i := range c.byLabel {
 		c.byLabel[i].replace(old.entry, nil)
@@ -136,7 +136,7 @@ func (c *contents) ByField(name, value string) iter.Seq[*Entry] {
 			}
 		}
 		c.Ascend("", "", func(e *Entry) bool {
-			return e.Fields[name] != value || yield(e)
+			return e.Fields.Get(name) != value || yield(e)
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -166,6 +167,7 @@ func (w *Watcher) Next(ctx context.Context) ([]WatchEvent, error) {
 			return w.bookmark(published), nil
 		}
 		w.sleep(ctx)
+		runtime.Gosched() // under load, more changes get ready meanwhile, and share a write
 	}
 }
 
@@ -288,7 +290,7 @@ func (w *Watcher) inPrefix(key string) bool {
 }
 
 func (w *Watcher) selects(e *Entry) bool {
-	return (w.opts.Labels == nil || w.opts.Labels.Matches(e.Labels)) && (w.opts.Fields == nil || w.opts.Fields.Matches(e.Fields))
+	return (w.opts.Labels == nil || w.opts.Labels.Matches(&e.Labels)) && (w.opts.Fields == nil || w.opts.Fields.Matches(&e.Fields))
 }
 
 // offer queues a change if it matches the options. It returns false if the watch

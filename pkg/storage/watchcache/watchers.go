@@ -3,8 +3,6 @@ package watchcache
 import (
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/fields"
 )
 
 // watchers finds the watchers that may match a change without visiting all of them.
@@ -93,22 +91,22 @@ func (ws *watchers) dispatch(ch *change) {
 	if len(ws.buckets) == 0 {
 		return
 	}
-	key, labels, before := "", fields.Set(nil), fields.Set(nil)
+	key, fields, before := "", Set{}, Set{}
 	if ch.prev != nil {
 		key, before = ch.prev.Key, ch.prev.Fields
 	}
 	if ch.entry != nil {
-		key, labels = ch.entry.Key, ch.entry.Fields
+		key, fields = ch.entry.Key, ch.entry.Fields
 	}
 	ws.offer(bucket{by: byNothing}, ch)
 	ws.offer(bucket{byKey, key}, ch)
 	ws.offer(bucket{byFolder, key[:strings.LastIndexByte(key, '/')+1]}, ch)
 	for _, field := range ws.indexed {
 		if ch.entry != nil {
-			ws.offer(bucket{field, labels[field]}, ch)
+			ws.offer(bucket{field, fields.Get(field)}, ch)
 		}
-		if ch.prev != nil && (ch.entry == nil || before[field] != labels[field]) {
-			ws.offer(bucket{field, before[field]}, ch)
+		if ch.prev != nil && (ch.entry == nil || before.Get(field) != fields.Get(field)) {
+			ws.offer(bucket{field, before.Get(field)}, ch)
 		}
 	}
 }
