@@ -28,6 +28,7 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 // serve runs a request through the chain: audit, authentication, impersonation,
 // authorization, flow control, then the endpoint.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	growStack()
 	began := s.cfg.Now()
 	req := request.New(request.Parse(r), w.Header())
 	req.Upgrade = s.remotes.Streams(r, &req.Info)

@@ -210,3 +210,27 @@ func TestWatchOfMetadata(t *testing.T) {
 		t.Errorf("%v %s", err, line)
 	}
 }
+
+// TestWatchOfManyEventsAtOnce covers events that are written together, among them one
+// that is larger than what the server joins.
+func TestWatchOfManyEventsAtOnce(t *testing.T) {
+	w := start(t)
+	url := w.listen()
+	rv := must[corev1.ConfigMapList](w, 200, "GET", cms, "", "").ResourceVersion
+	const events = 40
+	var want []string
+	for i := range events {
+		name, size := fmt.Sprintf("cm-%02d", i), 1+i*997%5000
+		if i == events/2 {
+			size = 100 << 10
+		}
+		must[any](w, 201, "POST", cms, jsonType, fmt.Sprintf(`{"metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", size)))
+		want = append(want, "ADDED "+name)
+	}
+	for _, accept := range []string{jsonType, protoType} {
+		for _, query := range []string{"resourceVersion=" + rv, ""} {
+			w.watch(url, query, accept).want(want...)
+		}
+		w.watch(url, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", accept).want(append(want, "BOOKMARK")...)
+	}
+}

@@ -15,6 +15,7 @@ import (
 
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/wire"
+	"podium/pkg/storage/pieces"
 )
 
 // Config configures Discovery. All fields are required.
@@ -218,9 +219,9 @@ func fixed(obj runtime.Object) wire.Encoded {
 }
 
 type document struct {
-	json, proto       []byte
+	json, proto       pieces.Text
 	jsonErr, protoErr error
 }
 
-func (d *document) JSON() ([]byte, error)  { return d.json, d.jsonErr }
-func (d *document) Proto() ([]byte, error) { return d.proto, d.protoErr }
+func (d *document) JSON() (pieces.Text, error)  { return d.json, d.jsonErr }
+func (d *document) Proto() (pieces.Text, error) { return d.proto, d.protoErr }

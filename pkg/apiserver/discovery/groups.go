@@ -193,7 +193,7 @@ func (d *documents) aggregate(groups []*group) error {
 		if err != nil {
 			return fmt.Errorf("discovery of %s: %w", path, err)
 		}
-		etag := fmt.Sprintf("%q", strings.ToUpper(fmt.Sprintf("%x", sha512.Sum512(text))))
+		etag := fmt.Sprintf("%q", strings.ToUpper(fmt.Sprintf("%x", sha512.Sum512(text.Bytes()))))
 		d.aggregated[path] = map[string]page{}
 		for _, v := range []string{"v2", "v2beta1"} {
 			gvk := schema.GroupVersionKind{Group: apidiscoveryv2.GroupName, Version: v, Kind: aggregatedKind}

@@ -49,7 +49,7 @@ func (c *call) respond(code int, f wire.Format, stored shown) error {
 		if err != nil {
 			return err
 		}
-		release, err := c.claimText(f, 0, int64(len(bare)))
+		release, err := c.claimText(f, 0, int64(bare.Len()))
 		if err != nil {
 			return err
 		}

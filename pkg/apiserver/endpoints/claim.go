@@ -66,7 +66,7 @@ func (c *call) claimAnswer(f wire.Format, p page) (release func(), err error) {
 		if err != nil {
 			return nil, err
 		}
-		size += int64(len(data))
+		size += int64(data.Len())
 	}
 	return c.claimText(f, size+perRow*int64(len(p.entries)), size)
 }

@@ -1,7 +1,6 @@
 package endpoints
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -86,7 +85,7 @@ func (c protoCodec) same(next scheme.Object, bare []byte, have *present) (bool, 
 		return false, err
 	}
 	want, err := scheme.WithRevision(bare, have.obj.GetResourceVersion())
-	return err == nil && bytes.Equal(message, want), err
+	return err == nil && message.Equal(want), err
 }
 
 func (protoCodec) size(obj scheme.Object) int { return obj.(protoMessage).Size() }
@@ -132,7 +131,7 @@ func (jsonCodec) same(next scheme.Object, _ []byte, have *present) (bool, error)
 		return false, err
 	}
 	want, err := scheme.BareJSON(next)
-	return err == nil && bytes.Equal(message, want), err
+	return err == nil && message.Equal(want), err
 }
 
 // size returns 0 for an object that cannot be encoded as JSON: the write that

@@ -35,7 +35,7 @@ func (c *call) listComputed() error {
 	}
 	objects := []*stored{}
 	for _, obj := range c.res.Compute(c.ctx, "") {
-		if o.matches(&watchcache.Entry{Labels: obj.GetLabels(), Fields: c.res.fields(obj)}) {
+		if o.matches(&watchcache.Entry{Labels: watchcache.NewSet(obj.GetLabels()), Fields: watchcache.NewSet(c.res.fields(obj))}) {
 			objects = append(objects, &stored{obj: obj})
 		}
 	}

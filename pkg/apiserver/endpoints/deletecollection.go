@@ -39,7 +39,7 @@ func (c *call) deleteCollection() error {
 	g.SetLimit(deleteWorkers)
 	for _, e := range p.entries {
 		g.Go(func() error {
-			_, _, err := c.res.delete(ctx, e.Fields["metadata.namespace"], e.Fields["metadata.name"], opts)
+			_, _, err := c.res.delete(ctx, e.Fields.Get("metadata.namespace"), e.Fields.Get("metadata.name"), opts)
 			if apierrors.IsNotFound(err) {
 				return nil
 			}

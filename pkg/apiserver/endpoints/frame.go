@@ -11,6 +11,7 @@ import (
 
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
+	"podium/pkg/storage/pieces"
 )
 
 var statusGVK = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
@@ -47,8 +48,8 @@ func eventFrame(media string, event watch.EventType, gvk schema.GroupVersionKind
 		if err != nil {
 			return nil, err
 		}
-		b := appendJSONEventHead(make([]byte, 0, len(bare)+128), event, gvk, bare)
-		return append(append(b, bare[1:]...), jsonEventTail...), nil
+		b := appendJSONEventHead(make([]byte, 0, bare.Len()+128), event, gvk, bare)
+		return append(bare.AppendTo(b, 1), jsonEventTail...), nil
 	}
 	bare, err := obj.Proto()
 	if err != nil {
@@ -61,12 +62,12 @@ const jsonEventTail = "}\n"
 
 // appendJSONEventHead appends the beginning of an event. The caller appends the
 // bare object without its opening brace, and jsonEventTail.
-func appendJSONEventHead(b []byte, event watch.EventType, gvk schema.GroupVersionKind, bare []byte) []byte {
+func appendJSONEventHead(b []byte, event watch.EventType, gvk schema.GroupVersionKind, bare pieces.Text) []byte {
 	b = append(b, `{"type":"`...)
 	b = append(b, event...)
 	b = append(b, `","object":`...)
 	b = wire.AppendJSONHead(b, gvk)
-	if len(bare) == len("{}") {
+	if bare.Len() == len("{}") {
 		b = b[:len(b)-1] // no comma before the brace
 	}
 	return b
@@ -83,9 +84,9 @@ func appendJSONEvent(b []byte, event watch.EventType, object []byte) []byte {
 // protoEvent encodes a protobuf watch frame. It nests, from the outside in: the
 // length of the frame, the WatchEvent, the RawExtension of the object, the envelope
 // of the object, its message.
-func protoEvent(event watch.EventType, gvk schema.GroupVersionKind, bare []byte) []byte {
-	head := wire.AppendProtoHead(make([]byte, 0, 96), gvk, len(bare))
-	object := len(head) + len(bare) + len(wire.ProtoTail)
+func protoEvent(event watch.EventType, gvk schema.GroupVersionKind, bare pieces.Text) []byte {
+	head := wire.AppendProtoHead(make([]byte, 0, 96), gvk, bare.Len())
+	object := len(head) + bare.Len() + len(wire.ProtoTail)
 	extension := wire.SizeBytes(object)
 	size := wire.SizeBytes(len(event)) + wire.SizeBytes(extension)
 
@@ -99,6 +100,6 @@ func protoEvent(event watch.EventType, gvk schema.GroupVersionKind, bare []byte)
 	b = append(b, 1<<3|2)
 	b = binary.AppendUvarint(b, uint64(object))
 	b = append(b, head...)
-	b = append(b, bare...)
+	b = bare.AppendTo(b, 0)
 	return append(b, wire.ProtoTail...)
 }

@@ -136,8 +136,8 @@ func (v *version) checkFields(sel fields.Selector) error {
 
 // matches reports whether an object matches the selectors.
 func (o *listOptions) matches(e *watchcache.Entry) bool {
-	return (o.LabelSelector == nil || o.LabelSelector.Matches(e.Labels)) &&
-		(o.FieldSelector == nil || o.FieldSelector.Matches(e.Fields))
+	return (o.LabelSelector == nil || o.LabelSelector.Matches(&e.Labels)) &&
+		(o.FieldSelector == nil || o.FieldSelector.Matches(&e.Fields))
 }
 
 // selective reports whether the selectors may exclude objects.

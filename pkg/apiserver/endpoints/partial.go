@@ -9,6 +9,7 @@ import (
 
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
+	"podium/pkg/storage/pieces"
 )
 
 // partial encodes only the metadata of an object.
@@ -18,30 +19,30 @@ type partial struct {
 }
 
 // JSON encodes the metadata.
-func (p partial) JSON() ([]byte, error) {
+func (p partial) JSON() (pieces.Text, error) {
 	data, err := json.Marshal(&metav1.PartialObjectMetadata{ObjectMeta: objectMeta(p.Object())})
 	if err != nil {
-		return nil, fmt.Errorf("encode metadata: %w", err)
+		return pieces.Text{}, fmt.Errorf("encode metadata: %w", err)
 	}
-	return data, nil
+	return pieces.Whole(data), nil
 }
 
 // Proto cuts the metadata out of the protobuf message of the object, if it has one.
-func (p partial) Proto() ([]byte, error) {
+func (p partial) Proto() (pieces.Text, error) {
 	if p.text {
-		return scheme.BareProto(&metav1.PartialObjectMetadata{ObjectMeta: objectMeta(p.Object())})
+		return pieces.Result(scheme.BareProto(&metav1.PartialObjectMetadata{ObjectMeta: objectMeta(p.Object())}))
 	}
 	whole, err := p.shown.Proto()
 	if err != nil {
-		return nil, err
+		return pieces.Text{}, err
 	}
-	metadata, err := scheme.ProtoMetadata(whole)
+	metadata, err := scheme.ProtoMetadata(whole.Bytes())
 	if err != nil {
-		return nil, err
+		return pieces.Text{}, err
 	}
 	out := append(make([]byte, 0, len(metadata)+4), 1<<3|2)
 	out = binary.AppendUvarint(out, uint64(len(metadata)))
-	return append(out, metadata...), nil
+	return pieces.Whole(append(out, metadata...)), nil
 }
 
 // objectMeta returns the metadata of an object as a struct, which may share memory
@@ -64,21 +65,18 @@ func objectMeta(obj scheme.Object) metav1.ObjectMeta {
 
 // writePartialList answers with the metadata of the objects of a list.
 func writePartialList[E shown](c *call, f wire.Format, objects []E, meta metav1.ListMeta) error {
-	items := make([][]byte, len(objects))
+	list := items{texts: make([]pieces.Text, len(objects)), typed: wire.AppendJSONHead(nil, f.As.GroupVersion().WithKind(wire.PartialObjectMetadata))}
 	for i, e := range objects {
 		var err error
 		if one := (partial{e, c.res.text}); f.Media == scheme.Protobuf {
-			items[i], err = one.Proto()
+			list.texts[i], err = one.Proto()
 		} else {
-			items[i], err = one.JSON()
-			if err == nil {
-				items[i] = scheme.TypedJSON(f.As.GroupVersion().WithKind(wire.PartialObjectMetadata), items[i])
-			}
+			list.texts[i], err = one.JSON()
 		}
 		if err != nil {
 			return err
 		}
 	}
 	gvk := f.As.GroupVersion().WithKind(wire.PartialObjectMetadataList)
-	return writeItems(c.w, c.r, f, gvk, &meta, items)
+	return writeItems(c.w, c.r, f, gvk, &meta, list)
 }

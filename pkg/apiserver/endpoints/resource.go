@@ -15,6 +15,7 @@ import (
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/scheme"
 	"podium/pkg/storage"
+	"podium/pkg/storage/pieces"
 	"podium/pkg/storage/watchcache"
 )
 
@@ -139,14 +140,21 @@ func (r *resource) scope(namespace string) string {
 
 // fields returns the fields of an object that field selectors can use.
 func (r *resource) fields(obj scheme.Object) fields.Set {
-	set, versions := fields.Set{}, r.versions
+	set, versions := fields.Set(nil), r.versions
 	if r.converts() {
 		versions = versions[:1]
 	}
 	for _, v := range versions {
-		if v.rules.Fields != nil && (v.ownRules() || len(set) == 0) {
+		switch {
+		case v.rules.Fields == nil:
+		case len(set) == 0:
+			set = v.rules.Fields(obj)
+		case v.ownRules():
 			maps.Copy(set, v.rules.Fields(obj))
 		}
+	}
+	if set == nil {
+		set = make(fields.Set, 2)
 	}
 	set["metadata.name"] = obj.GetName()
 	if r.Namespaced {
@@ -237,12 +245,12 @@ type stored struct {
 func (s *stored) Object() scheme.Object { return s.obj }
 
 // JSON encodes the object without type metadata, as in the items of a list.
-func (s *stored) JSON() ([]byte, error) { return scheme.BareJSON(s.obj) }
+func (s *stored) JSON() (pieces.Text, error) { return pieces.Result(scheme.BareJSON(s.obj)) }
 
 // Proto returns the protobuf message of the object, without the envelope.
-func (s *stored) Proto() ([]byte, error) {
+func (s *stored) Proto() (pieces.Text, error) {
 	if s.bare == nil {
-		return scheme.BareProto(s.obj)
+		return pieces.Result(scheme.BareProto(s.obj))
 	}
-	return scheme.WithRevision(s.bare, s.obj.GetResourceVersion())
+	return pieces.Result(scheme.WithRevision(s.bare, s.obj.GetResourceVersion()))
 }

@@ -71,13 +71,13 @@ func (c *call) rowObject(f wire.Format, include metav1.IncludeObjectPolicy, r sh
 		if err != nil {
 			return nil, err
 		}
-		return scheme.TypedJSON(c.res.gvk(), bare), nil
+		return scheme.TypedJSON(c.res.gvk(), bare.Bytes()), nil
 	}
 	bare, err := partial{r, c.res.text}.JSON()
 	if err != nil {
 		return nil, err
 	}
-	return scheme.TypedJSON(f.As.GroupVersion().WithKind(wire.PartialObjectMetadata), bare), nil
+	return scheme.TypedJSON(f.As.GroupVersion().WithKind(wire.PartialObjectMetadata), bare.Bytes()), nil
 }
 
 // columns returns the columns of the version, or name and creation time if it has

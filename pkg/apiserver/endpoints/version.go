@@ -12,6 +12,7 @@ import (
 	"podium/pkg/apiserver/registry"
 	"podium/pkg/apiserver/wire"
 	"podium/pkg/scheme"
+	"podium/pkg/storage/pieces"
 )
 
 // version serves a resource in one of its versions. All work is done in the storage
@@ -122,20 +123,20 @@ type converted struct {
 	v *version
 }
 
-func (c converted) JSON() ([]byte, error) {
+func (c converted) JSON() (pieces.Text, error) {
 	obj, err := c.v.fromStorage(c.Object())
 	if err != nil {
-		return nil, err
+		return pieces.Text{}, err
 	}
-	return scheme.BareJSON(obj)
+	return pieces.Result(scheme.BareJSON(obj))
 }
 
-func (c converted) Proto() ([]byte, error) {
+func (c converted) Proto() (pieces.Text, error) {
 	obj, err := c.v.fromStorage(c.Object())
 	if err != nil {
-		return nil, err
+		return pieces.Text{}, err
 	}
-	return scheme.BareProto(obj)
+	return pieces.Result(scheme.BareProto(obj))
 }
 
 // convertor converts between the versions of a resource, for field managers. It

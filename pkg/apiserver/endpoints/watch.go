@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -125,6 +126,7 @@ type stream struct {
 	out       *http.ResponseController
 	columns   bool   // the column definitions have been sent
 	turn      func() // releases the turn to send initial events
+	joined    joined // encoded events to be written at once, if several are ready
 
 	selected *listOptions // what the client sees of the converted objects; nil: nothing is converted
 }
@@ -185,21 +187,59 @@ func (s *stream) run(ctx context.Context, watcher *watchcache.Watcher) error {
 			s.writeError(err)
 			return nil
 		}
-		for i := range events {
-			last = events[i].Revision
-			if events[i].InitialEnd {
-				s.turn()
-				s.turn = func() {}
-			}
-			if err := s.write(&events[i]); err != nil {
-				s.res.api.Log.Debug("watch ends", "path", s.r.URL.Path, "err", err)
-				return nil
-			}
-		}
-		if err := s.out.Flush(); err != nil {
+		if err := s.writeAll(events); err != nil {
+			s.res.api.Log.Debug("watch ends", "path", s.r.URL.Path, "err", err)
 			return nil
 		}
+		if len(events) > 0 {
+			last = events[len(events)-1].Revision
+		}
 	}
+}
+
+// writeAll sends the events that are ready, and flushes them.
+func (s *stream) writeAll(events []watchcache.WatchEvent) error {
+	if len(events) > 1 {
+		buffer := joinBuffers.Get().(*[]byte)
+		s.joined = (*buffer)[:0]
+		defer func() {
+			*buffer, s.joined = s.joined, nil
+			joinBuffers.Put(buffer)
+		}()
+	}
+	for i := range events {
+		if err := s.write(&events[i]); err != nil {
+			return err
+		}
+		if events[i].InitialEnd {
+			s.turn()
+			s.turn = func() {}
+		}
+	}
+	if err := s.writeJoined(); err != nil {
+		return err
+	}
+	return s.out.Flush()
+}
+
+// joinSize bounds the bytes of small events that are written at once. A write of its
+// own for each would cost more than the event: three switches of goroutines, a TLS
+// record and a system call.
+const joinSize = 16 << 10
+
+var joinBuffers = sync.Pool{New: func() any {
+	buffer := make([]byte, 0, joinSize)
+	return &buffer
+}}
+
+// writeJoined writes the joined events.
+func (s *stream) writeJoined() error {
+	if len(s.joined) == 0 {
+		return nil
+	}
+	_, err := s.w.Write(s.joined)
+	s.joined = s.joined[:0]
+	return err
 }
 
 // write sends one event. It skips bookmarks that the client did not request.
@@ -250,13 +290,20 @@ func (s *stream) sendAlone(event watch.EventType, obj shown) error {
 		return err
 	}
 	head := appendJSONEventHead(make([]byte, 0, 128), event, s.res.gvk(), bare)
-	s.res.api.Observe.WatchEvent(s.res.gvk(), len(head)+len(bare)-1+len(jsonEventTail))
-	for _, part := range [][]byte{head, bare[1:], []byte(jsonEventTail)} {
-		if _, err := s.w.Write(part); err != nil {
-			return err
-		}
+	size := len(head) + bare.Len() - 1 + len(jsonEventTail)
+	s.res.api.Observe.WatchEvent(s.res.gvk(), size)
+	w, err := s.writer(size)
+	if err != nil {
+		return err
 	}
-	return nil
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
+	if err := bare.Write(w, 1); err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, jsonEventTail)
+	return err
 }
 
 func (s *stream) send(frame []byte, err error) error {
@@ -264,8 +311,39 @@ func (s *stream) send(frame []byte, err error) error {
 		return err
 	}
 	s.res.api.Observe.WatchEvent(s.res.gvk(), len(frame))
-	_, err = s.w.Write(frame)
+	w, err := s.writer(len(frame))
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(frame)
 	return err
+}
+
+// writer returns where to write size bytes: to the events that are joined, or to the connection if they
+// are too many for that.
+func (s *stream) writer(size int) (io.Writer, error) {
+	if len(s.joined)+size > cap(s.joined) {
+		if err := s.writeJoined(); err != nil {
+			return nil, err
+		}
+	}
+	if size > cap(s.joined) {
+		return s.w, nil
+	}
+	return &s.joined, nil
+}
+
+// joined are encoded events that are written at once.
+type joined []byte
+
+func (j *joined) Write(p []byte) (int, error) {
+	*j = append(*j, p...)
+	return len(p), nil
+}
+
+func (j *joined) WriteString(p string) (int, error) {
+	*j = append(*j, p...)
+	return len(p), nil
 }
 
 // bookmark encodes a BOOKMARK event with the revision that the watch has reached.

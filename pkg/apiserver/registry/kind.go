@@ -92,7 +92,7 @@ type Of[T scheme.Object] struct {
 	Columns []metav1.TableColumnDefinition
 	Row     func(obj T, now time.Time) []any
 
-	// Fields returns the selectable fields of the kind, besides metadata.name and
+	// Fields returns in a new map the selectable fields of the kind, besides metadata.name and
 	// metadata.namespace. Indexed are those by which the watch cache indexes
 	// objects and watchers.
 	Fields  func(obj T) fields.Set

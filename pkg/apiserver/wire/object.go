@@ -11,13 +11,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"podium/pkg/scheme"
+	"podium/pkg/storage/pieces"
 )
 
 // Encoded is an object with its encodings, without type metadata; they may be
 // cached. The results are shared and must not be modified.
 type Encoded interface {
-	JSON() ([]byte, error)
-	Proto() ([]byte, error)
+	JSON() (pieces.Text, error)
+	Proto() (pieces.Text, error)
 }
 
 // Bare returns an Encoded of an object, whose type metadata must be empty.
@@ -25,8 +26,8 @@ func Bare(obj runtime.Object) Encoded { return bare{obj} }
 
 type bare struct{ obj runtime.Object }
 
-func (b bare) JSON() ([]byte, error)  { return scheme.BareJSON(b.obj) }
-func (b bare) Proto() ([]byte, error) { return scheme.BareProto(b.obj) }
+func (b bare) JSON() (pieces.Text, error)  { return pieces.Result(scheme.BareJSON(b.obj)) }
+func (b bare) Proto() (pieces.Text, error) { return pieces.Result(scheme.BareProto(b.obj)) }
 
 // WriteObject writes one object as the response. If it returns an error, either
 // nothing has been written or the connection is broken.
@@ -37,10 +38,10 @@ func WriteObject(w http.ResponseWriter, r *http.Request, code int, f Format, gvk
 		if err != nil {
 			return err
 		}
-		head := AppendProtoHead(nil, gvk, len(raw))
-		o := Begin(w, r, code, scheme.Protobuf, len(head)+len(raw)+len(ProtoTail))
+		head := AppendProtoHead(nil, gvk, raw.Len())
+		o := Begin(w, r, code, scheme.Protobuf, len(head)+raw.Len()+len(ProtoTail))
 		o.Write(head)
-		o.Write(raw)
+		raw.Write(o, 0)
 		o.Write([]byte(ProtoTail))
 		return o.Close()
 	case scheme.YAML:
@@ -48,7 +49,7 @@ func WriteObject(w http.ResponseWriter, r *http.Request, code int, f Format, gvk
 		if err != nil {
 			return err
 		}
-		text, err := yaml.JSONToYAML(scheme.TypedJSON(gvk, raw))
+		text, err := yaml.JSONToYAML(scheme.TypedJSON(gvk, raw.Bytes()))
 		if err != nil {
 			return err
 		}
@@ -62,7 +63,7 @@ func WriteObject(w http.ResponseWriter, r *http.Request, code int, f Format, gvk
 	}
 	if f.Pretty {
 		var b bytes.Buffer
-		if err := json.Indent(&b, scheme.TypedJSON(gvk, raw), "", "  "); err != nil {
+		if err := json.Indent(&b, scheme.TypedJSON(gvk, raw.Bytes()), "", "  "); err != nil {
 			return err
 		}
 		o := Begin(w, r, code, scheme.JSON, b.Len())
@@ -70,12 +71,12 @@ func WriteObject(w http.ResponseWriter, r *http.Request, code int, f Format, gvk
 		return o.Close()
 	}
 	head := AppendJSONHead(nil, gvk)
-	if len(raw) == len("{}") {
+	if raw.Len() == len("{}") {
 		head = head[:len(head)-1] // no comma before the brace
 	}
-	o := Begin(w, r, code, scheme.JSON, len(head)+len(raw)-1+1)
+	o := Begin(w, r, code, scheme.JSON, len(head)+raw.Len()-1+1)
 	o.Write(head)
-	o.Write(raw[1:])
+	raw.Write(o, 1)
 	o.Write([]byte{'\n'})
 	return o.Close()
 }

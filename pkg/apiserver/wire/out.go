@@ -74,18 +74,32 @@ func (o *Out) Write(p []byte) (int, error) {
 	if o.err != nil {
 		return 0, o.err
 	}
-	if o.buf == nil {
-		o.buf = buffers.Get().(*[]byte)
-	}
-	if len(*o.buf)+len(p) > bufferSize {
-		o.flush()
-		if len(p) >= bufferSize {
-			_, o.err = o.w.Write(p)
-			return len(p), o.err
-		}
+	if o.makeRoom(len(p)); len(p) >= bufferSize {
+		_, o.err = o.w.Write(p)
+		return len(p), o.err
 	}
 	*o.buf = append(*o.buf, p...)
 	return len(p), o.err
+}
+
+// WriteString is Write without a copy of s.
+func (o *Out) WriteString(s string) (int, error) {
+	if o.err != nil || len(s) >= bufferSize {
+		return o.Write([]byte(s))
+	}
+	o.makeRoom(len(s))
+	*o.buf = append(*o.buf, s...)
+	return len(s), o.err
+}
+
+// makeRoom makes room for n bytes in the buffer, or empties it for more than it can hold.
+func (o *Out) makeRoom(n int) {
+	if o.buf == nil {
+		o.buf = buffers.Get().(*[]byte)
+	}
+	if len(*o.buf)+n > bufferSize {
+		o.flush()
+	}
 }
 
 func (o *Out) flush() {
