@@ -12,11 +12,7 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"podium/pkg/client"
 )
 
 // BenchmarkPodStart alternately measures what the runtime itself needs for a pod
@@ -24,11 +20,20 @@ import (
 // until a watch shows the pod Running; and prints the ratio of the medians.
 func BenchmarkPodStart(b *testing.B) {
 	runtime := the.runtime(b)
-	api := the.client(b)
+	pods := newBatch(b, the.client(b), "bench")
 	var raw, whole []time.Duration
 	for i := 0; b.Loop(); i++ {
-		raw = append(raw, startRaw(b, runtime, i))
-		whole = append(whole, startPod(b, api, i))
+		begin := time.Now()
+		sandbox, err := startRaw(b.Context(), runtime, fmt.Sprintf("raw-%d", i), b.TempDir())
+		if err != nil {
+			b.Fatal(err)
+		}
+		raw = append(raw, time.Since(begin))
+		if err := removeRaw(b.Context(), runtime, sandbox); err != nil {
+			b.Fatal(err)
+		}
+		whole = append(whole, pods.start(b, 1)...)
+		pods.remove(b, 1)
 	}
 	r, w := median(raw), median(whole)
 	b.ReportMetric(float64(r.Milliseconds()), "raw-ms")
@@ -57,25 +62,22 @@ func median(all []time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-func startRaw(b *testing.B, runtime cri.RuntimeServiceClient, i int) time.Duration {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+// startRaw starts a pod by the runtime alone, with its log in a directory, and returns its sandbox.
+func startRaw(ctx context.Context, runtime cri.RuntimeServiceClient, name, logs string) (sandbox string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	name := fmt.Sprintf("raw-%d", i)
-	logs := filepath.Join(b.TempDir(), name)
 	config := &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: name, Namespace: "bench", Uid: name},
 		Hostname:     name,
-		LogDirectory: logs,
+		LogDirectory: filepath.Join(logs, name),
 		Linux:        &cri.LinuxPodSandboxConfig{},
 	}
-	begin := time.Now()
-	sandbox, err := runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})
+	pod, err := runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})
 	if err != nil {
-		b.Fatal(err)
+		return "", err
 	}
 	container, err := runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
-		PodSandboxId: sandbox.PodSandboxId,
+		PodSandboxId: pod.PodSandboxId,
 		Config: &cri.ContainerConfig{
 			Metadata: &cri.ContainerMetadata{Name: "web"},
 			Image:    &cri.ImageSpec{Image: "localhost/podium/web:v1"},
@@ -85,60 +87,20 @@ func startRaw(b *testing.B, runtime cri.RuntimeServiceClient, i int) time.Durati
 		SandboxConfig: config,
 	})
 	if err != nil {
-		b.Fatal(err)
+		return "", err
 	}
-	if _, err := runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: container.ContainerId}); err != nil {
-		b.Fatal(err)
-	}
-	took := time.Since(begin)
-	if _, err := runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: sandbox.PodSandboxId}); err != nil {
-		b.Fatal(err)
-	}
-	if _, err := runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: sandbox.PodSandboxId}); err != nil {
-		b.Fatal(err)
-	}
-	return took
+	_, err = runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: container.ContainerId})
+	return pod.PodSandboxId, err
 }
 
-func startPod(b *testing.B, api *client.Client, i int) time.Duration {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+func removeRaw(ctx context.Context, runtime cri.RuntimeServiceClient, sandbox string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	pods := client.For[*corev1.Pod](api).In("default")
-	name := fmt.Sprintf("bench-%d", i)
-	w, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	if err != nil {
-		b.Fatal(err)
+	if _, err := runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: sandbox}); err != nil {
+		return err
 	}
-	defer w.Stop()
-	begin := time.Now()
-	grace := int64(0)
-	_, err = pods.Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec: corev1.PodSpec{
-			Containers:                    []corev1.Container{{Name: "web", Image: "localhost/podium/web:v1"}},
-			TerminationGracePeriodSeconds: &grace,
-		},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	took := time.Duration(0)
-	for {
-		event, err := w.Next()
-		if err != nil {
-			b.Fatal(err)
-		}
-		if took == 0 && event.Object.Status.Phase == corev1.PodRunning {
-			took = time.Since(begin)
-			if err := pods.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-				b.Fatal(err)
-			}
-		}
-		if event.Type == "DELETED" {
-			return took
-		}
-	}
+	_, err := runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: sandbox})
+	return err
 }
 
 var residentLine = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
