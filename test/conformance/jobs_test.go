@@ -18,9 +18,9 @@ import (
 
 // jobRows are the rows of Jobs and CronJobs in the area apps that need controllers.
 var jobRows = []testcase{
-	{id: "cronjob-allow-concurrent", test: cronJobAllows},
-	{id: "cronjob-forbid-concurrent", test: cronJobForbids},
-	{id: "cronjob-replace-concurrent", test: cronJobReplaces},
+	{id: "cronjob-allow-concurrent", test: cronJobAllows, long: true},
+	{id: "cronjob-forbid-concurrent", test: cronJobForbids, long: true},
+	{id: "cronjob-replace-concurrent", test: cronJobReplaces, long: true},
 	{id: "cronjob-suspend", test: cronJobSuspended},
 	{id: "job-adopt-release", test: jobAdoptsAndReleases},
 	{id: "job-backofflimit-per-index", test: jobLimitsEachIndex},

@@ -20,7 +20,7 @@ import (
 // machinery returns the rows of the area apimachinery.
 func machinery() []testcase {
 	return append(collected(), []testcase{
-		{id: "list-chunking-expired-continue", test: expiredContinue, timeout: expiry},
+		{id: "list-chunking-expired-continue", test: expiredContinue, timeout: expiry, long: true},
 		{id: "aggregated-discovery-accept", test: aggregatedAccept},
 		{id: "aggregated-discovery-client", test: aggregatedClient},
 		{id: "discovery-group-version-resources", test: groupResources},

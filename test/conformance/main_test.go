@@ -81,18 +81,23 @@ type testcase struct {
 
 	nodes  int  // schedulable nodes that the row needs; 0 means one
 	serial bool // changes what other rows see, such as a node's taints
+	long   bool // waits for more than a minute, and so is among the first to start
 
 	timeout time.Duration // 0: rowTimeout
 }
 
-// testcases returns the tests of all areas, those that wait longest first.
+// testcases returns the tests of all areas.
 func testcases() []testcase {
 	return slices.Concat(commonNode(), auth(), storage(), network(), apps(), machinery(), customResources(), webhookRows(), extensionRows(), policyRows(), scheduling(), nodeRows(), kindRows(), commandLine())
 }
 
 func TestRows(t *testing.T) {
-	for _, tc := range testcases() {
-		t.Run(tc.id, func(t *testing.T) { tc.run(t) })
+	for _, long := range []bool{true, false} {
+		for _, tc := range testcases() {
+			if tc.long == long {
+				t.Run(tc.id, func(t *testing.T) { tc.run(t) })
+			}
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ func probes() []testcase {
 		{id: "probe-liveness-tcp-ok", test: keepsRunning(live("mkdir /tmp/www && httpd -p 8080 -h /tmp/www && sleep 3600", tcp))},
 		{id: "probe-liveness-grpc-ok", test: keepsRunning(liveGRPC(grpc(5000)))},
 		{id: "probe-liveness-grpc-fail", test: isRestarted(1, liveGRPC(grpc(2333)))},
-		{id: "probe-restart-count-monotonic", test: isRestarted(5, live(serve+"sleep 5; rm /tmp/www/healthz; sleep 3600", http))},
+		{id: "probe-restart-count-monotonic", test: isRestarted(5, live(serve+"sleep 5; rm /tmp/www/healthz; sleep 3600", http)), long: true},
 		{id: "probe-readiness-fail", test: neverReady},
 		{id: "probe-readiness-initial-delay", test: readyAfterDelay},
 	}

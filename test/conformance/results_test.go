@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"text/tabwriter"
 )
@@ -106,9 +107,12 @@ func report(out io.Writer) error {
 	}
 	all := map[string]string{}
 	if *resultsFile != "" {
-		if earlier, err := readPairs(*resultsFile); err == nil {
-			all = earlier
-		} else if !os.IsNotExist(err) {
+		unlock, err := lock(*resultsFile)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if all, err = readPairs(*resultsFile); err != nil {
 			return err
 		}
 	}
@@ -123,6 +127,19 @@ func report(out io.Writer) error {
 		return addPassing(all)
 	}
 	return nil
+}
+
+// lock waits until no other run merges its results into the file.
+func lock(file string) (unlock func() error, err error) {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f.Close, nil
 }
 
 // addPassing adds the rows that passed to passing.txt.
