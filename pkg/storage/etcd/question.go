@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"runtime"
 	"sync"
 )
 
@@ -44,6 +45,7 @@ func (q *question) answer(ctx context.Context, ask func(context.Context) (int64,
 // run calls ask as long as callers wait.
 func (q *question) run(ask func(context.Context) (int64, error)) {
 	for {
+		runtime.Gosched() // to callers that are about to ask: they share the request
 		q.mu.Lock()
 		a := q.next
 		q.next = nil
