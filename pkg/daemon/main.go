@@ -31,8 +31,7 @@ func (e errUsage) Unwrap() error { return e.error }
 // Execute is Main without signal handling.
 func Execute(ctx context.Context, cmd *cobra.Command, stderr io.Writer) int {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.Version = version.Podium // adds --version
-	cmd.SetVersionTemplate("Kubernetes {{.Version}}\n")
+	addVersion(cmd)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return errUsage{err} })
 	called, err := cmd.ExecuteContextC(ctx)
 	if err == nil {
@@ -47,4 +46,17 @@ func Execute(ctx context.Context, cmd *cobra.Command, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "See '%s --help' for the flags.\n", called.CommandPath())
 	}
 	return 1
+}
+
+// addVersion adds the flag --version to cmd. Cobra's own takes a template, whose
+// interpreter calls methods by name: with it, the linker keeps all methods.
+func addVersion(cmd *cobra.Command) {
+	asked, run := cmd.Flags().Bool("version", false, "print the version and exit"), cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *asked {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "Kubernetes", version.Podium)
+			return err
+		}
+		return run(cmd, args)
+	}
 }
