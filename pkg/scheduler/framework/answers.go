@@ -2,9 +2,7 @@ package framework
 
 import (
 	"math/rand/v2"
-	"runtime"
 	"slices"
-	"sync"
 
 	"podium/pkg/scheduler/snapshot"
 )
@@ -14,6 +12,18 @@ type asked[Q any] struct {
 	plugin Plugin
 	of     Q
 	weight int64 // of scores
+}
+
+// knownFilter is a filter whose answers depend on one node.
+type knownFilter struct {
+	asked[*column[*Status]]
+	inRange RangeFilter // nil: there is none
+}
+
+// plainScore is a score that is not normalized.
+type plainScore struct {
+	asked[*column[int64]]
+	inRange RangeScore // nil: there is none
 }
 
 // relativeScore is a score that is normalized. Its column is kept.
@@ -31,9 +41,9 @@ const (
 // answers are the cached results of all plugins for pods of one shape, by row.
 type answers struct {
 	parts          []partKey
-	filters        []asked[*column[*Status]]
+	filters        []knownFilter
 	clusterFilters []asked[*follower[ClusterFilter]]
-	plain          []asked[*column[int64]]
+	plain          []plainScore
 	relative       []relativeScore
 	clusterScores  []asked[*follower[ClusterScore]]
 
@@ -59,7 +69,7 @@ func (v *answers) recycle(old *answers) {
 func (v *answers) update(snap *snapshot.Snapshot) {
 	v.updateParts(snap)
 	v.grow(snap.Rows())
-	if v.position < 0 && snap.Rows() >= 2*fewRows {
+	if v.position < 0 {
 		v.updateAll(snap)
 	} else {
 		for n := range snap.ChangedRows(v.position) {
@@ -67,28 +77,6 @@ func (v *answers) update(snap *snapshot.Snapshot) {
 		}
 	}
 	v.position = snap.Position()
-}
-
-// fewRows is the minimum number of rows for which a goroutine saves time.
-const fewRows = 500
-
-// updateAll evaluates all rows, several at a time.
-func (v *answers) updateAll(snap *snapshot.Snapshot) {
-	rows := snap.Rows()
-	v.statuses, v.same = extended(v.statuses, rows-len(v.statuses), nil), false
-	size := max(fewRows, (rows+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
-	var wg sync.WaitGroup
-	for from := size; from < rows; from += size {
-		wg.Go(func() { v.updateRows(snap, from, min(from+size, rows)) })
-	}
-	v.updateRows(snap, 0, min(size, rows))
-	wg.Wait()
-}
-
-func (v *answers) updateRows(snap *snapshot.Snapshot, from, until int) {
-	for row := from; row < until; row++ {
-		v.updateRow(snap.At(row))
-	}
 }
 
 // updateParts brings what is shared with other shapes up to date.
@@ -124,10 +112,16 @@ func (v *answers) grow(rows int) {
 }
 
 // extended appends n times x to a list.
-func extended[T any](list []T, n int, x T) []T {
+func extended[T comparable](list []T, n int, x T) []T {
 	list = slices.Grow(list, n)[:len(list)+n]
-	for i := range list[len(list)-n:] {
-		list[len(list)-n+i] = x
+	added := list[len(list)-n:]
+	var zero T
+	if x == zero {
+		clear(added)
+		return list
+	}
+	for i := range added {
+		added[i] = x
 	}
 	return list
 }
@@ -250,18 +244,21 @@ func (v *answers) findFeasible(snap *snapshot.Snapshot, pod *snapshot.Pod) {
 	if plain && v.same {
 		return
 	}
-	v.feasible, v.same = v.feasible[:0], plain
+	v.same = plain
+	list, n := slices.Grow(v.feasible[:0], len(v.refused))[:len(v.refused)], 0
 	for r, refused := range v.refused {
-		if refused != fits {
-			continue
+		list[n] = int32(r)
+		if refused == fits && (plain || v.accepts(snap, pod, r)) {
+			n++
 		}
-		if !plain {
-			if _, status := v.why(snap, pod, r); status != nil {
-				continue
-			}
-		}
-		v.feasible = append(v.feasible, int32(r))
 	}
+	v.feasible = list[:n]
+}
+
+// accepts reports whether the filters that depend on the cluster accept a row.
+func (v *answers) accepts(snap *snapshot.Snapshot, pod *snapshot.Pod, row int) bool {
+	_, status := v.why(snap, pod, row)
+	return status == nil
 }
 
 // sumScores sets totals, the weighted sums of all scores of the feasible rows.

@@ -8,7 +8,9 @@ type part struct {
 	shapes int // that use it
 
 	filter        *column[*Status]
+	rangeFilter   RangeFilter // nil: there is none
 	score         *column[int64]
+	rangeScore    RangeScore // nil: there is none
 	clusterFilter *follower[ClusterFilter]
 	clusterScore  *follower[ClusterScore]
 }
@@ -20,6 +22,9 @@ func newPart(w Weighted, pod *snapshot.Pod) *part {
 	case FilterPlugin:
 		if q := f.PreFilter(pod); q != nil {
 			p.filter = &column[*Status]{ask: q}
+			if r, ok := f.(RangeFilterPlugin); ok {
+				p.rangeFilter = r.PreFilterRange(pod)
+			}
 		}
 	case ClusterFilterPlugin:
 		if q := f.PreFilter(pod); q != nil {
@@ -35,6 +40,9 @@ func newPart(w Weighted, pod *snapshot.Pod) *part {
 			p.score = &column[int64]{ask: q}
 			if s.Normalize() != AsIs {
 				p.score.keep()
+			}
+			if r, ok := s.(RangeScorePlugin); ok {
+				p.rangeScore = r.PreScoreRange(pod)
 			}
 		}
 	case ClusterScorePlugin:

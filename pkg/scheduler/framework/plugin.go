@@ -42,6 +42,18 @@ type FilterPlugin interface {
 // only: its answer is cached until the node changes. It must be safe for concurrent use.
 type NodeFilter func(snapshot.Node) *Status
 
+// RangeFilterPlugin is a FilterPlugin that answers faster for many nodes at once.
+type RangeFilterPlugin interface {
+	FilterPlugin
+	// PreFilterRange returns a filter that rejects the same nodes as PreFilter's; nil if
+	// there is none for this pod.
+	PreFilterRange(*snapshot.Pod) RangeFilter
+}
+
+// RangeFilter calls reject for each node that cannot run the pod, in the rows from from until
+// before until. For rows without a node it may call it or not. It must be safe for concurrent use.
+type RangeFilter func(snap *snapshot.Snapshot, from, until int, reject func(row int))
+
 // ClusterFilterPlugin rejects nodes by the state of the whole cluster, for example by the
 // number of pods per topology domain. It runs after all FilterPlugins.
 type ClusterFilterPlugin interface {
@@ -76,6 +88,17 @@ type ScorePlugin interface {
 
 // NodeScore returns the score of a node. It must be safe for concurrent use.
 type NodeScore func(snapshot.Node) int64
+
+// RangeScorePlugin is a ScorePlugin that answers faster for many nodes at once.
+type RangeScorePlugin interface {
+	ScorePlugin
+	// PreScoreRange returns scores equal to PreScore's; nil if there are none for this pod.
+	PreScoreRange(*snapshot.Pod) RangeScore
+}
+
+// RangeScore adds the scores of nodes, times weight, to sums: sums[i] is of row from+i, which may
+// have no node. It must be safe for concurrent use.
+type RangeScore func(snap *snapshot.Snapshot, from int, weight int64, sums []int64)
 
 // ClusterScorePlugin ranks nodes by the state of the whole cluster.
 type ClusterScorePlugin interface {

@@ -100,7 +100,7 @@ func (s *Scheduler) prepare(pod *snapshot.Pod) *answers {
 // add adds what a plugin answers.
 func (v *answers) add(w Weighted, p *part) {
 	if p.filter != nil {
-		v.filters = append(v.filters, asked[*column[*Status]]{w.Plugin, p.filter, 0})
+		v.filters = append(v.filters, knownFilter{asked[*column[*Status]]{w.Plugin, p.filter, 0}, p.rangeFilter})
 	}
 	if p.clusterFilter != nil {
 		v.clusterFilters = append(v.clusterFilters, asked[*follower[ClusterFilter]]{w.Plugin, p.clusterFilter, 0})
@@ -113,7 +113,7 @@ func (v *answers) add(w Weighted, p *part) {
 	}
 	q := asked[*column[int64]]{w.Plugin, p.score, w.Weight}
 	if how := w.Plugin.(ScorePlugin).Normalize(); how == AsIs {
-		v.plain = append(v.plain, q)
+		v.plain = append(v.plain, plainScore{q, p.rangeScore})
 	} else {
 		v.relative = append(v.relative, relativeScore{q, how})
 	}

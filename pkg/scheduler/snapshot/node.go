@@ -39,5 +39,10 @@ func (n Node) Ports() []Port { return n.s.ports[n.row] }
 // must not modify them.
 func (n Node) Amounts() (alloc, used *Amounts) { return &n.s.alloc[n.row], &n.s.used[n.row] }
 
+// AmountsOf is Amounts for the rows from from until before until; zero for those without a node.
+func (s *Snapshot) AmountsOf(from, until int) (alloc, used []Amounts) {
+	return s.alloc[from:until:until], s.used[from:until:until]
+}
+
 // Pods iterates over the node's pods, including assumed ones, in no particular order.
 func (n Node) Pods() iter.Seq[*Pod] { return maps.Values(n.s.pods[n.row]) }

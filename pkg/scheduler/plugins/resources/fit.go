@@ -2,6 +2,7 @@ package resources
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -136,6 +137,33 @@ func (f *Fit) PreFilter(pod *snapshot.Pod) framework.NodeFilter {
 		}
 		return f.status(short, code, more)
 	}
+}
+
+// PreFilterRange is for pods without extended resources.
+func (f *Fit) PreFilterRange(pod *snapshot.Pod) framework.RangeFilter {
+	want := pod.Requests
+	if len(want.Extended) > 0 {
+		return nil
+	}
+	cpu, memory, disk := needed(want.CPU), needed(want.Memory), needed(want.Ephemeral)
+	return func(snap *snapshot.Snapshot, from, until int, reject func(int)) {
+		alloc, used := snap.AmountsOf(from, until)
+		for i := range alloc {
+			a, u := &alloc[i], &used[i]
+			if 1 > a.Pods-u.Pods || cpu > a.CPU-u.CPU || memory > a.Memory-u.Memory || disk > a.Ephemeral-u.Ephemeral {
+				reject(from + i)
+			}
+		}
+	}
+}
+
+// needed is how much of a resource must be left. A pod that requests nothing fits on an
+// overcommitted node, too.
+func needed(want int64) int64 {
+	if want == 0 {
+		return math.MinInt64
+	}
+	return want
 }
 
 // lacks reports whether a node has less left than a pod requests. It sets code if the node

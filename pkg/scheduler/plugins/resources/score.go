@@ -18,6 +18,37 @@ func (f *Fit) PreScore(pod *snapshot.Pod) framework.NodeScore {
 	return func(n snapshot.Node) int64 { return f.strategy.score(counted, n) }
 }
 
+// PreScoreRange is for the default strategy, of CPU and memory.
+func (f *Fit) PreScoreRange(pod *snapshot.Pod) framework.RangeScore {
+	list := f.strategy.Resources
+	if f.strategy.Type != leastAllocated || !areCPUAndMemory(list) {
+		return nil
+	}
+	cpu, memory := pod.NonZero.CPU, pod.NonZero.Memory
+	ofCPU, ofMemory := list[0].Weight, list[1].Weight
+	counted := shares(list, &snapshot.Resources{CPU: cpu, Memory: memory})
+	return func(snap *snapshot.Snapshot, from int, weight int64, sums []int64) {
+		alloc, used := snap.AmountsOf(from, from+len(sums))
+		for i := range alloc {
+			a, u := &alloc[i], &used[i]
+			if a.CPU == 0 || a.Memory == 0 {
+				sums[i] += weight * unused(counted, snap.At(from+i))
+				continue
+			}
+			sum := free(a.CPU-u.NonZeroCPU-cpu, a.CPU)*ofCPU + free(a.Memory-u.NonZeroMemory-memory, a.Memory)*ofMemory
+			if ofCPU+ofMemory == 2 {
+				sums[i] += weight * (sum / 2)
+			} else {
+				sums[i] += weight * (sum / (ofCPU + ofMemory))
+			}
+		}
+	}
+}
+
+func areCPUAndMemory(list []Resource) bool {
+	return len(list) == 2 && basicOf(list[0].Name) == cpu && basicOf(list[1].Name) == memory
+}
+
 // Normalize leaves the scores unchanged.
 func (*Fit) Normalize() framework.Normalize { return framework.AsIs }
 
@@ -74,6 +105,25 @@ func (b Balanced) PreScore(pod *snapshot.Pod) framework.NodeScore {
 	}
 }
 
+// PreScoreRange is for pods that request CPU or memory, if these count.
+func (b Balanced) PreScoreRange(pod *snapshot.Pod) framework.RangeScore {
+	cpu, memory := pod.Requests.CPU, pod.Requests.Memory
+	if !areCPUAndMemory(b.resources) || cpu == 0 && memory == 0 {
+		return nil
+	}
+	return func(snap *snapshot.Snapshot, from int, weight int64, sums []int64) {
+		alloc, used := snap.AmountsOf(from, from+len(sums))
+		for i := range alloc {
+			a, u := &alloc[i], &used[i]
+			score := framework.MaxNodeScore
+			if a.CPU != 0 && a.Memory != 0 {
+				score = even(portion(u.CPU+cpu, a.CPU), portion(u.Memory+memory, a.Memory))
+			}
+			sums[i] += weight * score
+		}
+	}
+}
+
 // evenness is the score of Balanced for two resources.
 func evenness(a, b share) framework.NodeScore {
 	return func(n snapshot.Node) int64 {
@@ -83,9 +133,17 @@ func evenness(a, b share) framework.NodeScore {
 		if !okX || !okY {
 			return framework.MaxNodeScore
 		}
-		return int64((1 - math.Abs(x-y)/2) * float64(framework.MaxNodeScore))
+		return even(x, y)
 	}
 }
+
+// even is the score of two fractions: their standard deviation is half of their difference.
+func even(x, y float64) int64 {
+	return int64((1 - math.Abs(x-y)/2) * float64(framework.MaxNodeScore))
+}
+
+// portion is the fraction of a capacity, which is not 0, that would be used.
+func portion(used, capacity int64) float64 { return min(1, float64(used)/float64(capacity)) }
 
 // fraction returns which part of a node's resource would be used; ok is false if it has none.
 func (s *share) fraction(alloc, used *snapshot.Amounts) (part float64, ok bool) {
@@ -93,7 +151,7 @@ func (s *share) fraction(alloc, used *snapshot.Amounts) (part float64, ok bool) 
 	if capacity == 0 {
 		return 0, false
 	}
-	return min(1, float64(s.of(&used.Resources)+s.want)/float64(capacity)), true
+	return portion(s.of(&used.Resources)+s.want, capacity), true
 }
 
 // deviation returns the standard deviation.
