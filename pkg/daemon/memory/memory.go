@@ -47,6 +47,14 @@ func SetLimit(log *slog.Logger) {
 	log.Info("soft memory limit", "bytes", limit, "source", source)
 }
 
+// CollectAt makes the garbage collector run when the heap has grown by percent since it
+// last ran: for daemons that run on each node and have little to do. GOGC takes precedence.
+func CollectAt(percent int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
+}
+
 // decide returns the soft limit for hard limits in bytes. cgroup is 0 if the cgroup has
 // no limit.
 func decide(cgroup, machine uint64) (limit int64, source string) {

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"runtime/debug"
 	"testing"
 	"testing/fstest"
 )
@@ -93,4 +94,16 @@ func FuzzCgroup(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cgroups, mounts, limit string) {
 		_, _ = Cgroup(files(map[string]string{"proc/self/cgroup": cgroups, "proc/self/mountinfo": mounts, "sys/fs/cgroup/a/memory.max": limit}))
 	})
+}
+
+func TestCollectAt(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	for gogc, want := range map[string]int{"": 50, "200": 100} {
+		debug.SetGCPercent(100)
+		t.Setenv("GOGC", gogc) // the runtime has read it
+		CollectAt(50)
+		if got := debug.SetGCPercent(100); got != want {
+			t.Errorf("GOGC=%q: %d, want %d", gogc, got, want)
+		}
+	}
 }
