@@ -58,11 +58,11 @@ var spares = []spare{
 	{"system:kube-scheduler", "resource.k8s.io/resourceclaims", "delete", "no claim of a failed attempt is in the way; see pkg/scheduler"},
 	{"system:kube-scheduler", "authentication.k8s.io/tokenreviews", "create", noToken},
 	{"system:kube-scheduler", "authorization.k8s.io/subjectaccessreviews", "create", noToken},
-	{"kube-system/system::leader-locking-kube-scheduler", "coordination.k8s.io/leases", "create get update", noElection},
+	{"kube-system/system::leader-locking-kube-scheduler", "coordination.k8s.io/leases", "create get update watch", noElection},
 
 	{"system:kube-controller-manager", "authentication.k8s.io/tokenreviews", "create", noToken},
 	{"system:kube-controller-manager", "authorization.k8s.io/subjectaccessreviews", "create", noToken},
-	{"kube-system/system::leader-locking-kube-controller-manager", "coordination.k8s.io/leases", "create get update", noElection},
+	{"kube-system/system::leader-locking-kube-controller-manager", "coordination.k8s.io/leases", "create get update watch", noElection},
 
 	{"system:cloud-controller-manager", "nodes", "list watch", noCloud},
 	{"system:cloud-controller-manager", "services", "get list watch", noCloud},
@@ -71,7 +71,7 @@ var spares = []spare{
 	{"kube-system/system:cloud-controller-identities", "serviceaccounts", "create", noCloud},
 	{"kube-system/system:cloud-controller-identities", "serviceaccounts/token", "create", noCloud},
 	{"kube-system/system:load-balancer-addresses", "coordination.k8s.io/leases", "create delete get list update", noCloud},
-	{"kube-system/system::leader-locking-cloud-controller-manager", "coordination.k8s.io/leases", "create get update", noCloud},
+	{"kube-system/system::leader-locking-cloud-controller-manager", "coordination.k8s.io/leases", "create get update watch", noCloud},
 	{"system:controller:cloud-node-controller", "nodes", "delete patch", noCloud},
 	{"system:controller:cloud-node-controller", "nodes/status", "patch", noCloud},
 	{"system:controller:cloud-node-controller", "events", "create patch", noCloud},

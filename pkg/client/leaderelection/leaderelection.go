@@ -11,6 +11,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"podium/pkg/backoff"
 	"podium/pkg/client"
@@ -159,9 +161,45 @@ func (e *elector) acquire(ctx context.Context) bool {
 		if e.isOurs {
 			return ctx.Err() == nil || e.giveUp()
 		}
+		if e.left() > 0 && e.follow(ctx) {
+			continue
+		}
 		if backoff.Sleep(ctx, e.wait()) != nil {
 			return false
 		}
+	}
+}
+
+// follow watches the Lease until it is free or expires, and returns true then. Without the
+// watch this replica would see the last renewal up to a period late, and wait longer by
+// that. follow returns false if the watch fails or ends; the replica then polls.
+func (e *elector) follow(ctx context.Context) bool {
+	ctx, expire := context.WithCancel(ctx)
+	defer expire()
+	w, err := e.leases.Watch(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, e.cfg.Name).String(), ResourceVersion: e.seen.ResourceVersion,
+	})
+	if err != nil {
+		e.cfg.Log.Debug("watch lease failed", "lease", e.cfg.Name, "error", err)
+		return false
+	}
+	defer w.Stop()
+	expiry := time.AfterFunc(e.left(), expire)
+	defer expiry.Stop()
+	for {
+		event, err := w.Next()
+		if err != nil {
+			return e.left() <= 0
+		}
+		if event.Type == watch.Deleted {
+			e.seen = nil
+			return true
+		}
+		e.observe(event.Object)
+		if holder(e.seen) == "" {
+			return true
+		}
+		expiry.Reset(e.left())
 	}
 }
 
@@ -170,14 +208,20 @@ func (e *elector) acquire(ctx context.Context) bool {
 func (e *elector) wait() time.Duration {
 	// Jitter, so that replicas that started together do not collide repeatedly.
 	period := e.cfg.RetryPeriod + time.Duration(rand.Float64()*0.2*float64(e.cfg.RetryPeriod))
-	if e.seen == nil || holder(e.seen) == "" {
-		return period
-	}
-	left := time.Until(e.runsOut())
+	left := e.left()
 	if left <= 0 {
 		return period
 	}
 	return min(period, left)
+}
+
+// left returns the time until the Lease, as last observed, expires; 0 if it is free or
+// unknown.
+func (e *elector) left() time.Duration {
+	if e.seen == nil || holder(e.seen) == "" {
+		return 0
+	}
+	return time.Until(e.runsOut())
 }
 
 // runsOut returns when the Lease, as last observed, expires.

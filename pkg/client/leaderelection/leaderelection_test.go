@@ -30,6 +30,7 @@ type stage struct {
 	leaders int
 	notes   []string
 	down    map[string]bool // replicas whose requests fail
+	deaf    bool            // no replica may watch
 }
 
 func newStage(t *testing.T) *stage {
@@ -39,6 +40,9 @@ func newStage(t *testing.T) *stage {
 		defer s.mu.Unlock()
 		if s.down[r.Header.Get("User-Agent")] {
 			return nil, io.ErrUnexpectedEOF
+		}
+		if s.deaf && r.URL.Query().Get("watch") != "" {
+			return nil, errors.New("forbidden")
 		}
 		return nil, nil
 	}
@@ -113,7 +117,7 @@ func TestALeaderThatStopsMakesRoomAtOnce(t *testing.T) {
 		if l := s.lease(); *l.Spec.HolderIdentity != "" {
 			t.Errorf("not released: %v", l.Spec)
 		}
-		time.Sleep(3 * time.Second)
+		time.Sleep(time.Millisecond)
 		if got := s.story(); got != "a leads, a ends, b leads" {
 			t.Error(got)
 		}
@@ -221,6 +225,58 @@ func TestALeaseIsTakenAsItRunsOut(t *testing.T) {
 		}
 		_ = stopA()
 		_ = stopB()
+	})
+}
+
+// The lease of a killed leader is acquired 15 s after it was last renewed: replicas that wait
+// see renewals as they happen, or within a period if they may not watch.
+func TestTheLeaseOfAKilledLeader(t *testing.T) {
+	for name, tc := range map[string]struct {
+		deaf bool
+		late time.Duration
+	}{"Watch": {false, time.Millisecond}, "Poll": {true, 2400 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			for killed := time.Minute; killed < time.Minute+2*time.Second; killed += 300 * time.Millisecond {
+				synctest.Test(t, func(t *testing.T) {
+					s := newStage(t)
+					s.deaf = tc.deaf
+					stopA := s.replica("a")
+					time.Sleep(700 * time.Millisecond)
+					stopB, stopC := s.replica("b"), s.replica("c")
+					time.Sleep(killed)
+					renewed := s.lease().Spec.RenewTime.Time
+					s.setDown("a", true)
+					_ = stopA()
+					time.Sleep(time.Until(renewed.Add(15*time.Second - time.Millisecond)))
+					if got := s.story(); got != "a leads, a ends" {
+						t.Errorf("killed after %v: too early: %s", killed, got)
+					}
+					time.Sleep(time.Millisecond + tc.late)
+					if got := s.story(); got != "a leads, a ends, b leads" && got != "a leads, a ends, c leads" {
+						t.Errorf("killed after %v: %s", killed, got)
+					}
+					_, _ = stopB(), stopC()
+				})
+			}
+		})
+	}
+}
+
+// A Lease that is deleted is created again at once.
+func TestTheLeaseIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.foreign(metav1.NowMicro())
+		stop := s.replica("a")
+		time.Sleep(time.Second)
+		if err := client.For[*coordinationv1.Lease](s.api.Client(t)).In("kube-system").Delete(t.Context(), "job", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		if got := s.story(); got != "a leads" {
+			t.Errorf("story: %q", got)
+		}
+		_ = stop()
 	})
 }
 

@@ -103,7 +103,7 @@ func (p *Policy) daemons() {
 func (p *Policy) leader(name, user string) {
 	p.roleFor(system, "system::leader-locking-"+name, users(user),
 		rule("create", "coordination.k8s.io", "leases"),
-		of(rule("get update", "coordination.k8s.io", "leases"), name))
+		of(rule("get update watch", "coordination.k8s.io", "leases"), name))
 }
 
 // Node returns the rules for all kubelets. The Node authorizer and
