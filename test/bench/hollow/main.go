@@ -1,5 +1,5 @@
 // Command hollow measures a control plane end to end: it registers nodes that run
-// nothing but heartbeat, watch their pods and report them as running, creates a
+// nothing but heartbeat, watch their pods and the ConfigMaps that these show, and report them as running, creates a
 // Deployment, and prints how fast its pods are created, bound and running, and what
 // each daemon of the cluster used meanwhile; and, if asked to, how fast the garbage
 // collector deletes the dependents of one owner.

@@ -150,18 +150,58 @@ func (n *nodes) heartbeat(ctx context.Context, name string, lease *coordinationv
 
 // follow watches the pods of a node and reports them as running.
 func (n *nodes) follow(ctx context.Context, name string) {
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	shown := map[types.NamespacedName]bool{}
 	selector := fields.OneTermEqualSelector("spec.nodeName", name).String()
+	n.keepWatching(ctx, n.client.CoreV1().Pods("").Watch, selector, func(e watch.Event) {
+		pod, ok := e.Object.(*corev1.Pod)
+		if !ok || e.Type == watch.Deleted {
+			return
+		}
+		for _, key := range configMapsOf(pod) {
+			if !shown[key] {
+				shown[key] = true
+				watches.Go(func() { n.watchConfigMap(ctx, key) })
+			}
+		}
+		n.note(ctx, n.start(ctx, pod))
+	})
+}
+
+// configMapsOf returns what the projected volumes of a pod show: each pod has one with the
+// cluster's root certificate.
+func configMapsOf(pod *corev1.Pod) (out []types.NamespacedName) {
+	for _, v := range pod.Spec.Volumes {
+		if v.Projected == nil {
+			continue
+		}
+		for _, source := range v.Projected.Sources {
+			if source.ConfigMap != nil {
+				out = append(out, types.NamespacedName{Namespace: pod.Namespace, Name: source.ConfigMap.Name})
+			}
+		}
+	}
+	return out
+}
+
+// watchConfigMap watches a ConfigMap, as a kubelet does once for all its pods.
+func (n *nodes) watchConfigMap(ctx context.Context, key types.NamespacedName) {
+	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name).String()
+	n.keepWatching(ctx, n.client.CoreV1().ConfigMaps(key.Namespace).Watch, selector, func(watch.Event) {})
+}
+
+// keepWatching calls see for each event until ctx ends.
+func (n *nodes) keepWatching(ctx context.Context, open func(context.Context, metav1.ListOptions) (watch.Interface, error), selector string, see func(watch.Event)) {
 	for ctx.Err() == nil {
-		w, err := n.client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{FieldSelector: selector})
+		w, err := open(ctx, metav1.ListOptions{FieldSelector: selector})
 		if err != nil {
 			n.note(ctx, err)
 			_ = pause(ctx, time.Second)
 			continue
 		}
 		for e := range w.ResultChan() {
-			if pod, ok := e.Object.(*corev1.Pod); ok && e.Type != watch.Deleted {
-				n.note(ctx, n.start(ctx, pod))
-			}
+			see(e)
 		}
 	}
 }
