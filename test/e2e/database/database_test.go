@@ -265,7 +265,11 @@ func (c *cluster) recovered(first *corev1.Pod, deaths int) {
 	if restarts := pod.Status.ContainerStatuses[0].RestartCount; int(restarts) > deaths {
 		c.Errorf("the container was restarted %d times, and died %d times", restarts, deaths)
 	}
-	twice := c.Podium(c.T, "exec", "db-0", "--", "sh", "-c", "cat /data/twice 2>/dev/null || true")
+	var twice string
+	docked.Eventually(c.T, time.Minute, "the runtime, which may have died last, runs commands", func(ctx context.Context) (err error) {
+		twice, err = c.Try(ctx, "", "exec", "db-0", "--", "sh", "-c", "cat /data/twice 2>/dev/null || true")
+		return err
+	})
 	if twice != "" {
 		c.Errorf("two servers were at work on the data: %q", twice)
 	}
