@@ -29,7 +29,7 @@ var rounds = flag.Int("rounds", len(faults), "how many losses of a control plane
 // load balancer's address; otherwise no request may fail.
 const (
 	mostOutage  = 5 * time.Second
-	mostMove    = 15500 * time.Millisecond              // a Lease lasts 15 s after its last renewal
+	mostMove    = 12 * time.Second                      // after the last renewal: the Leases last 10 s
 	mostSilence = addresslease.Duration + 6*time.Second // and a request that hangs
 )
 
