@@ -8,7 +8,7 @@ import (
 )
 
 // fewRows is the minimum number of rows for which a goroutine saves time.
-const fewRows = 500
+const fewRows = 5000
 
 // updateAll evaluates all rows of new answers, in ranges.
 func (v *answers) updateAll(snap *snapshot.Snapshot) {
@@ -33,10 +33,8 @@ func (v *answers) updateRange(snap *snapshot.Snapshot, from, until int) {
 	for _, i := range v.asking {
 		v.filterRange(snap, i, from, until)
 	}
-	sums := v.score[from:until]
-	clear(sums)
 	for i := range v.plain {
-		v.scoreRange(snap, &v.plain[i], from, sums)
+		v.scoreRange(snap, &v.plain[i], from, v.score[from:until])
 	}
 }
 
