@@ -102,6 +102,7 @@ type Manager struct {
 
 	mu       sync.Mutex
 	ctx      context.Context // of Run; nil before Run
+	ended    bool            // Run waits for the workers
 	workers  map[types.UID]*worker
 	wanted   map[types.UID]*corev1.Pod // pods from before Run began and all were known
 	synced   bool                      // Update has been called for all pods of the API
@@ -154,6 +155,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	g.Go(func() error { m.relievePIDs(ctx); return nil })
 	g.Go(func() error { m.relieveNode(ctx); return nil })
 	err := g.Wait()
+	m.mu.Lock()
+	m.ended = true // an Update that began before ctx ended starts no more workers
+	m.mu.Unlock()
 	m.running.Wait()
 	m.puller.Wait()
 	return err
@@ -225,7 +229,7 @@ func (m *Manager) startLocked() {
 // workLocked starts a worker for the pod. It returns nil if Run is ending. m.mu is
 // held.
 func (m *Manager) workLocked(pod *corev1.Pod) *worker {
-	if m.ctx.Err() != nil {
+	if m.ended || m.ctx.Err() != nil {
 		return nil
 	}
 	if m.cfg.References != nil && !finalPhase(pod.Status.Phase) {

@@ -53,7 +53,7 @@ type writer struct {
 	wake func(types.UID) // called when the API has a pod's latest status
 
 	mu      sync.Mutex
-	ctx     context.Context // of run; nil before run
+	ctx     context.Context // of run; nil before and after it
 	entries map[types.UID]*entry
 	busy    sync.WaitGroup
 	slots   chan struct{} // limits concurrent requests
@@ -83,6 +83,9 @@ func (w *writer) run(ctx context.Context) {
 	}
 	w.mu.Unlock()
 	<-ctx.Done()
+	w.mu.Lock()
+	w.ctx = nil // a set that began before ctx ended starts nothing more
+	w.mu.Unlock()
 	w.busy.Wait()
 }
 
@@ -180,11 +183,8 @@ func (w *writer) startLocked(uid types.UID, e *entry) {
 		return
 	}
 	e.sending = true
-	w.busy.Add(1)
-	go func() {
-		defer w.busy.Done()
-		w.send(w.ctx, uid, e)
-	}()
+	ctx := w.ctx
+	w.busy.Go(func() { w.send(ctx, uid, e) })
 }
 
 // send writes until the API has the latest version or ctx ends.
