@@ -1,8 +1,8 @@
-// Command hollow measures a control plane end to end: it registers nodes that run
-// nothing but heartbeat, watch their pods and the ConfigMaps that these show, and report them as running, creates a
-// Deployment, and prints how fast its pods are created, bound and running, and what
-// each daemon of the cluster used meanwhile; and, if asked to, how fast the garbage
-// collector deletes the dependents of one owner.
+// Command hollow measures a control plane end to end. It registers nodes, which send
+// heartbeats, watch their pods and the ConfigMaps in the pods' volumes, and report pods as
+// running. It creates a Deployment, and prints how fast its pods are created, bound and
+// running, and what each daemon of the cluster used meanwhile. If asked to, it also prints
+// how fast the garbage collector deletes the dependents of one owner.
 package main
 
 import (
