@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -23,8 +24,10 @@ import (
 	"podium/pkg/client/informer"
 	"podium/pkg/client/revocation"
 	"podium/pkg/daemon"
+	"podium/pkg/intree"
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/csi"
+	csidrivers "podium/pkg/kubelet/csi/drivers"
 	"podium/pkg/kubelet/devices"
 	"podium/pkg/kubelet/dra"
 	"podium/pkg/kubelet/env"
@@ -348,6 +351,11 @@ func newAgent(cfg *Config, recorder *events.Recorder, stopping func() bool, inUs
 
 func newDrivers(cfg *Config, api *api, recorder *events.Recorder, agent *node.Agent) (*csi.Driver, error) {
 	c := csi.Config{Root: cfg.RootDir, NodeName: cfg.NodeName, API: api, Node: agent, Mounter: cfg.Mounter, Events: recorder, Dialer: cfg.PluginDialer, Log: cfg.Log}
+	host := csidrivers.Host{Mounter: cfg.Mounter}
+	c.InTree = map[string]spec.NodeServer{
+		intree.NFS:   csidrivers.NewNFS(host),
+		intree.ISCSI: csidrivers.NewISCSI(host, filepath.Join(cfg.RootDir, "plugins", "kubernetes.io", "iscsi")),
+	}
 	if cfg.Registry != nil {
 		c.Metrics = csi.NewMetrics(cfg.Registry)
 	}

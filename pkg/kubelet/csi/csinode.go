@@ -34,6 +34,9 @@ func (d *Driver) Register(ctx context.Context, p plugins.Plugin) error {
 	if !slices.ContainsFunc(p.Versions, supported) {
 		return fmt.Errorf("none of the CSI versions reported by the driver %s are supported: %q", p.Name, p.Versions)
 	}
+	if d.InTree[p.Name] != nil {
+		return fmt.Errorf("the kubelet has the driver %s itself", p.Name)
+	}
 	s, err := d.dial(p)
 	if err != nil {
 		return err

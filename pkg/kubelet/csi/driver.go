@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -14,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"podium/pkg/intree"
+	"podium/pkg/kubelet/csi/keylock"
 	"podium/pkg/kubelet/plugins"
 	"podium/pkg/kubelet/volumes"
 	"podium/pkg/scheme"
@@ -61,6 +64,7 @@ type Config struct {
 	Log      *slog.Logger
 	Metrics  *Metrics // nil: none
 	Dialer   plugins.Dialer
+	InTree   map[string]spec.NodeServer // the drivers of this process, by name; plugins cannot replace them
 
 	CallTimeout time.Duration // of a call to a driver; 0: two minutes, as upstream
 }
@@ -72,8 +76,8 @@ type Driver struct {
 	mu      sync.Mutex
 	drivers map[string]plugins.Plugin // registered ones, by name
 
-	node  sync.Mutex // held while the CSINode and the Node are written
-	locks locks
+	node  sync.Mutex        // held while the CSINode and the Node are written
+	locks keylock.Locks[id] // one call at a time stages, publishes, unpublishes or unstages a volume
 	uses  uses
 
 	measured measured
@@ -90,7 +94,7 @@ func New(cfg Config) (*Driver, error) {
 	if cfg.CallTimeout == 0 {
 		cfg.CallTimeout = 2 * time.Minute
 	}
-	d := &Driver{Config: cfg, drivers: map[string]plugins.Plugin{}, locks: locks{held: map[id]*lock{}}, uses: newUses(), measured: measured{pods: map[types.UID]map[string]*published{}}}
+	d := &Driver{Config: cfg, drivers: map[string]plugins.Plugin{}, uses: newUses(), measured: measured{pods: map[types.UID]map[string]*published{}}}
 	if err := d.recover(); err != nil {
 		return nil, fmt.Errorf("find the CSI volumes on disk: %w", err)
 	}
@@ -100,23 +104,32 @@ func New(cfg Config) (*Driver, error) {
 // Name returns the name of the directories of CSI volumes.
 func (*Driver) Name() string { return name }
 
-// Supports reports whether the volume is an inline one of a CSI driver.
-func (*Driver) Supports(v *corev1.Volume) bool { return v.CSI != nil }
+// Supports reports whether the volume is an inline one of a CSI driver, or of a driver of
+// this process.
+func (*Driver) Supports(v *corev1.Volume) bool { return v.CSI != nil || v.NFS != nil || v.ISCSI != nil }
 
-// SupportsPersistent reports whether the volume is one of a CSI driver.
-func (*Driver) SupportsPersistent(pv *corev1.PersistentVolume) bool { return pv.Spec.CSI != nil }
+// SupportsPersistent reports whether the volume is one of a CSI driver, or of a driver of
+// this process.
+func (*Driver) SupportsPersistent(pv *corev1.PersistentVolume) bool { return intree.Source(pv) != nil }
 
 // service is a connection to a registered driver.
 type service struct {
 	spec.NodeClient
-	conn  *grpc.ClientConn
+	conn  io.Closer                                    // nil: none
 	calls map[spec.NodeServiceCapability_RPC_Type]bool // what it can do; nil before learn
 }
 
-func (s *service) close() { _ = s.conn.Close() }
+func (s *service) close() {
+	if s.conn != nil {
+		_ = s.conn.Close()
+	}
+}
 
 // open connects to a registered driver.
 func (d *Driver) open(driver string) (*service, error) {
+	if server, ok := d.InTree[driver]; ok {
+		return &service{NodeClient: spec.NewNodeClient(inProcess{server, d.Metrics.intercept(driver, d.CallTimeout)})}, nil
+	}
 	d.mu.Lock()
 	p, ok := d.drivers[driver]
 	d.mu.Unlock()
@@ -153,6 +166,9 @@ func (s *service) stages() bool {
 
 // object returns the CSIDriver of a driver, nil if there is none.
 func (d *Driver) object(ctx context.Context, driver string) (*storagev1.CSIDriver, error) {
+	if obj := intree.Driver(driver); obj != nil {
+		return obj, nil
+	}
 	obj, err := d.API.CSIDriver(ctx, driver)
 	if apierrors.IsNotFound(err) {
 		return nil, nil

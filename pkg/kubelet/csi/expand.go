@@ -29,8 +29,7 @@ func grown(c *volumes.Claimed) bool {
 
 // expand calls NodeExpandVolume if the persistent volume has grown, and records the new
 // size in the claim's status. After an error that says that the driver cannot make the
-// volume so large, it waits until the controller has another size for the volume. The
-// caller holds the volume's lock.
+// volume so large, it waits until the controller has another size for the volume.
 func (d *Driver) expand(ctx context.Context, s *service, c *volumes.Claimed, v *volume) error {
 	if !grown(c) || v.readOnly || !s.calls[spec.NodeServiceCapability_RPC_EXPAND_VOLUME] {
 		return nil
@@ -39,6 +38,11 @@ func (d *Driver) expand(ctx context.Context, s *service, c *volumes.Claimed, v *
 	if state == corev1.PersistentVolumeClaimNodeResizeInfeasible {
 		return nil
 	}
+	unlock, err := d.locks.Lock(ctx, v.id())
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	secrets, err := d.secret(ctx, v.secrets.expand, "NodeExpandSecretRef")
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"podium/pkg/intree"
 	"podium/pkg/kubelet/csi"
 	"podium/pkg/kubelet/csi/csitest"
 	"podium/pkg/kubelet/plugins"
@@ -166,7 +167,8 @@ func (w *world) before(ctx context.Context, method string, req any) error {
 // start starts a kubelet that knows only the disk, and registers the driver.
 func (w *world) start() {
 	w.t.Helper()
-	d, err := csi.New(csi.Config{Root: w.root, NodeName: "n", API: w, Node: nodeOf{w}, Mounter: mounter{w.mounts}, Events: noEvents{}, Log: w.log, CallTimeout: 5 * time.Second})
+	d, err := csi.New(csi.Config{Root: w.root, NodeName: "n", API: w, Node: nodeOf{w}, Mounter: mounter{w.mounts}, Events: noEvents{}, Log: w.log, CallTimeout: 5 * time.Second,
+		InTree: map[string]spec.NodeServer{intree.ISCSI: own{w: w}}})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -28,15 +28,20 @@ func (v *volume) fail(step string, err error) error {
 	return &volumes.StepError{Step: step, Volume: v.Volume, Err: err}
 }
 
-// SetUp publishes an inline volume.
+// SetUp publishes an inline volume. Those of the drivers of this process are staged, too:
+// several pods may use one.
 func (d *Driver) SetUp(ctx context.Context, p *volumes.Volume) (volumes.Mount, error) {
-	v := d.inline(p)
+	v := d.ofPod(p)
 	s, err := d.begin(ctx, v)
 	if err != nil {
 		return volumes.Mount{}, v.fail(publishStep, err)
 	}
 	defer s.close()
-	unlock, err := d.locks.lock(ctx, v.id())
+	if v.persistent() {
+		defer d.hold(v)()
+		return d.mountShared(ctx, s, v)
+	}
+	unlock, err := d.locks.Lock(ctx, v.id())
 	if err != nil {
 		return volumes.Mount{}, v.fail(publishStep, err)
 	}
@@ -49,7 +54,7 @@ func (d *Driver) SetUp(ctx context.Context, p *volumes.Volume) (volumes.Mount, e
 
 // Refresh publishes an inline volume again if its driver wants that.
 func (d *Driver) Refresh(ctx context.Context, p *volumes.Volume) error {
-	return d.republish(ctx, d.inline(p))
+	return d.republish(ctx, d.ofPod(p))
 }
 
 // SetUpPersistent attaches, stages and publishes a persistent volume.
@@ -63,26 +68,36 @@ func (d *Driver) SetUpPersistent(ctx context.Context, c *volumes.Claimed) (volum
 	if v.attaches() {
 		v.Attachment = attachment.Name(v.Driver, v.Handle, d.NodeName)
 	}
-	if d.uses.hold(v.id(), c.Pod.UID, v.Attachment != "") && v.Attachment != "" {
-		d.Node.Check()
-	}
-	// Until its record is on disk, nothing else releases the volume.
-	defer func() {
-		if !exists(v.dir) {
-			d.release(&v.record, c.Pod.UID)
-		}
-	}()
+	defer d.hold(v)()
 	if v.Attachment != "" {
 		if err := d.attached(ctx, v); err != nil {
 			return volumes.Mount{}, v.fail(waitStep, err)
 		}
 	}
-	return d.mountPersistent(ctx, s, c, v)
+	mount, err := d.mountShared(ctx, s, v)
+	if err == nil {
+		err = v.fail("MountVolume.NodeExpandVolume", d.expand(ctx, s, c, v))
+	}
+	return mount, err
 }
 
-// mountPersistent stages and publishes a volume that is attached.
-func (d *Driver) mountPersistent(ctx context.Context, s *service, c *volumes.Claimed, v *volume) (volumes.Mount, error) {
-	unlock, err := d.locks.lock(ctx, v.id())
+// hold records that the pod uses a persistent volume. The caller calls release when the
+// set-up has ended: until the volume's record is on disk, nothing else releases it.
+func (d *Driver) hold(v *volume) (release func()) {
+	pod := v.pod.Pod.UID
+	if d.uses.hold(v.id(), pod, v.Attachment != "") && v.Attachment != "" {
+		d.Node.Check()
+	}
+	return func() {
+		if !exists(v.dir) {
+			d.release(&v.record, pod)
+		}
+	}
+}
+
+// mountShared stages and publishes a volume that is attached.
+func (d *Driver) mountShared(ctx context.Context, s *service, v *volume) (volumes.Mount, error) {
+	unlock, err := d.locks.Lock(ctx, v.id())
 	if err != nil {
 		return volumes.Mount{}, v.fail(stageStep, err)
 	}
@@ -100,9 +115,6 @@ func (d *Driver) mountPersistent(ctx context.Context, s *service, c *volumes.Cla
 	if err := d.publish(ctx, s, v, staged); err != nil {
 		return volumes.Mount{}, v.fail(publishStep, err)
 	}
-	if err := d.expand(ctx, s, c, v); err != nil {
-		return volumes.Mount{}, v.fail("MountVolume.NodeExpandVolume", err)
-	}
 	return v.mount(d), nil
 }
 
@@ -118,11 +130,6 @@ func (d *Driver) RefreshPersistent(ctx context.Context, c *volumes.Claimed) erro
 		return err
 	}
 	defer s.close()
-	unlock, err := d.locks.lock(ctx, v.id())
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	return d.expand(ctx, s, c, v)
 }
 
@@ -234,7 +241,7 @@ func (d *Driver) republish(ctx context.Context, v *volume) error {
 		}
 		v.metadata = a.Status.AttachmentMetadata
 	}
-	unlock, err := d.locks.lock(ctx, v.id())
+	unlock, err := d.locks.Lock(ctx, v.id())
 	if err != nil {
 		return err
 	}

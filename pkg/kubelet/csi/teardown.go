@@ -27,7 +27,7 @@ func (d *Driver) TearDown(ctx context.Context, p *volumes.Volume) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := d.locks.lock(ctx, r.id())
+	unlock, err := d.locks.Lock(ctx, r.id())
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (d *Driver) unstage(ctx context.Context, r *record) {
 }
 
 func (d *Driver) tryUnstage(ctx context.Context, r *record) error {
-	unlock, err := d.locks.lock(ctx, r.id())
+	unlock, err := d.locks.Lock(ctx, r.id())
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package csi
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -138,44 +137,6 @@ func (d *Driver) recover() error {
 		}
 	}
 	return nil
-}
-
-// locks are a lock for each volume: one call of a driver at a time stages, publishes,
-// unpublishes or unstages it.
-type locks struct {
-	mu   sync.Mutex
-	held map[id]*lock
-}
-
-type lock struct {
-	turn  chan struct{} // semaphore of size 1
-	users int
-}
-
-// lock blocks until no other call uses the volume, or ctx ends.
-func (l *locks) lock(ctx context.Context, v id) (unlock func(), err error) {
-	l.mu.Lock()
-	k := l.held[v]
-	if k == nil {
-		k = &lock{turn: make(chan struct{}, 1)}
-		l.held[v] = k
-	}
-	k.users++
-	l.mu.Unlock()
-	leave := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if k.users--; k.users == 0 {
-			delete(l.held, v)
-		}
-	}
-	select {
-	case k.turn <- struct{}{}:
-		return func() { <-k.turn; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
 }
 
 // exists reports whether a record is in a directory.

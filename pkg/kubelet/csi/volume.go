@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/attachment"
+	"podium/pkg/intree"
 	"podium/pkg/kubelet/volumes"
 )
 
@@ -28,6 +29,7 @@ type volume struct {
 	readOnly bool
 	fsType   string
 	options  []string                          // of the mount
+	inline   bool                              // a volume of the pod itself, not of a claim
 	mode     corev1.PersistentVolumeAccessMode // the first one of the persistent volume
 	context  map[string]string
 	secrets  struct{ stage, publish, expand *corev1.SecretReference }
@@ -38,29 +40,41 @@ type volume struct {
 
 // persistent returns the volume of a claim. Only its object and metadata are missing.
 func (d *Driver) persistent(c *volumes.Claimed) *volume {
-	source := c.PV.Spec.CSI
-	v := &volume{
-		record: record{Volume: c.PV.Name, Handle: source.VolumeHandle, Driver: source.Driver, Node: d.NodeName, Lifecycle: storagev1.VolumeLifecyclePersistent},
-		pod:    c.Volume, dir: c.Dir(name), readOnly: c.ReadOnly(), fsType: source.FSType, options: c.PV.Spec.MountOptions,
-		mode: corev1.ReadWriteOnce, context: source.VolumeAttributes,
-	}
+	v := d.ofSource(intree.Source(c.PV), c.Volume, c.PV.Name)
+	v.dir, v.readOnly, v.options = c.Dir(name), v.readOnly || c.ReadOnly(), c.PV.Spec.MountOptions
 	if c.Device {
 		v.Mode = corev1.PersistentVolumeBlock
 	}
 	if len(c.PV.Spec.AccessModes) > 0 {
 		v.mode = c.PV.Spec.AccessModes[0]
 	}
+	return v
+}
+
+// ofSource returns a volume of a pod, which has the driver's volume of that name. The
+// field readOnly of other drivers' sources is for attachers.
+func (d *Driver) ofSource(source *corev1.CSIPersistentVolumeSource, p *volumes.Volume, volumeName string) *volume {
+	v := &volume{
+		record: record{Volume: volumeName, Handle: source.VolumeHandle, Driver: source.Driver, Node: d.NodeName, Lifecycle: storagev1.VolumeLifecyclePersistent},
+		pod:    p, dir: p.Dir, readOnly: source.ReadOnly && intree.Driver(source.Driver) != nil, fsType: source.FSType,
+		mode: corev1.ReadWriteOnce, context: source.VolumeAttributes,
+	}
 	v.secrets.stage, v.secrets.publish, v.secrets.expand = source.NodeStageSecretRef, source.NodePublishSecretRef, source.NodeExpandSecretRef
 	return v
 }
 
-// inline returns an inline volume of a pod. Its handle is the same whenever it is set up.
-func (d *Driver) inline(p *volumes.Volume) *volume {
+// ofPod returns an inline volume of a pod. Its handle is the same whenever it is set up.
+func (d *Driver) ofPod(p *volumes.Volume) *volume {
+	if source := intree.Inline(p.Pod, p.Spec); source != nil {
+		v := d.ofSource(source, p, p.Spec.Name)
+		v.inline = true
+		return v
+	}
 	source := p.Spec.CSI
 	handle := fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(p.Pod.UID)+p.Spec.Name)))
 	v := &volume{
 		record: record{Volume: p.Spec.Name, Handle: handle, Driver: source.Driver, Node: d.NodeName, Lifecycle: storagev1.VolumeLifecycleEphemeral},
-		pod:    p, dir: p.Dir, mode: corev1.ReadWriteOnce, context: source.VolumeAttributes,
+		pod:    p, dir: p.Dir, mode: corev1.ReadWriteOnce, context: source.VolumeAttributes, inline: true,
 		readOnly: source.ReadOnly != nil && *source.ReadOnly,
 	}
 	if source.FSType != nil {
@@ -88,7 +102,7 @@ func (v *volume) checkMode() error {
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", v.Lifecycle, v.Driver, modes)
 }
 
-func (v *volume) attaches() bool { return v.persistent() && attachment.Required(v.object) }
+func (v *volume) attaches() bool { return !v.inline && attachment.Required(v.object) }
 
 // republishes reports whether the driver wants to be called periodically.
 func (v *volume) republishes() bool {

@@ -63,7 +63,7 @@ func (c claim) SetUp(ctx context.Context, v *Volume) (Mount, error) {
 		mount.HostPath = s.Local.Path
 		return mount, setUpLocal(s.Local, v.Pod, mount.ReadOnly)
 	}
-	return Mount{}, fmt.Errorf("no volume plugin matched persistent volume %q: Podium mounts hostPath, local and CSI volumes, and block devices of the latter two", pv.Name)
+	return Mount{}, fmt.Errorf("no volume plugin matched persistent volume %q: Podium mounts hostPath, local, nfs, iscsi and CSI volumes, and block devices of all but hostPath and nfs", pv.Name)
 }
 
 // Refresh refreshes the volume of a PersistentDriver.

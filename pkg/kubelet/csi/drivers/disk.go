@@ -1,0 +1,168 @@
+package drivers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"podium/pkg/backoff"
+)
+
+const (
+	deviceTimeout    = 10 * time.Second // after the login, until udev has named the device
+	multipathTimeout = 5 * time.Second  // after several devices, until multipathd has joined them
+	devicePeriod     = 100 * time.Millisecond
+)
+
+// byPath returns the device of a disk at a portal, if udev has named it.
+func (h Host) byPath(d *disk, portal string) (device string, ok bool) {
+	dir := h.path("dev", "disk", "by-path")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", false
+	}
+	// As ip-10.0.0.1:3260-iscsi-iqn.2001-04.com.example:a-lun-0; other transports put
+	// the path of their adapter before it.
+	suffix := fmt.Sprintf("ip-%s-iscsi-%s-lun-%s", portal, d.IQN, d.LUN)
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), suffix) {
+			continue
+		}
+		if device, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name())); err == nil {
+			return device, true
+		}
+	}
+	return "", false
+}
+
+// paths returns the devices of a disk, one for each portal that has one.
+func (h Host) paths(d *disk) (out []string) {
+	for _, portal := range d.Portals {
+		if device, ok := h.byPath(d, portal); ok && !slices.Contains(out, device) {
+			out = append(out, device)
+		}
+	}
+	return out
+}
+
+// multipath returns the device by which multipathd joins the paths that include one.
+func (h Host) multipath(device string) (joined string, ok bool) {
+	holders, err := os.ReadDir(h.path("sys", "class", "block", filepath.Base(device), "holders"))
+	if err != nil {
+		return "", false
+	}
+	for _, e := range holders {
+		uuid, err := os.ReadFile(h.path("sys", "class", "block", e.Name(), "dm", "uuid"))
+		if err == nil && strings.HasPrefix(string(uuid), "mpath-") {
+			return h.path("dev", e.Name()), true
+		}
+	}
+	return "", false
+}
+
+// device returns the device of a disk that has a session. joined says that it is one of
+// multipathd.
+func (h Host) device(d *disk) (device string, joined bool, err error) {
+	paths := h.paths(d)
+	for _, p := range paths {
+		if device, ok := h.multipath(p); ok {
+			return device, true, nil
+		}
+	}
+	if len(paths) == 0 {
+		return "", false, fmt.Errorf("no device of target %s, LUN %s, has appeared", d.IQN, d.LUN)
+	}
+	return paths[0], false, nil
+}
+
+// await returns the device of a disk when it has appeared. If the disk has several portals,
+// it also waits for multipathd, which need not run.
+func (h Host) await(ctx context.Context, d *disk) (string, error) {
+	begin := time.Now()
+	for {
+		device, joined, err := h.device(d)
+		waited := time.Since(begin)
+		if err == nil && (joined || len(d.Portals) == 1 || waited >= multipathTimeout) {
+			return device, nil
+		}
+		if err != nil && waited >= deviceTimeout {
+			return "", err
+		}
+		if err := backoff.Sleep(ctx, devicePeriod); err != nil {
+			return "", err
+		}
+	}
+}
+
+// flushMultipath has multipathd give up a disk.
+func (h Host) flushMultipath(ctx context.Context, d *disk) error {
+	device, joined, err := h.device(d)
+	if err != nil || !joined { // without a device there is nothing to flush
+		return nil
+	}
+	if _, err := h.Run(ctx, "multipath", "-f", device); err != nil {
+		return fmt.Errorf("flush %s: %w", device, err)
+	}
+	return nil
+}
+
+// nothingFound is the exit status of blkid for a device without contents that it knows.
+const nothingFound = 2
+
+// uncorrected is the bit of the exit status of fsck for errors that it left.
+const uncorrected = 4
+
+// mountDisk mounts a device's file system. It makes one if the device is blank.
+func (h Host) mountDisk(ctx context.Context, device, target, fsType string, options []string, readOnly bool) error {
+	if fsType == "" || strings.Trim(fsType, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		return fmt.Errorf("%q is no type of a file system", fsType)
+	}
+	has, err := h.Run(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device)
+	switch {
+	case exited(err, nothingFound) && readOnly:
+		return fmt.Errorf("%s has no file system, and the volume is read-only", device)
+	case exited(err, nothingFound):
+		if err := h.makeFilesystem(ctx, device, fsType); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case !readOnly && strings.Contains(has, "\nTYPE=ext"):
+		if err := h.check(ctx, device); err != nil {
+			return err
+		}
+	}
+	if readOnly {
+		options = append(slices.Clone(options), "ro")
+	}
+	args := []string{"-t", fsType}
+	if len(options) > 0 {
+		args = append(args, "-o", strings.Join(options, ","))
+	}
+	_, err = h.Run(ctx, "mount", append(args, "--", device, target)...)
+	return err
+}
+
+func (h Host) makeFilesystem(ctx context.Context, device, fsType string) error {
+	args := []string{device}
+	if fsType == "ext3" || fsType == "ext4" {
+		args = []string{"-F", "-m0", device} // the device has no partitions; no blocks are root's
+	}
+	_, err := h.Run(ctx, "mkfs."+fsType, args...)
+	return err
+}
+
+// check repairs a file system that a crash has left, as far as that needs no decision.
+func (h Host) check(ctx context.Context, device string) error {
+	_, err := h.Run(ctx, "fsck", "-a", device)
+	var failed *ProgramError
+	if errors.As(err, &failed) && failed.Code&uncorrected == 0 {
+		return nil
+	}
+	return err
+}

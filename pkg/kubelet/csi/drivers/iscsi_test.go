@@ -1,0 +1,204 @@
+package drivers
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+// attributes returns those of a LUN, and more, as key and value in turn.
+func attributes(lun string, more ...string) map[string]string {
+	out := map[string]string{"portals": portal, "iqn": iqn, "lun": lun, "iscsiInterface": "default"}
+	for i := 0; i < len(more); i += 2 {
+		out[more[i]] = more[i+1]
+	}
+	return out
+}
+
+func (r *rig) stage(s *ISCSI, volume string, c *spec.VolumeCapability, about, secrets map[string]string) error {
+	_, err := s.NodeStageVolume(r.t.Context(), &spec.NodeStageVolumeRequest{
+		VolumeId: volume, StagingTargetPath: r.at("stage", volume), VolumeCapability: c, VolumeContext: about, Secrets: secrets})
+	return err
+}
+
+func (r *rig) unstage(s *ISCSI, volume string) {
+	r.t.Helper()
+	if _, err := s.NodeUnstageVolume(r.t.Context(), &spec.NodeUnstageVolumeRequest{VolumeId: volume, StagingTargetPath: r.at("stage", volume)}); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func (r *rig) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// clean checks that no session, record or mount is left.
+func (r *rig) clean() {
+	r.t.Helper()
+	left, err := os.ReadDir(r.at("records"))
+	if err != nil || len(left)+len(r.sessions)+len(r.records)+len(r.mounts) > 0 {
+		r.t.Errorf("left behind: records %v (%v) and %v, sessions %v, mounts %v", left, err, r.records, r.sessions, r.mounts)
+	}
+}
+
+// TestISCSI checks that a blank device gets a file system once, that two LUNs share a
+// session, and that its last user ends it, also after a restart.
+func TestISCSI(t *testing.T) {
+	r := newRig(t)
+	s := r.iscsi()
+	for range 2 {
+		r.must(r.stage(s, "zero", fileSystem("ext4", "noatime"), attributes("0"), nil))
+	}
+	same(t, "calls", r.did("iscsiadm -m node", "blkid", "mkfs", "mount"), []string{
+		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default --login",
+		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default -o update -n node.startup -v manual",
+		"blkid -p -s TYPE -s PTTYPE -o export /dev/sda",
+		"mkfs.ext4 -F -m0 /dev/sda",
+		"mount -t ext4 -o noatime -- /dev/sda /stage/zero",
+	})
+	r.must(r.stage(s, "one", block(), attributes("1"), nil))
+	publish := &spec.NodePublishVolumeRequest{VolumeId: "one", StagingTargetPath: r.at("stage/one"), TargetPath: r.at("pods/one"), VolumeCapability: block(), VolumeContext: attributes("1")}
+	_, err := s.NodePublishVolume(t.Context(), publish)
+	r.must(err)
+	same(t, "a new session, formatted or bound", r.did("iscsiadm -m node", "mkfs", "bind"), []string{"bind /dev/sdb /pods/one"})
+
+	s = r.iscsi()
+	r.unstage(s, "zero")
+	if !r.sessions[portal] {
+		t.Error("the session ended while a volume used it")
+	}
+	_, err = s.NodeUnpublishVolume(t.Context(), &spec.NodeUnpublishVolumeRequest{VolumeId: "one", TargetPath: r.at("pods/one")})
+	r.must(err)
+	for range 2 {
+		r.unstage(s, "one")
+	}
+	r.clean()
+
+	r.did()
+	r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0", "readOnly", "true"), nil))
+	same(t, "read-only", r.did("fsck", "mkfs", "mount"), []string{"mount -t ext4 -o ro -- /dev/sda /stage/zero"})
+	r.unstage(s, "zero")
+	r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0"), nil))
+	same(t, "again", r.did("fsck", "mkfs", "mount"), []string{"fsck -a /dev/sda", "mount -t ext4 -- /dev/sda /stage/zero"})
+	r.unstage(s, "zero")
+	r.clean()
+}
+
+// TestISCSICredentials checks that a target's password is needed by each volume that uses
+// its session, and that no error has it.
+func TestISCSICredentials(t *testing.T) {
+	r := newRig(t)
+	r.password = "right-password"
+	s := r.iscsi()
+	secrets := func(password string) map[string]string {
+		return map[string]string{"node.session.auth.username": "u", "node.session.auth.password": password}
+	}
+	chap := []string{"chapAuthSession", "true"}
+	refused := func(what string, err error, want string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "password-") || strings.Contains(err.Error(), "right") {
+			t.Errorf("%s: error %v, want %q without the password", what, err, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r.t = t
+		refused("a wrong password", r.stage(s, "wrong", fileSystem("ext4"), attributes("0", chap...), secrets("password-wrong")), "authorization failure")
+		r.unstage(s, "wrong")
+		refused("no password", r.stage(s, "none", fileSystem("ext4"), attributes("0"), nil), "authorization failure")
+		r.unstage(s, "none")
+		refused("an empty Secret", r.stage(s, "empty", fileSystem("ext4"), attributes("0", chap...), nil), "the Secret has no node.session.auth.username")
+		r.unstage(s, "empty")
+		r.clean()
+		r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0", chap...), secrets("right-password")))
+		r.must(r.stage(s, "one", fileSystem("ext4"), attributes("1", chap...), secrets("right-password")))
+		refused("no password for an open session", r.stage(s, "none", fileSystem("ext4"), attributes("1"), nil), "other credentials")
+		r.unstage(s, "none")
+		refused("another password", r.stage(s, "wrong", fileSystem("ext4"), attributes("1", chap...), secrets("password-wrong")), "other credentials")
+		r.unstage(s, "wrong")
+		if !r.sessions[portal] {
+			t.Error("a refused volume ended the session")
+		}
+		r.unstage(s, "zero")
+		r.unstage(s, "one")
+		r.clean()
+	})
+}
+
+// TestISCSIPortals checks that one portal that answers is enough, that multipathd's device
+// is preferred, and that an initiator gets an interface of its own.
+func TestISCSIPortals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := r.iscsi()
+		both := attributes("0", "portals", portal+",10.0.0.2:3260", "initiatorName", "iqn.2001-04.com.example:me", "iscsiInterface", "10.0.0.1:v")
+		r.dead["10.0.0.2:3260"] = true
+		r.must(r.stage(s, "v", fileSystem("ext4"), both, nil))
+		same(t, "interface", r.did("iscsiadm -m iface"), []string{
+			"iscsiadm -m iface -I 10.0.0.1:v -o show", "iscsiadm -m iface -I 10.0.0.1:v -o new",
+			"iscsiadm -m iface -I 10.0.0.1:v -o update -n iface.initiatorname -v iqn.2001-04.com.example:me"})
+		r.unstage(s, "v")
+		r.clean()
+
+		r.did()
+		r.must(os.MkdirAll(r.at("sys/class/block/sda/holders/dm-3"), 0o755))
+		r.must(os.MkdirAll(r.at("sys/class/block/dm-3/dm"), 0o755))
+		r.must(os.WriteFile(r.at("sys/class/block/dm-3/dm/uuid"), []byte("mpath-x\n"), 0o644))
+		r.must(r.stage(s, "v", fileSystem("ext4"), both, nil))
+		r.unstage(s, "v")
+		same(t, "multipath", r.did("mount", "multipath"), []string{"mount -t ext4 -- /dev/dm-3 /stage/v", "multipath -f /dev/dm-3"})
+		r.clean()
+
+		r.dead[portal] = true
+		if err := r.stage(s, "v", fileSystem("ext4"), both, nil); err == nil || !strings.Contains(err.Error(), "portal 10.0.0.1:3260: discover targets") || !strings.Contains(err.Error(), "no device of target") {
+			t.Errorf("no portal answers: error %v", err)
+		}
+		r.unstage(s, "v")
+		r.clean()
+	})
+}
+
+func TestISCSIBadInput(t *testing.T) {
+	r := newRig(t)
+	s := r.iscsi()
+	for name, c := range map[string]struct {
+		about  map[string]string
+		fsType string
+		want   string
+	}{
+		"NoTarget":  {attributes("0", "iqn", ""), "ext4", `"" is no part`},
+		"Option":    {attributes("0", "portals", "-p"), "ext4", `"-p" is no part`},
+		"Interface": {attributes("0", "iscsiInterface", "../x"), "ext4", `"../x" is no iSCSI interface`},
+		"Type":      {attributes("0"), "../ext4", `"../ext4" is no type of a file system`},
+		"BlankRead": {attributes("0", "readOnly", "true"), "ext4", "has no file system, and the volume is read-only"},
+	} {
+		if err := r.stage(s, "v", fileSystem(c.fsType), c.about, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+		r.unstage(s, "v")
+	}
+	r.blank["sda"] = false
+	r.fail["fsck"] = &ProgramError{"fsck", uncorrected, "UNEXPECTED INCONSISTENCY"}
+	if err := r.stage(s, "v", fileSystem("ext4"), attributes("0"), nil); err == nil || !strings.Contains(err.Error(), "UNEXPECTED INCONSISTENCY") {
+		t.Errorf("errors are left: error %v", err)
+	}
+	r.fail["fsck"] = &ProgramError{"fsck", 1, "errors corrected"}
+	if err := r.stage(s, "v", fileSystem("ext4"), attributes("0"), nil); err != nil {
+		t.Errorf("errors were corrected: error %v", err)
+	}
+}
+
+func FuzzParseDisk(f *testing.F) {
+	f.Add([]byte(`{"volume":"v","portals":["10.0.0.1:3260"],"iqn":"iqn.x","lun":"0","interface":"default"}`))
+	f.Add([]byte(`{"volume":"v"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if d, err := parseDisk(data); err == nil && (d.Volume == "" || len(d.Portals) == 0) {
+			t.Errorf("accepted %+v", d)
+		}
+	})
+}

@@ -1,0 +1,215 @@
+package drivers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+const (
+	portal = "10.0.0.1:3260"
+	iqn    = "iqn.2001-04.com.example:a"
+)
+
+// rig is a host whose programs are scripted: iscsiadm keeps records and sessions as the
+// real one does, a login makes the devices of LUN 0 and 1, and blkid and mkfs know which
+// devices have a file system.
+type rig struct {
+	t    *testing.T
+	root string
+
+	mu       sync.Mutex
+	records  map[string]map[string]string // of iscsiadm, by the arguments that name them
+	sessions map[string]bool              // by portal
+	blank    map[string]bool              // devices
+	mounts   map[string]string            // target: source
+	calls    []string
+	password string          // what targets want; "": no authentication
+	dead     map[string]bool // portals
+	fail     map[string]*ProgramError
+	hang     chan struct{} // unmounts wait until it is closed; nil: they do not
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, root: t.TempDir(), records: map[string]map[string]string{}, sessions: map[string]bool{}, mounts: map[string]string{},
+		blank: map[string]bool{"sda": true, "sdb": true}, dead: map[string]bool{}, fail: map[string]*ProgramError{}}
+	for _, dir := range []string{"dev/disk/by-path", "sys/class/block", "stage", "pods"} {
+		if err := os.MkdirAll(filepath.Join(r.root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func (r *rig) host() Host {
+	return Host{Mounter: r, Run: r.run, Root: r.root, Force: func(target string) error { r.called("force " + target); return nil }}
+}
+
+func (r *rig) iscsi() *ISCSI { return NewISCSI(r.host(), filepath.Join(r.root, "records")) }
+
+func (r *rig) called(call string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, strings.ReplaceAll(call, r.root, ""))
+}
+
+// did returns the calls since the last time that begin with one of the words.
+func (r *rig) did(words ...string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := slices.DeleteFunc(r.calls, func(c string) bool {
+		return !slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(c, w) })
+	})
+	r.calls = nil
+	return out
+}
+
+func (r *rig) run(_ context.Context, program string, args ...string) (string, error) {
+	r.called(program + " " + strings.Join(args, " "))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fail := func(code int, output string) (string, error) { return output, &ProgramError{program, code, output} }
+	if err := r.fail[program]; err != nil {
+		return err.Output, err
+	}
+	last := filepath.Base(args[len(args)-1])
+	switch {
+	case program == "iscsiadm":
+		return r.iscsiadm(args, fail)
+	case program == "blkid" && r.blank[last]:
+		return fail(nothingFound, "")
+	case program == "blkid":
+		return "DEVNAME=/dev/x\nTYPE=ext4\n", nil
+	case strings.HasPrefix(program, "mkfs."):
+		r.blank[last] = false
+	case program == "mount":
+		r.mounts[args[len(args)-1]] = args[len(args)-2]
+	}
+	return "", nil
+}
+
+func (r *rig) iscsiadm(args []string, fail func(int, string) (string, error)) (string, error) {
+	value := func(flag string) string {
+		if i := slices.Index(args, flag); i >= 0 {
+			return args[i+1]
+		}
+		return ""
+	}
+	name := strings.Join([]string{value("-m"), value("-p"), value("-T"), value("-I")}, " ")
+	at := value("-p")
+	switch {
+	case value("-o") == "new":
+		r.records[name] = map[string]string{}
+	case value("-o") == "update":
+		if r.records[name] == nil {
+			return fail(noObjects, "iscsiadm: No records found")
+		}
+		r.records[name][value("-n")] = value("-v")
+	case value("-o") == "delete", value("-o") == "show":
+		if r.records[name] == nil {
+			return fail(noObjects, "iscsiadm: No records found")
+		}
+		if value("-o") == "delete" {
+			delete(r.records, name)
+		}
+	case slices.Contains(args, "--discover"):
+		if r.dead[at] {
+			return fail(4, "iscsiadm: connection login retries (reopen_max) 5 exceeded")
+		}
+		r.records[strings.Join([]string{"node", at, iqn, value("-I")}, " ")] = map[string]string{}
+	case slices.Contains(args, "--login"):
+		switch {
+		case r.records[name] == nil:
+			return fail(noObjects, "iscsiadm: No records found")
+		case r.sessions[at]:
+			return fail(sessionExists, "iscsiadm: session already present")
+		case r.records[name]["node.session.auth.password"] != r.password:
+			return fail(24, "iscsiadm: initiator reported error (24 - iSCSI login failed due to authorization failure)")
+		}
+		r.sessions[at] = true
+		r.devices(at, true)
+	case slices.Contains(args, "--logout"):
+		if !r.sessions[at] {
+			return fail(noObjects, "iscsiadm: No matching sessions found")
+		}
+		delete(r.sessions, at)
+		r.devices(at, false)
+	}
+	return "", nil
+}
+
+// devices makes or removes the devices of the LUNs at a portal.
+func (r *rig) devices(at string, exist bool) {
+	for lun, device := range []string{"sda", "sdb"} {
+		link := filepath.Join(r.root, "dev/disk/by-path", fmt.Sprintf("ip-%s-iscsi-%s-lun-%d", at, iqn, lun))
+		if !exist {
+			_ = os.Remove(link)
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(r.root, "dev", device), nil, 0o600); err != nil {
+			r.t.Error(err)
+		}
+		if err := os.Symlink("../../"+device, link); err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
+// The Mounter.
+
+func (r *rig) Mount(_, _, _ string) error { panic("unused") }
+
+func (r *rig) Bind(fd int, target string) error {
+	source, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	r.called("bind " + source + " " + target)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mounts[target] = source
+	return err
+}
+
+func (r *rig) Unmount(target string) error {
+	r.called("unmount " + target)
+	if r.hang != nil {
+		<-r.hang
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.mounts, target)
+	return nil
+}
+
+func (r *rig) Under(dir string) (out []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for target := range r.mounts {
+		if target == dir || strings.HasPrefix(target, dir+"/") {
+			out = append(out, target)
+		}
+	}
+	return out, nil
+}
+
+func (r *rig) at(parts ...string) string { return filepath.Join(append([]string{r.root}, parts...)...) }
+
+func fileSystem(fsType string, options ...string) *spec.VolumeCapability {
+	return &spec.VolumeCapability{AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{FsType: fsType, MountFlags: options}}}
+}
+
+func block() *spec.VolumeCapability {
+	return &spec.VolumeCapability{AccessType: &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}}
+}
+
+func same(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n%s\nwant:\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
