@@ -20,6 +20,7 @@ import (
 	"podium/pkg/controller"
 	"podium/pkg/controller/informers"
 	"podium/pkg/controller/loop"
+	"podium/pkg/intree"
 	"podium/pkg/volumebinding"
 )
 
@@ -159,6 +160,10 @@ func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 		_, err := r.writeAttachment.Delete(ctx, key, a, controller.Unchanged(a))
 		errs = append(errs, err)
 	}
+	for _, a := range p.confirm {
+		_, err := r.writeAttachment.Patch(ctx, key, a, types.MergePatchType, map[string]any{"status": map[string]any{"attached": true}}, "status")
+		errs = append(errs, err)
+	}
 	for _, w := range p.attach {
 		errs = append(errs, r.attach(ctx, key, w))
 	}
@@ -224,9 +229,10 @@ func (r *reconciler) elsewhere(volume, node string) []*storagev1.VolumeAttachmen
 // for attachments that this controller would not make. It does not depend on the volume's
 // existence if the node lists the volume.
 func (r *reconciler) uniqueName(a *storagev1.VolumeAttachment) (name corev1.UniqueVolumeName, ours bool) {
-	if pv, ok := r.volumes.Get("", volumeOf(a)); ok && pv.Spec.CSI != nil {
-		c := pv.Spec.CSI
-		return attachment.Volume(c.Driver, c.VolumeHandle), a.Name == attachment.Name(c.Driver, c.VolumeHandle, a.Spec.NodeName)
+	if pv, ok := r.volumes.Get("", volumeOf(a)); ok {
+		if c := intree.Source(pv); c != nil {
+			return attachment.Volume(c.Driver, c.VolumeHandle), a.Name == attachment.Name(c.Driver, c.VolumeHandle, a.Spec.NodeName)
+		}
 	}
 	n, ok := r.nodes.Get("", a.Spec.NodeName)
 	if !ok {
@@ -259,15 +265,23 @@ func (r *reconciler) attachable(p *corev1.Pod) (out []*corev1.PersistentVolume) 
 			continue
 		}
 		pv, ok := r.volumes.Get("", claim.Spec.VolumeName)
-		if !ok || pv.Spec.CSI == nil || !volumebinding.Reserved(pv, claim) {
+		if !ok || !volumebinding.Reserved(pv, claim) {
 			continue
 		}
-		driver, _ := r.drivers.Get("", pv.Spec.CSI.Driver)
-		if attachment.Required(driver) {
+		if c := intree.Source(pv); c != nil && attachment.Required(r.driver(c.Driver)) {
 			out = append(out, pv)
 		}
 	}
 	return out
+}
+
+// driver returns the CSIDriver of a driver, nil if it has none.
+func (r *reconciler) driver(name string) *storagev1.CSIDriver {
+	if d := intree.Driver(name); d != nil {
+		return d
+	}
+	d, _ := r.drivers.Get("", name)
+	return d
 }
 
 // writeAttached writes the list of a node's status if it differs. It fails if the Node has
@@ -284,7 +298,7 @@ func (r *reconciler) writeAttached(ctx context.Context, key loop.Key, n *corev1.
 
 // attach creates the attachment of a volume.
 func (r *reconciler) attach(ctx context.Context, key loop.Key, w *volume) error {
-	c := w.pv.Spec.CSI
+	c := intree.Source(w.pv)
 	a := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: attachment.Name(c.Driver, c.VolumeHandle, key.Name)},
 		Spec:       storagev1.VolumeAttachmentSpec{Attacher: c.Driver, NodeName: key.Name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.pv.Name}},

@@ -10,6 +10,7 @@ import (
 
 	"podium/pkg/attachment"
 	"podium/pkg/conditions"
+	"podium/pkg/intree"
 )
 
 // forceAfter is upstream's time after which a volume is detached from an unhealthy node
@@ -38,6 +39,7 @@ type view struct {
 // plan is what to do for a node.
 type plan struct {
 	attach   []*volume                     // create their attachments
+	confirm  []*storagev1.VolumeAttachment // they are attached as soon as they exist
 	blocked  []*volume                     // attached to another node, which excludes this one
 	detach   []*storagev1.VolumeAttachment // delete them
 	attached []corev1.AttachedVolume       // the list in the node's status
@@ -60,6 +62,9 @@ func decide(v *view) plan {
 			if wait > 0 && (p.again == 0 || wait < p.again) {
 				p.again = wait
 			}
+		}
+		if !a.Status.Attached && a.DeletionTimestamp == nil && intree.Driver(a.Spec.Attacher) != nil {
+			p.confirm = append(p.confirm, a)
 		}
 		if a.Status.Attached && a.DeletionTimestamp == nil && v.names[a.Name] != "" {
 			p.attached = append(p.attached, corev1.AttachedVolume{Name: v.names[a.Name]})

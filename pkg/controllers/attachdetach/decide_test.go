@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"podium/pkg/intree"
 )
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -40,13 +42,16 @@ func pvOf(modes ...corev1.PersistentVolumeAccessMode) *corev1.PersistentVolume {
 
 // shown is a plan by names.
 type shown struct {
-	Attach, Blocked, Detach, Attached []string
-	Again                             time.Duration
+	Attach, Confirm, Blocked, Detach, Attached []string
+	Again                                      time.Duration
 }
 
 func show(p plan) (s shown) {
 	for _, w := range p.attach {
 		s.Attach = append(s.Attach, w.pv.Name)
+	}
+	for _, a := range p.confirm {
+		s.Confirm = append(s.Confirm, a.Name)
 	}
 	for _, w := range p.blocked {
 		s.Blocked = append(s.Blocked, w.pv.Name)
@@ -66,6 +71,8 @@ func TestDecide(t *testing.T) {
 	mine, elsewhere := attachmentOf("v", true), []*storagev1.VolumeAttachment{attachmentOf("v", true)}
 	deleting := attachmentOf("v", true)
 	deleting.DeletionTimestamp = &metav1.Time{Time: now}
+	kubelets := attachmentOf("v", false)
+	kubelets.Spec.Attacher = intree.ISCSI
 	tainted := unhealthy("unique")
 	tainted.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService}}
 	for name, row := range map[string]struct {
@@ -77,6 +84,7 @@ func TestDecide(t *testing.T) {
 		noForce bool
 		want    shown
 	}{
+		"Confirm":       {reason: "no attacher acts on it", node: healthy(), wanted: &volume{pv: pvOf(once)}, have: kubelets, want: shown{Confirm: []string{"of-v"}}},
 		"Attach":        {reason: "a pod needs it", node: healthy(), wanted: &volume{pv: pvOf(once)}, want: shown{Attach: []string{"v"}}},
 		"NoNode":        {reason: "the node does not exist", wanted: &volume{pv: pvOf(once)}},
 		"Attached":      {reason: "the attacher is done", node: healthy(), wanted: &volume{pv: pvOf(once)}, have: mine, want: shown{Attached: []string{"unique"}}},
