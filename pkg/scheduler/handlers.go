@@ -48,7 +48,7 @@ func stripPod(pod *corev1.Pod) {
 			*c = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, Ports: c.Ports, RestartPolicy: c.RestartPolicy}
 		}
 	}
-	pod.Spec.Volumes = claimed(pod.Spec.Volumes)
+	pod.Spec.Volumes = placed(pod.Spec.Volumes)
 	resized := resizing(pod)
 	s := &pod.Status
 	s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses = resourcesOnly(s.ContainerStatuses, resized), resourcesOnly(s.InitContainerStatuses, resized), nil
@@ -83,11 +83,11 @@ func resourcesOnly(list []corev1.ContainerStatus, keep bool) []corev1.ContainerS
 	return out
 }
 
-// claimed returns the volumes that use claims.
-func claimed(volumes []corev1.Volume) (out []corev1.Volume) {
+// placed returns the volumes on which the choice of a node depends.
+func placed(volumes []corev1.Volume) (out []corev1.Volume) {
 	for _, v := range volumes {
 		switch {
-		case v.PersistentVolumeClaim != nil:
+		case v.PersistentVolumeClaim != nil, v.ISCSI != nil:
 			out = append(out, v)
 		case v.Ephemeral != nil:
 			v.Ephemeral = &corev1.EphemeralVolumeSource{} // the claim follows from the names

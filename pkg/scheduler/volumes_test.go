@@ -284,6 +284,49 @@ func TestOnePodUsesAnExclusiveClaim(t *testing.T) {
 	})
 }
 
+// TestTargetsHaveOneWriterOnANode checks that pods of a node do not use one iSCSI target,
+// unless all of them only read it.
+func TestTargetsHaveOneWriterOnANode(t *testing.T) {
+	withDisks(t, func(d *disks) {
+		pod := func(name, iqn string, readOnly bool) {
+			d.t.Helper()
+			p := realPod(name, "10m")
+			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "10.0.0.1", IQN: iqn, ReadOnly: readOnly},
+			}}}
+			_, err := d.pods.Create(d.t.Context(), p)
+			d.must(err)
+			time.Sleep(2 * time.Minute)
+		}
+		nodeOf := func(name string) string {
+			p, err := d.pods.Get(d.t.Context(), name)
+			d.must(err)
+			return p.Spec.NodeName
+		}
+		pod("writer", "iqn.2001-04.com.example:x", false)
+		pod("reader", "iqn.2001-04.com.example:x", true)
+		if w, r := nodeOf("writer"), nodeOf("reader"); w == "" || r == "" || w == r {
+			d.t.Errorf("the writer is on %q and the reader on %q, want two nodes", w, r)
+		}
+		pod("another-reader", "iqn.2001-04.com.example:x", true)
+		if got := nodeOf("another-reader"); got != nodeOf("reader") {
+			d.t.Errorf("another reader is on %q, want the reader's node", got)
+		}
+		pod("another-writer", "iqn.2001-04.com.example:x", false)
+		d.on("another-writer", "", "0/2 nodes are available: 2 node(s) had no available disk. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod. a, b: node(s) had no available disk.")
+		pod("elsewhere", "iqn.2001-04.com.example:y", false)
+		if nodeOf("elsewhere") == "" {
+			d.t.Error("a pod with another target waits")
+		}
+		now := int64(0)
+		d.must(d.pods.Delete(d.t.Context(), "writer", metav1.DeleteOptions{GracePeriodSeconds: &now}))
+		time.Sleep(2 * time.Minute)
+		if nodeOf("another-writer") == "" {
+			d.t.Error("a writer waits after the other one is gone")
+		}
+	})
+}
+
 // csiVolume creates a CSI volume that is bound to a claim of the same name.
 func (d *disks) csiVolume(name string, labels map[string]string) {
 	d.t.Helper()
