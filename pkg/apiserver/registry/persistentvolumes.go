@@ -44,9 +44,6 @@ func persistentVolumes(k *scheme.Kind, cfg Config) *Kind {
 		Validate: validatePersistentVolume,
 		Warnings: func(new, _ *corev1.PersistentVolume) []string {
 			out := storageWarnings(new.Annotations, new.Spec.Capacity, "spec.capacity")
-			if new.Spec.NFS != nil || new.Spec.CSI != nil {
-				out = append(out, "spec: Podium mounts hostPath and local volumes only: pods that use this volume will not start")
-			}
 			if new.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 				out = append(out, "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
 			}
@@ -77,6 +74,9 @@ func defaultPersistentVolume(v *corev1.PersistentVolume) {
 	}
 	if h := v.Spec.HostPath; h != nil && h.Type == nil {
 		h.Type = new(corev1.HostPathUnset)
+	}
+	if i := v.Spec.ISCSI; i != nil {
+		orDefault(&i.ISCSIInterface, "default")
 	}
 }
 
@@ -117,7 +117,7 @@ func validatePersistentVolume(new, old *corev1.PersistentVolume) field.ErrorList
 	if a := spec.NodeAffinity; a != nil {
 		errs = append(errs, validateVolumeAffinity(a, at.Child("nodeAffinity"))...)
 	}
-	errs = append(errs, validateVolumeSource(spec, at)...)
+	errs = append(errs, validateVolumeSource(spec, new.Name, at)...)
 	if spec.HostPath != nil && path.Clean(spec.HostPath.Path) == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		errs = append(errs, field.Forbidden(reclaim, "may not be 'recycle' for a hostPath mount of '/'"))
 	}
@@ -171,46 +171,33 @@ func validateVolumeAffinity(a *corev1.VolumeNodeAffinity, at *field.Path) field.
 	return podspec.ValidateNodeSelector(a.Required, at.Child("required"))
 }
 
-// validateVolumeSource checks that a volume has one source, and one that Podium
-// supports.
-func validateVolumeSource(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+// validateVolumeSource checks that the volume of that name has one source, and one that
+// Podium supports.
+func validateVolumeSource(spec *corev1.PersistentVolumeSpec, name string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	sources := 0
-	source := func(set bool, name string, check func(at *field.Path) field.ErrorList) {
+	source := func(set bool, kind string, check func(at *field.Path) field.ErrorList) {
 		switch {
 		case !set:
 			return
 		case sources > 0:
-			errs = append(errs, field.Forbidden(at.Child(name), "may not specify more than 1 volume type"))
+			errs = append(errs, field.Forbidden(at.Child(kind), "may not specify more than 1 volume type"))
 		default:
-			errs = append(errs, check(at.Child(name))...)
+			errs = append(errs, check(at.Child(kind))...)
 		}
 		sources++
 	}
 	source(spec.HostPath != nil, "hostPath", func(at *field.Path) field.ErrorList { return podspec.ValidateHostPath(spec.HostPath, at) })
-	source(spec.NFS != nil, "nfs", func(at *field.Path) field.ErrorList { return validateNFS(spec.NFS, at) })
+	source(spec.NFS != nil, "nfs", func(at *field.Path) field.ErrorList { return podspec.ValidateNFS(spec.NFS, at) })
+	source(spec.ISCSI != nil, "iscsi", func(at *field.Path) field.ErrorList { return podspec.ValidateISCSIVolume(spec.ISCSI, name, at) })
 	source(spec.Local != nil, "local", func(at *field.Path) field.ErrorList { return validateLocal(spec, at) })
 	source(spec.CSI != nil, "csi", func(at *field.Path) field.ErrorList { return validateCSISource(spec.CSI, at) })
-	known := corev1.PersistentVolumeSource{HostPath: spec.HostPath, NFS: spec.NFS, Local: spec.Local, CSI: spec.CSI}
+	known := corev1.PersistentVolumeSource{HostPath: spec.HostPath, NFS: spec.NFS, ISCSI: spec.ISCSI, Local: spec.Local, CSI: spec.CSI}
 	for _, name := range podspec.FieldsBesides(spec.PersistentVolumeSource, known) {
 		source(true, name, func(at *field.Path) field.ErrorList { return field.ErrorList{field.Forbidden(at, podspec.Unsupported)} })
 	}
 	if sources == 0 {
 		errs = append(errs, field.Required(at, "must specify a volume type"))
-	}
-	return errs
-}
-
-func validateNFS(n *corev1.NFSVolumeSource, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if n.Server == "" {
-		errs = append(errs, field.Required(at.Child("server"), ""))
-	}
-	if n.Path == "" {
-		errs = append(errs, field.Required(at.Child("path"), ""))
-	}
-	if !path.IsAbs(n.Path) {
-		errs = append(errs, field.Invalid(at.Child("path"), n.Path, "must be an absolute path"))
 	}
 	return errs
 }
@@ -279,7 +266,7 @@ func validateInlineVolume(spec *corev1.PersistentVolumeSpec, at *field.Path) fie
 		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may only be Retain"+inline))
 	}
 	forbid(spec.NodeAffinity != nil, "nodeAffinity")
-	errs = append(errs, validateVolumeSource(spec, at)...)
+	errs = append(errs, validateVolumeSource(spec, "", at)...)
 	forbid(spec.StorageClassName != "", "storageClassName")
 	if m := spec.VolumeMode; m != nil && *m != corev1.PersistentVolumeFilesystem {
 		errs = append(errs, field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than Filesystem"+inline))

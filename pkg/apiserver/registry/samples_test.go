@@ -212,6 +212,9 @@ func TestStorageKinds(t *testing.T) {
 			`spec.nfs.path: Invalid value: "p": must be an absolute path`, "spec.local: Forbidden: may not specify more than 1 volume type"}},
 		{name: "Local", patch: `{spec: {csi: null, local: {path: /a/../b}}}`, want: []string{
 			`spec.local.path: Invalid value: "/a/../b": must not contain '..'`, "spec.nodeAffinity: Required value: Local volume requires node affinity"}},
+		{name: "ISCSI", patch: `{metadata: {name: n23456789-123456789-123456789-123456789-123456789-1234}, spec: {csi: null, iscsi: {targetPortal: "10.0.0.1:3260", lun: -1, initiatorName: "iqn.2001-04.com.example:a", secretRef: {}}}}`, want: []string{
+			"spec.iscsi.iqn: Required value", "spec.iscsi.lun: Invalid value: -1: must be between 0 and 255, inclusive", "spec.iscsi.secretRef.name: Required value",
+			`spec.iscsi.targetportal: Invalid value: "10.0.0.1:3260": Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.`}},
 		{name: "OtherSource", patch: `{spec: {csi: null, flexVolume: {driver: d}}}`, want: []string{"spec.flexVolume: Forbidden: Podium does not support this field"}},
 		{name: "Secret", patch: `{spec: {csi: {nodePublishSecretRef: {name: m}}}}`, want: []string{"spec.csi.nodePublishSecretRef.namespace: Required value"}},
 		{name: "UpdateSource", patch: `{spec: {csi: {volumeHandle: i}}}`, want: []string{"spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation"}},

@@ -104,6 +104,8 @@ func (p *page) volumeSource(s *corev1.PersistentVolumeSource) {
 		p.line(2, "Server:\t%s", s.NFS.Server)
 		p.line(2, "Path:\t%s", s.NFS.Path)
 		p.line(2, "ReadOnly:\t%t", s.NFS.ReadOnly)
+	case s.ISCSI != nil:
+		p.target(s.ISCSI)
 	case s.CSI != nil:
 		p.line(2, "Type:\tCSI (a Container Storage Interface (CSI) volume source)")
 		p.line(2, "Driver:\t%s", s.CSI.Driver)
@@ -114,6 +116,29 @@ func (p *page) volumeSource(s *corev1.PersistentVolumeSource) {
 	default:
 		p.fieldsOf(2, s)
 	}
+}
+
+// target writes an iSCSI volume.
+func (p *page) target(s *corev1.ISCSIPersistentVolumeSource) {
+	initiator, secret := "<none>", "<nil>"
+	if s.InitiatorName != nil {
+		initiator = *s.InitiatorName
+	}
+	if s.SecretRef != nil {
+		secret = s.SecretRef.Name
+	}
+	p.line(2, "Type:\tISCSI (an ISCSI Disk resource that is attached to a kubelet's host machine and then exposed to the pod)")
+	p.line(2, "TargetPortal:\t%s", s.TargetPortal)
+	p.line(2, "IQN:\t%s", s.IQN)
+	p.line(2, "Lun:\t%d", s.Lun)
+	p.line(2, "ISCSIInterface\t%s", s.ISCSIInterface)
+	p.line(2, "FSType:\t%s", s.FSType)
+	p.line(2, "ReadOnly:\t%t", s.ReadOnly)
+	p.line(2, "Portals:\t%v", s.Portals)
+	p.line(2, "DiscoveryCHAPAuth:\t%t", s.DiscoveryCHAPAuth)
+	p.line(2, "SessionCHAPAuth:\t%t", s.SessionCHAPAuth)
+	p.line(2, "SecretRef:\t%s", secret)
+	p.line(2, "InitiatorName:\t%s", initiator)
 }
 
 func (p *page) claim(c *corev1.PersistentVolumeClaim, pods []corev1.Pod) {

@@ -145,6 +145,7 @@ func (p *Policy) controllers() {
 		{"attachdetach-controller", []rbacv1.PolicyRule{
 			rule("patch", "core", "nodes/status"),
 			rule("create delete", "storage.k8s.io", "volumeattachments"),
+			rule("patch", "storage.k8s.io", "volumeattachments/status"),
 			events(),
 		}},
 		{"certificate-controller", []rbacv1.PolicyRule{

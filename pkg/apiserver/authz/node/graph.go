@@ -248,6 +248,10 @@ func (c *collector) volume(p *corev1.Pod, v *corev1.Volume) {
 		if r := v.CSI.NodePublishSecretRef; r != nil {
 			c.add("secrets", r.Name)
 		}
+	case v.ISCSI != nil:
+		if r := v.ISCSI.SecretRef; r != nil {
+			c.add("secrets", r.Name)
+		}
 	case v.Projected != nil:
 		for _, s := range v.Projected.Sources {
 			if s.Secret != nil {

@@ -63,6 +63,7 @@ func everything(s *corev1.PodSpec) {
 			{Secret: &corev1.SecretProjection{LocalObjectReference: local("projected")}}, {ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local("projected-map")}},
 		}}}},
 		{VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: &corev1.LocalObjectReference{Name: "inline"}}}},
+		{VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}},
 		{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
 		{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
 	}
@@ -95,6 +96,9 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 	mine := volume("mine", "data")
 	mine.Spec.CSI = &corev1.CSIPersistentVolumeSource{NodeStageSecretRef: &corev1.SecretReference{Namespace: "storage", Name: "stage"}}
 	volumes.Put(mine)
+	target := volume("target", "data")
+	target.Spec.ISCSI = &corev1.ISCSIPersistentVolumeSource{SecretRef: &corev1.SecretReference{Name: "target"}}
+	volumes.Put(target)
 	foreign := volume("foreign", "other")
 	foreign.Spec.CSI = &corev1.CSIPersistentVolumeSource{NodePublishSecretRef: &corev1.SecretReference{Namespace: "storage", Name: "publish"}}
 	volumes.Put(foreign)
@@ -126,6 +130,8 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 		{"GET", "/api/v1/namespaces/ns/secrets/env", "", true},
 		{"GET", "/api/v1/namespaces/ns/secrets/volume", "", true},
 		{"GET", "/api/v1/namespaces/ns/secrets/projected", "", true},
+		{"GET", "/api/v1/namespaces/ns/secrets/chap", "", true},
+		{"GET", "/api/v1/namespaces/ns/secrets/target", "", true},
 		{"GET", "/api/v1/namespaces/ns/configmaps/env-map", "", true},
 		{"GET", "/api/v1/namespaces/ns/configmaps/from-map", "", true},
 		{"GET", "/api/v1/namespaces/ns/configmaps/volume-map", "", true},

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"podium/pkg/intree"
 	"podium/pkg/scheme"
 	"podium/pkg/volumebinding"
 )
@@ -33,7 +34,7 @@ func (v Volumes) putLocked(pv *corev1.PersistentVolume) {
 	if c := pv.Spec.ClaimRef; c != nil {
 		info.claim = ref{"persistentvolumeclaims", c.Namespace, c.Name}
 	}
-	if c := pv.Spec.CSI; c != nil {
+	if c := intree.Source(pv); c != nil {
 		for _, s := range []*corev1.SecretReference{c.NodeStageSecretRef, c.NodePublishSecretRef, c.NodeExpandSecretRef} {
 			if s != nil {
 				info.secrets = append(info.secrets, ref{"secrets", s.Namespace, s.Name})

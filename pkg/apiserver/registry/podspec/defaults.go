@@ -153,6 +153,8 @@ func defaultVolume(v *corev1.Volume) {
 	switch {
 	case v.HostPath != nil:
 		fillPtr(&v.HostPath.Type, corev1.HostPathUnset)
+	case v.ISCSI != nil:
+		fill(&v.ISCSI.ISCSIInterface, "default")
 	case v.Secret != nil:
 		fillPtr(&v.Secret.DefaultMode, defaultFileMode)
 	case v.ConfigMap != nil:

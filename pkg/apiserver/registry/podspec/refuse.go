@@ -146,7 +146,7 @@ func otherSources(s *corev1.VolumeSource) []string {
 	known := corev1.VolumeSource{
 		EmptyDir: s.EmptyDir, HostPath: s.HostPath, Secret: s.Secret,
 		ConfigMap: s.ConfigMap, DownwardAPI: s.DownwardAPI, Projected: s.Projected, CSI: s.CSI, PersistentVolumeClaim: s.PersistentVolumeClaim, Ephemeral: s.Ephemeral,
-		Image: s.Image,
+		Image: s.Image, NFS: s.NFS, ISCSI: s.ISCSI,
 	}
 	return FieldsBesides(*s, known)
 }

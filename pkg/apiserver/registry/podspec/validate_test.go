@@ -230,9 +230,36 @@ func TestValidate(t *testing.T) {
 			reason: "honest fields: no code mounts it",
 			change: func(s *corev1.PodSpec, _ *corev1.Container) {
 				s.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-					ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "x"}}}}
+					FC: &corev1.FCVolumeSource{}}}}
 			},
-			want: []string{"spec.volumes[0].iscsi: " + unsupported},
+			want: []string{"spec.volumes[0].fc: " + unsupported},
+		},
+		"NFS": {
+			reason: "a mount needs a server and an absolute path",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Path: "x"}}}}
+			},
+			want: []string{"spec.volumes[0].nfs.server: Required value", `spec.volumes[0].nfs.path: Invalid value: "x": must be an absolute path`},
+		},
+		"ISCSI": {
+			reason: "the names have formats, and CHAP needs a Secret",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{
+					IQN: "iqn.x", Lun: 256, InitiatorName: new("me"), SessionCHAPAuth: true}}}}
+			},
+			want: []string{
+				"spec.volumes[0].iscsi.targetPortal: Required value", `spec.volumes[0].iscsi.iqn: Invalid value: "iqn.x": must be valid format`,
+				"spec.volumes[0].iscsi.lun: Invalid value: 256: must be between 0 and 255, inclusive",
+				`spec.volumes[0].iscsi.initiatorName: Invalid value: "me": must be valid format starting with iqn, eui, or naa`,
+				"spec.volumes[0].iscsi.secretRef: Required value",
+			},
+		},
+		"GoodISCSI": {
+			reason: "a name may be an EUI-64 identifier",
+			change: func(s *corev1.PodSpec, _ *corev1.Container) {
+				s.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{
+					TargetPortal: "10.0.0.1:3260", IQN: "eui.0123456789ABCDEF", InitiatorName: new("iqn.2001-04.com.example:me")}}}}
+			},
 		},
 		"BlockDevice": {
 			reason: "a claim may be a block device",

@@ -95,6 +95,12 @@ func validateSource(s *corev1.VolumeSource, at *field.Path) field.ErrorList {
 			return validatePullPolicy(s.Image.PullPolicy, at.Child("pullPolicy"))
 		})
 	}
+	if s.NFS != nil {
+		source("nfs", func(at *field.Path) field.ErrorList { return ValidateNFS(s.NFS, at) })
+	}
+	if s.ISCSI != nil {
+		source("iscsi", func(at *field.Path) field.ErrorList { return validateISCSI(s.ISCSI, at) })
+	}
 	for _, name := range otherSources(s) {
 		source(name, func(at *field.Path) field.ErrorList { return field.ErrorList{refused(at)} })
 	}
