@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
 
 	"podium/pkg/backoff"
 )
@@ -109,6 +112,17 @@ func (h Host) flushMultipath(ctx context.Context, d *disk) error {
 		return fmt.Errorf("flush %s: %w", device, err)
 	}
 	return nil
+}
+
+// deviceSize returns the size of a block device as statistics; its usage is not known.
+func deviceSize(path string) (*spec.NodeGetVolumeStatsResponse, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	return &spec.NodeGetVolumeStatsResponse{Usage: []*spec.VolumeUsage{{Unit: spec.VolumeUsage_BYTES, Total: size}}}, err
 }
 
 // nothingFound is the exit status of blkid for a device without contents that it knows.

@@ -39,6 +39,9 @@ func (*ISCSI) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequ
 
 // NodeGetVolumeStats returns the statistics of a file system or the size of a device.
 func (s *ISCSI) NodeGetVolumeStats(ctx context.Context, req *spec.NodeGetVolumeStatsRequest) (*spec.NodeGetVolumeStatsResponse, error) {
+	if info, err := os.Stat(req.VolumePath); err == nil && info.Mode()&os.ModeDevice != 0 {
+		return deviceSize(req.VolumePath)
+	}
 	return s.meter.measure(ctx, req)
 }
 

@@ -155,7 +155,7 @@ func TestISCSIPortals(t *testing.T) {
 		r.clean()
 
 		r.dead[portal] = true
-		if err := r.stage(s, "v", fileSystem("ext4"), both, nil); err == nil || !strings.Contains(err.Error(), "portal 10.0.0.1:3260: discover targets") || !strings.Contains(err.Error(), "no device of target") {
+		if err := r.stage(s, "v", fileSystem("ext4"), both, nil); err == nil || !strings.Contains(err.Error(), "portal 10.0.0.1:3260: discover targets") || !strings.Contains(err.Error(), "portal 10.0.0.2:3260: discover targets") {
 			t.Errorf("no portal answers: error %v", err)
 		}
 		r.unstage(s, "v")

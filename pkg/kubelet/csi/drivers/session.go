@@ -40,18 +40,22 @@ func (s *ISCSI) connect(ctx context.Context, d *disk, secrets map[string]string)
 			return "", fmt.Errorf("make the interface of initiator %s: %w", d.Initiator, err)
 		}
 	}
-	var failed error
+	var failed []error
 	for _, portal := range d.Portals {
-		if err := s.join(ctx, d, portal, secrets); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("portal %s: %w", portal, err))
+		err := s.join(ctx, d, portal, secrets)
+		if errors.Is(err, errCredentials) {
+			return "", err
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("portal %s: %w", portal, err))
 		}
 	}
-	if errors.Is(failed, errCredentials) {
-		return "", failed
+	if len(failed) == len(d.Portals) {
+		return "", errors.Join(failed...)
 	}
 	device, err := s.host.await(ctx, d)
 	if err != nil {
-		return "", errors.Join(failed, err)
+		return "", errors.Join(append(failed, err)...)
 	}
 	return device, nil
 }
