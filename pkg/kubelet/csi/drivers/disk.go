@@ -12,12 +12,13 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 
 	"podium/pkg/backoff"
 )
 
 const (
-	deviceTimeout    = 10 * time.Second // after the login, until udev has named the device
+	deviceTimeout    = 30 * time.Second // after the login, until udev has named the device
 	multipathTimeout = 5 * time.Second  // after several devices, until multipathd has joined them
 	devicePeriod     = 100 * time.Millisecond
 )
@@ -102,10 +103,18 @@ func (h Host) await(ctx context.Context, d *disk) (string, error) {
 	}
 }
 
-// flushMultipath has multipathd give up a disk.
-func (h Host) flushMultipath(ctx context.Context, d *disk) error {
+// giveUp checks that no mount uses a disk any more, also none that was detached while a
+// process used it, and has multipathd give it up. The end of the session would lose what
+// they write.
+func (h Host) giveUp(ctx context.Context, d *disk) error {
 	device, joined, err := h.device(d)
-	if err != nil || !joined { // without a device there is nothing to flush
+	if err != nil { // without a device there is nothing to lose
+		return nil
+	}
+	if err := h.Claim(device); errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("the file system of %s is still mounted", device)
+	}
+	if !joined {
 		return nil
 	}
 	if _, err := h.Run(ctx, "multipath", "-f", device); err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -30,6 +31,9 @@ type Host struct {
 	// Force ends the calls that wait for the file system on a mount point. Nil: by
 	// umount2(2).
 	Force func(target string) error
+	// Claim opens a block device exclusively and closes it. It fails while a file system
+	// on it is mounted anywhere. Nil: by open(2) with O_EXCL.
+	Claim func(device string) error
 	Root  string // of /dev and /sys; "": "/"
 }
 
@@ -42,6 +46,15 @@ func (h Host) withDefaults() Host {
 	}
 	if h.Force == nil {
 		h.Force = func(target string) error { return unix.Unmount(target, unix.MNT_FORCE) }
+	}
+	if h.Claim == nil {
+		h.Claim = func(device string) error {
+			f, err := os.OpenFile(device, os.O_RDONLY|unix.O_EXCL, 0)
+			if err != nil {
+				return err
+			}
+			return f.Close()
+		}
 	}
 	h.Root = cmp.Or(h.Root, "/")
 	return h
@@ -76,6 +89,9 @@ func run(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.WaitDelay = time.Second
+	// mount(8) runs helpers, which must not outlive it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	out, err := cmd.CombinedOutput()
 	text := string(out)
 	var exit *exec.ExitError

@@ -122,7 +122,7 @@ type disk struct {
 	Interface    string   `json:"interface"`
 	Initiator    string   `json:"initiator,omitempty"`   // "": the node's
 	Credentials  string   `json:"credentials,omitempty"` // the hash of those of the session
-	DiscoverCHAP bool     `json:"-"`
+	DiscoverCHAP bool     `json:"discoverCHAP,omitempty"`
 	SessionCHAP  bool     `json:"-"`
 }
 

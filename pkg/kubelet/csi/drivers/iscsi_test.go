@@ -56,8 +56,9 @@ func TestISCSI(t *testing.T) {
 		r.must(r.stage(s, "zero", fileSystem("ext4", "noatime"), attributes("0"), nil))
 	}
 	same(t, "calls", r.did("iscsiadm -m node", "blkid", "mkfs", "mount"), []string{
-		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default --login",
+		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default -o new",
 		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default -o update -n node.startup -v manual",
+		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default --login",
 		"blkid -p -s TYPE -s PTTYPE -o export /dev/sda",
 		"mkfs.ext4 -F -m0 /dev/sda",
 		"mount -t ext4 -o noatime -- /dev/sda /stage/zero",
@@ -86,6 +87,41 @@ func TestISCSI(t *testing.T) {
 	r.unstage(s, "zero")
 	r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0"), nil))
 	same(t, "again", r.did("fsck", "mkfs", "mount"), []string{"fsck -a /dev/sda", "mount -t ext4 -- /dev/sda /stage/zero"})
+	r.unstage(s, "zero")
+	r.clean()
+}
+
+// TestISCSIStaysWhileMounted checks that the session does not end while a process uses the
+// file system, also after its mount was detached.
+func TestISCSIStaysWhileMounted(t *testing.T) {
+	r := newRig(t)
+	s := r.iscsi()
+	r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0"), nil))
+	r.busy = true
+	_, err := s.NodeUnstageVolume(t.Context(), &spec.NodeUnstageVolumeRequest{VolumeId: "zero", StagingTargetPath: r.at("stage/zero")})
+	if err == nil || !strings.Contains(err.Error(), "/dev/sda is still mounted") || !r.sessions[portal] {
+		t.Errorf("error %v, want that the device is mounted; sessions %v", err, r.sessions)
+	}
+	r.busy = false
+	r.unstage(s, "zero")
+	r.clean()
+}
+
+// TestISCSIDiscovery checks that two volumes that authenticate their discovery, of which
+// the records are common, are removed one after the other.
+func TestISCSIDiscovery(t *testing.T) {
+	r := newRig(t)
+	s := r.iscsi()
+	secrets := map[string]string{"discovery.sendtargets.auth.username": "u", "discovery.sendtargets.auth.password": "p"}
+	r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0", "chapAuthDiscovery", "true"), secrets))
+	same(t, "discovery", r.did("iscsiadm -m discoverydb"), []string{
+		"iscsiadm -m discoverydb -t sendtargets -p 10.0.0.1:3260 -I default -o new",
+		"iscsiadm -m discoverydb -t sendtargets -p 10.0.0.1:3260 -I default -o update -n discovery.sendtargets.auth.authmethod -v CHAP",
+		"iscsiadm -m discoverydb -t sendtargets -p 10.0.0.1:3260 -I default -o update -n discovery.sendtargets.auth.username -v u",
+		"iscsiadm -m discoverydb -t sendtargets -p 10.0.0.1:3260 -I default -o update -n discovery.sendtargets.auth.password -v p",
+		"iscsiadm -m discoverydb -t sendtargets -p 10.0.0.1:3260 -I default --discover",
+	})
+	r.must(s.forget(t.Context(), (&disk{Interface: "default"}).discovery(portal))) // as another volume of the portal does
 	r.unstage(s, "zero")
 	r.clean()
 }
@@ -155,7 +191,7 @@ func TestISCSIPortals(t *testing.T) {
 		r.clean()
 
 		r.dead[portal] = true
-		if err := r.stage(s, "v", fileSystem("ext4"), both, nil); err == nil || !strings.Contains(err.Error(), "portal 10.0.0.1:3260: discover targets") || !strings.Contains(err.Error(), "portal 10.0.0.2:3260: discover targets") {
+		if err := r.stage(s, "v", fileSystem("ext4"), both, nil); err == nil || !strings.Contains(err.Error(), "portal 10.0.0.1:3260: log in") || !strings.Contains(err.Error(), "portal 10.0.0.2:3260: log in") {
 			t.Errorf("no portal answers: error %v", err)
 		}
 		r.unstage(s, "v")

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -35,6 +36,7 @@ type rig struct {
 	dead     map[string]bool // portals
 	fail     map[string]*ProgramError
 	hang     chan struct{} // unmounts wait until it is closed; nil: they do not
+	busy     bool          // a process uses a file system that was mounted
 }
 
 func newRig(t *testing.T) *rig {
@@ -49,7 +51,12 @@ func newRig(t *testing.T) *rig {
 }
 
 func (r *rig) host() Host {
-	return Host{Mounter: r, Run: r.run, Root: r.root, Force: func(target string) error { r.called("force " + target); return nil }}
+	return Host{Mounter: r, Run: r.run, Root: r.root, Force: func(target string) error { r.called("force " + target); return nil }, Claim: func(string) error {
+		if r.busy {
+			return unix.EBUSY
+		}
+		return nil
+	}}
 }
 
 func (r *rig) iscsi() *ISCSI { return NewISCSI(r.host(), filepath.Join(r.root, "records")) }
@@ -114,10 +121,16 @@ func (r *rig) iscsiadm(args []string, fail func(int, string) (string, error)) (s
 		r.records[name][value("-n")] = value("-v")
 	case value("-o") == "delete", value("-o") == "show":
 		if r.records[name] == nil {
+			if value("-m") == "discoverydb" {
+				return fail(noDiscovery, "iscsiadm: Discovery record not found.")
+			}
 			return fail(noObjects, "iscsiadm: No records found")
 		}
 		if value("-o") == "delete" {
 			delete(r.records, name)
+			if value("-m") == "discoverydb" { // and those of the portal's targets
+				delete(r.records, strings.Join([]string{"node", at, iqn, value("-I")}, " "))
+			}
 		}
 	case slices.Contains(args, "--discover"):
 		if r.dead[at] {
@@ -126,6 +139,8 @@ func (r *rig) iscsiadm(args []string, fail func(int, string) (string, error)) (s
 		r.records[strings.Join([]string{"node", at, iqn, value("-I")}, " ")] = map[string]string{}
 	case slices.Contains(args, "--login"):
 		switch {
+		case r.dead[at]:
+			return fail(8, "iscsiadm: connection timed out")
 		case r.records[name] == nil:
 			return fail(noObjects, "iscsiadm: No records found")
 		case r.sessions[at]:

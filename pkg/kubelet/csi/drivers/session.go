@@ -15,6 +15,7 @@ import (
 
 // The exit statuses of iscsiadm that are no failures.
 const (
+	noDiscovery   = 6 // no record of a discovery
 	sessionExists = 15
 	noObjects     = 21
 )
@@ -108,33 +109,65 @@ func (s *ISCSI) makeInterface(ctx context.Context, d *disk) error {
 	return err
 }
 
-// login discovers the targets of a portal and logs in to the disk's. It leaves nothing
-// behind if that fails.
+// login logs in to the disk's target at a portal. It leaves no records behind if that
+// fails.
 func (s *ISCSI) login(ctx context.Context, d *disk, portal string, secrets map[string]string) error {
-	discovery, node := d.discovery(portal), d.node(portal)
-	if _, err := s.host.Run(ctx, iscsiadm, append(discovery, "-o", "new")...); err != nil {
-		return fmt.Errorf("record discovery: %w", err)
-	}
-	err := s.authenticate(ctx, d.DiscoverCHAP, discovery, discoveryPrefix, secrets)
+	err := s.prepare(ctx, d, portal, secrets)
 	if err == nil {
-		_, err = s.host.Run(ctx, iscsiadm, append(discovery, "--discover")...)
+		err = s.open(ctx, d.node(portal))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("discover targets: %w", err), s.forget(ctx, discovery))
+		return errors.Join(err, s.forgetTarget(ctx, d, portal))
 	}
-	if err := s.authenticate(ctx, d.SessionCHAP, node, sessionPrefix, secrets); err != nil {
-		return errors.Join(err, s.forget(ctx, node), s.forget(ctx, discovery))
+	return nil
+}
+
+// prepare makes the records of a login. It discovers the targets only for a volume that
+// authenticates discovery: a discovery resets the records of all targets of the portal.
+func (s *ISCSI) prepare(ctx context.Context, d *disk, portal string, secrets map[string]string) error {
+	if d.DiscoverCHAP {
+		if err := s.discover(ctx, d.discovery(portal), secrets); err != nil {
+			return fmt.Errorf("discover targets: %w", err)
+		}
+	} else if _, err := s.host.Run(ctx, iscsiadm, append(d.node(portal), "-o", "new")...); err != nil {
+		return fmt.Errorf("record the target: %w", err)
 	}
-	_, err = s.host.Run(ctx, iscsiadm, append(node, "--login")...)
-	switch {
-	case exited(err, sessionExists): // the disk is new to it
-		_, err = s.host.Run(ctx, iscsiadm, append(node, "--rescan")...)
+	return s.authenticate(ctx, d.SessionCHAP, d.node(portal), sessionPrefix, secrets)
+}
+
+func (s *ISCSI) discover(ctx context.Context, record []string, secrets map[string]string) error {
+	if _, err := s.host.Run(ctx, iscsiadm, append(record, "-o", "new")...); err != nil {
 		return err
-	case err != nil:
-		return errors.Join(fmt.Errorf("log in: %w", err), s.forget(ctx, node), s.forget(ctx, discovery))
 	}
+	if err := s.authenticate(ctx, true, record, discoveryPrefix, secrets); err != nil {
+		return err
+	}
+	_, err := s.host.Run(ctx, iscsiadm, append(record, "--discover")...)
+	return err
+}
+
+// open opens the session of a record. If there is one, the disk is new to it.
+func (s *ISCSI) open(ctx context.Context, node []string) error {
 	// After the node has started, volumes that pods use are staged again.
-	_, err = s.host.Run(ctx, iscsiadm, append(node, "-o", "update", "-n", "node.startup", "-v", "manual")...)
+	if _, err := s.host.Run(ctx, iscsiadm, append(node, "-o", "update", "-n", "node.startup", "-v", "manual")...); err != nil {
+		return err
+	}
+	_, err := s.host.Run(ctx, iscsiadm, append(node, "--login")...)
+	if exited(err, sessionExists) {
+		_, err = s.host.Run(ctx, iscsiadm, append(node, "--rescan")...)
+	}
+	if err != nil {
+		return fmt.Errorf("log in: %w", err)
+	}
+	return nil
+}
+
+// forgetTarget deletes the records of a disk's target at a portal.
+func (s *ISCSI) forgetTarget(ctx context.Context, d *disk, portal string) error {
+	err := s.forget(ctx, d.node(portal))
+	if d.DiscoverCHAP {
+		err = errors.Join(err, s.forget(ctx, d.discovery(portal)))
+	}
 	return err
 }
 
@@ -154,27 +187,28 @@ func (s *ISCSI) authenticate(ctx context.Context, chap bool, record []string, pr
 	if !chap {
 		return nil
 	}
-	values := map[string]string{prefix + "authmethod": "CHAP"}
-	for _, key := range credentials {
-		if v, ok := secrets[prefix+key]; ok {
-			values[prefix+key] = v
-		}
-	}
-	if values[prefix+"username"] == "" || values[prefix+"password"] == "" {
+	if secrets[prefix+"username"] == "" || secrets[prefix+"password"] == "" {
 		return fmt.Errorf("the Secret has no %susername or no %spassword", prefix, prefix)
 	}
-	for key, value := range values {
+	set := func(key, value string) error {
 		if _, err := s.host.Run(ctx, iscsiadm, append(record, "-o", "update", "-n", key, "-v", value)...); err != nil {
 			return fmt.Errorf("set %s: %w", key, err)
 		}
+		return nil
 	}
-	return nil
+	err := set(prefix+"authmethod", "CHAP")
+	for _, key := range credentials {
+		if value, ok := secrets[prefix+key]; ok && err == nil {
+			err = set(prefix+key, value)
+		}
+	}
+	return err
 }
 
 // forget deletes a record, if there is one.
 func (s *ISCSI) forget(ctx context.Context, record []string) error {
 	_, err := s.host.Run(ctx, iscsiadm, append(record, "-o", "delete")...)
-	if exited(err, noObjects) {
+	if exited(err, noObjects, noDiscovery) {
 		return nil
 	}
 	return err
@@ -189,7 +223,7 @@ func (s *ISCSI) disconnect(ctx context.Context, volume string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.host.flushMultipath(ctx, d); err != nil {
+	if err := s.host.giveUp(ctx, d); err != nil {
 		return err
 	}
 	for _, portal := range d.Portals {
@@ -243,7 +277,7 @@ func (s *ISCSI) logout(ctx context.Context, d *disk, portal string) error {
 	if _, err := s.host.Run(ctx, iscsiadm, append(d.node(portal), "--logout")...); err != nil && !exited(err, noObjects) {
 		return fmt.Errorf("log out: %w", err)
 	}
-	return errors.Join(s.forget(ctx, d.node(portal)), s.forget(ctx, d.discovery(portal)))
+	return s.forgetTarget(ctx, d, portal)
 }
 
 func (s *ISCSI) file(volume string) string {
