@@ -73,7 +73,7 @@ conformance: deps ## the rows of upstream's conformance suite, counted by area
 	@hack/test conformance
 
 .PHONY: e2e-vm
-e2e-vm: deb ## the operator's page on three virtual machines (QEMU; 12 to 45 minutes without KVM)
+e2e-vm: deb ## the operator's page on three virtual machines, remote volumes on two (QEMU; 12 to 45 minutes each without KVM)
 	@hack/e2e-vm
 
 .PHONY: bench

@@ -19,7 +19,7 @@ const (
 
 // lab is the environment of the machines: a bridge, and the SSH key for them.
 type lab struct {
-	dir   string // of disks, sockets and consoles of the last run
+	dir   string // of disks, sockets and consoles of the test's last run
 	boot  string // of the kernel and the base disk
 	deb   string
 	accel string // QEMU's accelerator
@@ -31,10 +31,11 @@ func setUp(t *testing.T) *lab {
 	if links, err := net.Interfaces(); err != nil || len(links) != 1 {
 		t.Skip("this wants a network namespace of its own, with kernel, disk and package at hand: make e2e-vm")
 	}
-	l := &lab{dir: abs(t, images, "vm/run"), boot: abs(t, images, "vm"), deb: newest(t, abs(t, "../../../_deb/*.deb"))}
+	l := &lab{dir: abs(t, images, "vm/run", t.Name()), boot: abs(t, images, "vm"), deb: newest(t, abs(t, "../../../_deb/*.deb"))}
 	sh(t, `rm -rf "$1"; mkdir -p "$1"; ssh-keygen -q -t ed25519 -N "" -f "$1/key"
 		ip link set lo up
 		ip link add machines type bridge; ip address add `+bridge+`/24 dev machines; ip link set machines up`, l.dir)
+	t.Cleanup(func() { sh(t, "ip link delete machines") }) // the next test makes its own
 	l.accel = l.accelerator(t)
 	return l
 }

@@ -45,6 +45,7 @@ func (l *lab) place(t *testing.T, number int, name string) (*machine, *page.Oper
 			m.journal(o)
 		}
 		m.powerOff()
+		sh(t, "ip link delete "+m.tap())
 		if err := os.Remove(m.disk()); err != nil {
 			t.Error(err)
 		}
