@@ -96,6 +96,7 @@ var spares = []spare{
 	{"system:node", "certificates.k8s.io/certificatesigningrequests", "list watch", "its request is signed before it begins to wait"},
 
 	{"system:controller:attachdetach-controller", "events", "patch", repeated},
+	{"system:controller:attachdetach-controller", "storage.k8s.io/volumeattachments/status", "patch", "no volume is of iscsi; see test/e2e/vm"},
 
 	{"system:controller:certificate-controller", "authorization.k8s.io/subjectaccessreviews", "create", "only client certificates are approved by a review, and " + noJoin},
 	{"system:controller:certificate-controller", "certificates.k8s.io/certificatesigningrequests", "delete", "a request is deleted an hour after its decision, or later"},
