@@ -77,7 +77,7 @@ func TestSample(t *testing.T) {
 			<-r.Context().Done()
 		}, "deadline exceeded"},
 		"EndlessSeries": {"the answer is bounded", "n", "secret", func(w http.ResponseWriter, _ *http.Request) {
-			line := []byte(strings.Repeat("x", 1000) + " 1\n")
+			line := []byte(strings.Repeat(strings.Repeat("x", 1000)+" 1\n", 16))
 			for {
 				if _, err := w.Write(line); err != nil {
 					return
@@ -85,8 +85,9 @@ func TestSample(t *testing.T) {
 			}
 		}, "longer than 4194304 bytes"},
 		"EndlessLine": {"so is a line", "n", "secret", func(w http.ResponseWriter, _ *http.Request) {
+			part := []byte(strings.Repeat("x", 16<<10))
 			for {
-				if _, err := w.Write([]byte("xxxxxxxxxxxxxxxx")); err != nil {
+				if _, err := w.Write(part); err != nil {
 					return
 				}
 			}
@@ -98,7 +99,7 @@ func TestSample(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			node, roots := kubelet(t, "n", row.certified, row.handler)
-			timeout := 10 * time.Second
+			timeout := time.Minute // which a busy machine does not reach: 4 MiB are read through TLS
 			if strings.HasPrefix(name, "Hangs") {
 				timeout = 300 * time.Millisecond
 			}
@@ -126,7 +127,7 @@ func TestConnectionsAreOfOneNode(t *testing.T) {
 	})
 	dials := 0
 	c := New(Config{
-		Roots: func() *x509.CertPool { return roots }, AddressTypes: []corev1.NodeAddressType{corev1.NodeInternalIP}, StatusPort: true, Timeout: 10 * time.Second,
+		Roots: func() *x509.CertPool { return roots }, AddressTypes: []corev1.NodeAddressType{corev1.NodeInternalIP}, StatusPort: true, Timeout: time.Minute,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			dials++
 			return (&net.Dialer{}).DialContext(ctx, network, address)
