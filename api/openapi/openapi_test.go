@@ -38,6 +38,17 @@ func v3(t *testing.T, gv schema.GroupVersion) *spec3.OpenAPI {
 	return doc
 }
 
+// perVersion returns f with its results kept: documents are large.
+func perVersion[T any](f func(schema.GroupVersion) T) func(schema.GroupVersion) T {
+	known := map[schema.GroupVersion]T{}
+	return func(gv schema.GroupVersion) T {
+		if _, ok := known[gv]; !ok {
+			known[gv] = f(gv)
+		}
+		return known[gv]
+	}
+}
+
 // Every served kind has a schema that carries its name, and paths; that is
 // what kubectl looks for. When this fails, run `make generate`.
 func TestEveryKindIsPublished(t *testing.T) {
@@ -46,8 +57,9 @@ func TestEveryKindIsPublished(t *testing.T) {
 	if err := json.Unmarshal(openapi.V2(), swagger); err != nil {
 		t.Fatal(err)
 	}
+	docs := perVersion(func(gv schema.GroupVersion) *spec3.OpenAPI { return v3(t, gv) })
 	for _, k := range kinds(s) {
-		doc := v3(t, k.GroupVersion())
+		doc := docs(k.GroupVersion())
 		name := k.New().(interface{ OpenAPIModelName() string }).OpenAPIModelName()
 		for where, extensions := range map[string]spec.Extensions{
 			"v3": doc.Components.Schemas[name].Extensions,
@@ -119,15 +131,15 @@ func accepts(parameters []*spec3.Parameter, name string) bool {
 // Server-side apply converts objects by these schemas.
 func TestTypeConverterTakesEveryKind(t *testing.T) {
 	s := scheme.New()
-	for _, k := range kinds(s) {
-		schemas := map[string]*spec.Schema{}
-		for name, schema := range v3(t, k.GroupVersion()).Components.Schemas {
-			schemas[name] = schema
-		}
-		converter, err := managedfields.NewTypeConverter(schemas, false)
+	converters := perVersion(func(gv schema.GroupVersion) managedfields.TypeConverter {
+		converter, err := managedfields.NewTypeConverter(v3(t, gv).Components.Schemas, false)
 		if err != nil {
-			t.Fatalf("%v: %v", k.GroupVersionKind, err)
+			t.Fatalf("%v: %v", gv, err)
 		}
+		return converter
+	})
+	for _, k := range kinds(s) {
+		converter := converters(k.GroupVersion())
 		obj := k.New()
 		obj.SetName("x")
 		obj.SetLabels(map[string]string{"a": "b"})

@@ -34,16 +34,15 @@ type BackendConfig struct {
 	Backend    Backend
 	Mode       string
 	BufferSize int           // events in the queue before new ones are dropped
+	BufferMax  int64         // bytes in the queue before new events are dropped; 0: 64 MiB
 	BatchSize  int           // events in one Write
 	BatchWait  time.Duration // time to wait for a batch to fill; 0: 10 ms
 	QPS        float64       // calls of Write per second; 0: no limit
 	Burst      int
 }
 
-// maxQueued is the maximum number of bytes in a queue.
-const maxQueued = 64 << 20
-
 const (
+	bufferMax    = 64 << 20
 	drainTimeout = 5 * time.Second  // at shutdown, to write what is queued
 	complainMost = 30 * time.Second // between log lines about lost events
 	gatherEvery  = 10 * time.Millisecond
@@ -73,6 +72,9 @@ type queue struct {
 
 func newQueue(c BackendConfig, b *bodies, m *metrics, log *slog.Logger) *queue {
 	q := &queue{BackendConfig: c, strict: c.Mode == ModeBlockingStrict, bodies: b, metrics: m, log: log, limit: rate.NewLimiter(rate.Inf, 0)}
+	if q.BufferMax == 0 {
+		q.BufferMax = bufferMax
+	}
 	if c.Mode == ModeBatch {
 		q.events = make(chan *Event, c.BufferSize)
 	}
@@ -94,7 +96,7 @@ func (q *queue) send(e *Event) error {
 		return q.write(context.Background(), [][]byte{line})
 	}
 	size := e.size()
-	if q.bytes.Add(size) > maxQueued {
+	if q.bytes.Add(size) > q.BufferMax {
 		q.bytes.Add(-size)
 		q.lose(errFull, 1)
 		return errFull

@@ -257,14 +257,14 @@ func TestUnauthenticatedRequestsCannotFloodTheLog(t *testing.T) {
 func TestQueueIsBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &collected{gate: make(chan struct{})}
-		a := auditor(LevelRequest, BackendConfig{Backend: out, Mode: ModeBatch, BufferSize: 10000, BatchSize: 1})
+		a := auditor(LevelRequest, BackendConfig{Backend: out, Mode: ModeBatch, BufferSize: 10000, BufferMax: 4 << 20, BatchSize: 1})
 		stop := a.start(t)
-		body := `{"data":{"a":"` + strings.Repeat("x", 1<<20) + `"}}`
-		for range maxQueued>>20 + 20 {
+		body := `{"data":{"a":"` + strings.Repeat("x", 64<<10) + `"}}`
+		for range 84 {
 			a.ask(body)
 		}
-		if q := a.queues[0]; q.bytes.Load() > maxQueued || len(q.events) < 20 {
-			t.Errorf("%d events of %d bytes are queued, at most %d bytes are allowed", len(q.events), q.bytes.Load(), maxQueued)
+		if q := a.queues[0]; q.bytes.Load() > q.BufferMax || len(q.events) < 20 {
+			t.Errorf("%d events of %d bytes are queued, at most %d bytes are allowed", len(q.events), q.bytes.Load(), q.BufferMax)
 		}
 		close(out.gate)
 		stop()
