@@ -97,6 +97,19 @@ func TestVolumesFollowTheirPods(t *testing.T) {
 	})
 }
 
+// toldOf waits for an event that says why a pod waits for its volume.
+func (c *cluster) toldOf(pod, message string) {
+	c.t.Helper()
+	c.until(time.Minute, "an event says why pod "+pod+" waits", func() bool {
+		for _, e := range all[*corev1.Event](c, "") {
+			if e.InvolvedObject.Name == pod && e.Reason == "FailedAttachVolume" && e.Message == message {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // The second pod waits, and an event says for what.
 func TestAVolumeIsAttachedToOneNode(t *testing.T) {
 	inCluster(t, 2, func(t *testing.T, c *cluster) {
@@ -105,18 +118,63 @@ func TestAVolumeIsAttachedToOneNode(t *testing.T) {
 		c.user("first", "node-0", "data")
 		c.until(time.Minute, "the volume is attached", func() bool { return c.attachedTo("node-0", "data") })
 		c.user("second", "node-1", "data")
-		c.until(time.Minute, "an event says why the second pod waits", func() bool {
-			for _, e := range all[*corev1.Event](c, "") {
-				if e.InvolvedObject.Name == "second" && e.Reason == "FailedAttachVolume" && e.Message == `Multi-Attach error for volume "data" Volume is already used by pod(s) first` {
-					return true
-				}
-			}
-			return false
-		})
+		c.toldOf("second", `Multi-Attach error for volume "data" Volume is already used by pod(s) first`)
 		if c.attachedTo("node-1", "data") {
 			t.Error("the volume is attached to both nodes")
 		}
 		remove[*corev1.Pod](c, "first", metav1.DeletePropagationBackground)
 		c.until(5*time.Minute, "the volume moves", func() bool { return c.attachedTo("node-1", "data") && !c.attachedTo("node-0", "data") })
 	})
+}
+
+// TestDiskOfTwoVolumesIsAttachedToOneNode offers a disk by two persistent volumes. It moves
+// when the first node has released it, also after the persistent volume is gone.
+func TestDiskOfTwoVolumesIsAttachedToOneNode(t *testing.T) {
+	target := func(secret string) corev1.PersistentVolumeSource {
+		return corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1", IQN: "iqn.2001-04.com.example:a", Lun: 1,
+			SessionCHAPAuth: true, SecretRef: &corev1.SecretReference{Namespace: "default", Name: secret}}}
+	}
+	plugged := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: disks, VolumeHandle: "handle"}}
+	for name, sources := range map[string][2]corev1.PersistentVolumeSource{
+		"CSI":             {plugged, plugged},
+		"ISCSIWithSecret": {target("a"), target("b")}, // the Secret is a part of the handle
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, 2, func(t *testing.T, c *cluster) {
+				c.attacher()
+				for i, pv := range []string{"one", "two"} {
+					create(c, volumeOf(pv, "1Gi", "", func(v *corev1.PersistentVolume) { v.Spec.PersistentVolumeSource = sources[i] }))
+					create(c, claimOf(pv, "1Gi", ""))
+					c.boundSoon(pv, pv)
+				}
+				attached := func(node string) bool { return len(c.node(node).Status.VolumesAttached) == 1 }
+				c.user("first", "node-0", "one")
+				c.until(time.Minute, "the volume is attached", func() bool { return attached("node-0") })
+				c.usedBy("node-0", c.node("node-0").Status.VolumesAttached[0].Name)
+				c.user("second", "node-1", "two")
+				c.toldOf("second", `Multi-Attach error for volume "two" Volume is already used by pod(s) first`)
+
+				remove[*corev1.Pod](c, "first", metav1.DeletePropagationBackground)
+				remove[*corev1.PersistentVolumeClaim](c, "one", metav1.DeletePropagationBackground)
+				remove[*corev1.PersistentVolume](c, "one", metav1.DeletePropagationBackground)
+				c.until(time.Minute, "the persistent volume is gone", func() bool { return len(all[*corev1.PersistentVolume](c, "")) == 1 })
+				time.Sleep(time.Minute)
+				if attached("node-1") || !attached("node-0") {
+					t.Error("the disk moved while the first node uses it")
+				}
+				c.usedBy("node-0")
+				c.until(time.Minute, "the disk moves", func() bool { return attached("node-1") && !attached("node-0") })
+			})
+		})
+	}
+}
+
+// usedBy writes, as a kubelet does, which attached volumes a node uses.
+func (c *cluster) usedBy(node string, volumes ...corev1.UniqueVolumeName) {
+	c.t.Helper()
+	n := c.node(node)
+	n.Status.VolumesInUse = volumes
+	if _, err := client.For[*corev1.Node](c.Client).UpdateStatus(context.Background(), n); err != nil {
+		c.t.Fatal(err)
+	}
 }

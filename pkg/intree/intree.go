@@ -142,6 +142,15 @@ func authenticate(s *corev1.CSIPersistentVolumeSource, namespace, name string) {
 	s.VolumeHandle += ":" + namespace + "/" + name
 }
 
+// Disk returns the part of a volume's handle that names its disk. A target's LUN is one
+// disk with whichever Secret it is used.
+func Disk(driver, handle string) string {
+	if i := strings.LastIndexByte(handle, ':'); driver == ISCSI && i >= 0 && strings.Contains(handle[i:], "/") {
+		return handle[:i] // authenticate has added the rest
+	}
+	return handle
+}
+
 // withPort adds the port of iSCSI to an address that has none. An IPv6 address with a port
 // is in brackets.
 func withPort(portal string) string {

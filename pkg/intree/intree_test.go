@@ -46,7 +46,7 @@ func TestSource(t *testing.T) {
 }
 
 // TestInline checks that a volume of a pod and a persistent volume with the same target are
-// one volume of the driver, and that one with another Secret is another.
+// one volume of the driver, and that one with another Secret is another, of the same disk.
 func TestInline(t *testing.T) {
 	pod := &corev1.Pod{}
 	pod.Namespace = "apps"
@@ -67,6 +67,14 @@ func TestInline(t *testing.T) {
 	}
 	if inline("a").VolumeHandle == inline("b").VolumeHandle || inline("a").VolumeHandle == inline("").VolumeHandle {
 		t.Error("volumes with other Secrets have the same handle")
+	}
+	for _, secret := range []string{"a", "b", ""} {
+		if got, want := intree.Disk(intree.ISCSI, inline(secret).VolumeHandle), "10.0.0.1:3260:iqn.x:7"; got != want {
+			t.Errorf("with Secret %q: disk %s, want %s", secret, got, want)
+		}
+	}
+	if got := intree.Disk("d", "a:b/c"); got != "a:b/c" {
+		t.Errorf("disk %s of another driver", got)
 	}
 	if s := intree.Inline(pod, &corev1.Volume{VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: intree.NFS}}}); s != nil {
 		t.Errorf("an inline CSI volume is %v, want none", s)

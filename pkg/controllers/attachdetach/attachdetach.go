@@ -50,6 +50,8 @@ type reconciler struct {
 	podsOf     func(claim string) []*corev1.Pod
 	attachedTo func(node string) []*storagev1.VolumeAttachment
 	attachedOf func(volume string) []*storagev1.VolumeAttachment
+	volumesOf  func(disk string) []*corev1.PersistentVolume
+	nodesWith  func(disk string) []*corev1.Node // whose status lists it
 
 	writeNode       controller.Writer[*corev1.Node]
 	writeAttachment controller.Writer[*storagev1.VolumeAttachment]
@@ -73,6 +75,8 @@ func build(c controller.Context, noForce bool) *reconciler {
 	r.podsOf = informers.Index(r.pods, "claim", claimsOf)
 	r.attachedTo = informers.Index(r.attachments, "node", func(a *storagev1.VolumeAttachment) []string { return []string{a.Spec.NodeName} })
 	r.attachedOf = informers.Index(r.attachments, "volume", func(a *storagev1.VolumeAttachment) []string { return []string{volumeOf(a)} })
+	r.volumesOf = informers.Index(r.volumes, "disk", func(v *corev1.PersistentVolume) []string { return disksOf(uniqueOf(v)) })
+	r.nodesWith = informers.Index(r.nodes, "disk", func(n *corev1.Node) []string { return disksOf(append(attachedNames(n), n.Status.VolumesInUse...)...) })
 	r.Loop = c.NewLoop("attachdetach", 0, r.reconcile, r.nodes, r.pods, r.claims, r.volumes, r.drivers, r.attachments)
 	r.writeNode, r.writeAttachment = controller.NewWriter(c, r.Loop, r.nodes), controller.NewWriter(c, r.Loop, r.attachments)
 	r.attachments.OnChange(func(old, new *storagev1.VolumeAttachment) {
@@ -98,18 +102,16 @@ func (r *reconciler) wake() {
 		return nil
 	})
 	loop.WakeOn(r.Loop, r.attachments, func(a *storagev1.VolumeAttachment) []loop.Key {
-		out := keys(a.Spec.NodeName)
-		if v, ok := r.volumes.Get("", volumeOf(a)); ok && v.Spec.ClaimRef != nil {
-			out = append(out, r.users(v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name)...) // another node may wait for it
-		}
-		return out
+		return append(keys(a.Spec.NodeName), r.waiting(a)...)
 	})
-	loop.WakeOn(r.Loop, r.drivers, func(*storagev1.CSIDriver) (out []loop.Key) {
-		for _, n := range r.nodes.List() {
-			out = append(out, loop.KeyOf(n))
-		}
-		return out
-	})
+	loop.WakeOn(r.Loop, r.drivers, func(*storagev1.CSIDriver) []loop.Key { return r.allNodes() })
+}
+
+func (r *reconciler) allNodes() (out []loop.Key) {
+	for _, n := range r.nodes.List() {
+		out = append(out, loop.KeyOf(n))
+	}
+	return out
 }
 
 func keys(node string) []loop.Key {
@@ -178,17 +180,18 @@ func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 func (r *reconciler) look(name string) *view {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := &view{name: name, wanted: map[string]*volume{}, names: map[string]corev1.UniqueVolumeName{}, unwanted: r.unwanted, now: time.Now(), noForce: r.noForce}
+	v := &view{name: name, wanted: map[corev1.UniqueVolumeName]*volume{}, names: map[string]corev1.UniqueVolumeName{}, unwanted: r.unwanted, now: time.Now(), noForce: r.noForce}
 	v.node, _ = r.nodes.Get("", name)
 	for _, p := range r.podsOn(name) {
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
 		for _, pv := range r.attachable(p) {
-			if v.wanted[pv.Name] == nil {
-				v.wanted[pv.Name] = &volume{pv: pv, others: r.elsewhere(pv.Name, name)}
+			unique := uniqueOf(pv)
+			if v.wanted[unique] == nil {
+				v.wanted[unique] = &volume{pv: pv, others: r.elsewhere(unique, name)}
 			}
-			v.wanted[pv.Name].pods = append(v.wanted[pv.Name].pods, p)
+			v.wanted[unique].add(pv, p)
 		}
 	}
 	for _, a := range r.merged(r.attachedTo(name), func(a *storagev1.VolumeAttachment) bool { return a.Spec.NodeName == name }) {
@@ -197,7 +200,7 @@ func (r *reconciler) look(name string) *view {
 			continue
 		}
 		v.attachments, v.names[a.Name] = append(v.attachments, a), unique
-		if v.wanted[volumeOf(a)] != nil {
+		if v.wanted[unique] != nil {
 			delete(r.unwanted, a.Name)
 		} else if r.unwanted[a.Name].IsZero() {
 			r.unwanted[a.Name] = v.now
@@ -219,19 +222,13 @@ func (r *reconciler) merged(shown []*storagev1.VolumeAttachment, match func(*sto
 	return out
 }
 
-// elsewhere returns the attachments of a volume to other nodes.
-func (r *reconciler) elsewhere(volume, node string) []*storagev1.VolumeAttachment {
-	all := r.merged(r.attachedOf(volume), func(a *storagev1.VolumeAttachment) bool { return volumeOf(a) == volume })
-	return slices.DeleteFunc(all, func(a *storagev1.VolumeAttachment) bool { return a.Spec.NodeName == node })
-}
-
 // uniqueName returns the name of an attachment's volume in a node's status. ours is false
 // for attachments that this controller would not make. It does not depend on the volume's
 // existence if the node lists the volume.
 func (r *reconciler) uniqueName(a *storagev1.VolumeAttachment) (name corev1.UniqueVolumeName, ours bool) {
 	if pv, ok := r.volumes.Get("", volumeOf(a)); ok {
 		if c := intree.Source(pv); c != nil {
-			return attachment.Volume(c.Driver, c.VolumeHandle), a.Name == attachment.Name(c.Driver, c.VolumeHandle, a.Spec.NodeName)
+			return uniqueOf(pv), a.Name == attachment.Name(c.Driver, c.VolumeHandle, a.Spec.NodeName)
 		}
 	}
 	n, ok := r.nodes.Get("", a.Spec.NodeName)

@@ -17,18 +17,27 @@ import (
 // whose kubelet may still use it.
 const forceAfter = 6 * time.Minute
 
-// volume is a volume that pods of the node need.
+// volume is a volume that pods of the node need. Several persistent volumes may name it.
 type volume struct {
-	pv     *corev1.PersistentVolume
+	pv     *corev1.PersistentVolume      // the one that decides
 	pods   []*corev1.Pod                 // of this node
-	others []*storagev1.VolumeAttachment // to other nodes
+	others []*storagev1.VolumeAttachment // of the same disk to other nodes
+}
+
+// add adds a pod that needs the volume by a persistent volume. One that excludes other
+// nodes decides; of equals, the first by name.
+func (w *volume) add(pv *corev1.PersistentVolume, pod *corev1.Pod) {
+	w.pods = append(w.pods, pod)
+	if e := exclusive(pv); e != exclusive(w.pv) && e || e == exclusive(w.pv) && pv.Name < w.pv.Name {
+		w.pv = pv
+	}
 }
 
 // view is what is known of one node.
 type view struct {
 	name        string
 	node        *corev1.Node // nil: it does not exist
-	wanted      map[string]*volume
+	wanted      map[corev1.UniqueVolumeName]*volume
 	attachments []*storagev1.VolumeAttachment // to this node, of persistent volumes of CSI drivers
 	names       map[string]corev1.UniqueVolumeName
 	unwanted    map[string]time.Time // by attachment: since when no pod needs it
@@ -49,11 +58,11 @@ type plan struct {
 // decide says which volumes to attach and detach, and what is attached.
 func decide(v *view) plan {
 	var p plan
-	have := map[string]bool{}
+	have := map[corev1.UniqueVolumeName]bool{}
 	for _, a := range v.attachments {
-		pv := volumeOf(a)
-		have[pv] = true
-		if v.wanted[pv] == nil && a.DeletionTimestamp == nil {
+		unique := v.names[a.Name]
+		have[unique] = true
+		if v.wanted[unique] == nil && a.DeletionTimestamp == nil {
 			wait, ok := v.detaches(a)
 			if ok {
 				p.detach = append(p.detach, a)
@@ -66,13 +75,13 @@ func decide(v *view) plan {
 		if !a.Status.Attached && a.DeletionTimestamp == nil && intree.Driver(a.Spec.Attacher) != nil {
 			p.confirm = append(p.confirm, a)
 		}
-		if a.Status.Attached && a.DeletionTimestamp == nil && v.names[a.Name] != "" {
-			p.attached = append(p.attached, corev1.AttachedVolume{Name: v.names[a.Name]})
+		if a.Status.Attached && a.DeletionTimestamp == nil && unique != "" {
+			p.attached = append(p.attached, corev1.AttachedVolume{Name: unique})
 		}
 	}
-	for name, w := range v.wanted {
+	for unique, w := range v.wanted {
 		switch {
-		case have[name] || v.node == nil:
+		case have[unique] || v.node == nil:
 		case len(w.others) > 0 && exclusive(w.pv):
 			p.blocked = append(p.blocked, w)
 		default:

@@ -68,6 +68,11 @@ func show(p plan) (s shown) {
 
 func TestDecide(t *testing.T) {
 	once, many := corev1.ReadWriteOnce, corev1.ReadWriteMany
+	twin := pvOf(many)
+	twin.Name = "a"
+	both := &volume{pv: twin, others: []*storagev1.VolumeAttachment{attachmentOf("v", true)}}
+	both.add(twin, nil)
+	both.add(pvOf(once), nil)
 	mine, elsewhere := attachmentOf("v", true), []*storagev1.VolumeAttachment{attachmentOf("v", true)}
 	deleting := attachmentOf("v", true)
 	deleting.DeletionTimestamp = &metav1.Time{Time: now}
@@ -91,6 +96,8 @@ func TestDecide(t *testing.T) {
 		"Attaching":     {reason: "the attacher is not done", node: healthy(), wanted: &volume{pv: pvOf(once)}, have: attachmentOf("v", false)},
 		"MultiAttach":   {reason: "one node at a time", node: healthy(), wanted: &volume{pv: pvOf(once), others: elsewhere}, want: shown{Blocked: []string{"v"}}},
 		"ManyNodes":     {reason: "its modes allow several nodes", node: healthy(), wanted: &volume{pv: pvOf(once, many), others: elsewhere}, want: shown{Attach: []string{"v"}}},
+		"Twin":          {reason: "another persistent volume of the disk is attached", node: healthy(), wanted: &volume{pv: twin}, have: mine, want: shown{Attached: []string{"unique"}}},
+		"Twins":         {reason: "one of two persistent volumes excludes other nodes", node: healthy(), wanted: both, want: shown{Blocked: []string{"v"}}},
 		"Detach":        {reason: "no pod needs it", node: healthy(), have: mine, want: shown{Detach: []string{"of-v"}}},
 		"InUse":         {reason: "the kubelet still uses it", node: healthy("unique"), have: mine, since: time.Hour, want: shown{Attached: []string{"unique"}}},
 		"Unhealthy":     {reason: "the kubelet may still use it", node: unhealthy("unique"), have: mine, since: time.Minute, want: shown{Attached: []string{"unique"}, Again: 5 * time.Minute}},
@@ -104,9 +111,9 @@ func TestDecide(t *testing.T) {
 		"NeverAttached": {reason: "the attempt is given up", node: healthy(), have: attachmentOf("v", false), want: shown{Detach: []string{"of-v"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := &view{node: row.node, wanted: map[string]*volume{}, names: map[string]corev1.UniqueVolumeName{"of-v": "unique"}, now: now, noForce: row.noForce}
+			v := &view{node: row.node, wanted: map[corev1.UniqueVolumeName]*volume{}, names: map[string]corev1.UniqueVolumeName{"of-v": "unique"}, now: now, noForce: row.noForce}
 			if row.wanted != nil {
-				v.wanted["v"] = row.wanted
+				v.wanted["unique"] = row.wanted
 			}
 			if row.have != nil {
 				v.attachments = []*storagev1.VolumeAttachment{row.have}
@@ -122,9 +129,9 @@ func TestDecide(t *testing.T) {
 // Several volumes keep the order of their names, so that a status does not change for
 // nothing.
 func TestTheListIsSorted(t *testing.T) {
-	v := &view{node: healthy(), wanted: map[string]*volume{}, names: map[string]corev1.UniqueVolumeName{}}
+	v := &view{node: healthy(), wanted: map[corev1.UniqueVolumeName]*volume{}, names: map[string]corev1.UniqueVolumeName{}}
 	for _, name := range []string{"c", "a", "b"} {
-		v.wanted[name] = &volume{pv: pvOf()}
+		v.wanted[corev1.UniqueVolumeName(name)] = &volume{pv: pvOf()}
 		v.attachments = append(v.attachments, attachmentOf(name, true))
 		v.names["of-"+name] = corev1.UniqueVolumeName(name)
 	}

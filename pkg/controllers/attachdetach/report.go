@@ -32,7 +32,7 @@ func (r *reconciler) report(v *view, p *plan) {
 		tell(w, corev1.EventTypeWarning, "FailedAttachVolume", r.blockedBy(w))
 	}
 	for _, a := range v.attachments {
-		w := v.wanted[volumeOf(a)]
+		w := v.wanted[v.names[a.Name]]
 		switch {
 		case w == nil:
 		case a.Status.Attached:
@@ -75,10 +75,14 @@ func (r *reconciler) blockedBy(w *volume) string {
 	return text + "Volume is already exclusively attached to one node and can't be attached to another"
 }
 
-// usersOn returns the pods that use a volume on the nodes that it is attached to.
-func (r *reconciler) usersOn(pv *corev1.PersistentVolume, on []*storagev1.VolumeAttachment) []*corev1.Pod {
-	ref := pv.Spec.ClaimRef
-	return slices.DeleteFunc(slices.Clone(r.podsOf(ref.Namespace+"/"+ref.Name)), func(p *corev1.Pod) bool {
+// usersOn returns the pods that use a volume's disk on the nodes that it is attached to.
+func (r *reconciler) usersOn(pv *corev1.PersistentVolume, on []*storagev1.VolumeAttachment) (out []*corev1.Pod) {
+	for _, v := range r.volumesOf(diskOf(uniqueOf(pv))) {
+		if v.Spec.ClaimRef != nil {
+			out = append(out, r.podsOf(v.Spec.ClaimRef.Namespace+"/"+v.Spec.ClaimRef.Name)...)
+		}
+	}
+	return slices.DeleteFunc(out, func(p *corev1.Pod) bool {
 		return !slices.ContainsFunc(on, func(a *storagev1.VolumeAttachment) bool { return a.Spec.NodeName == p.Spec.NodeName })
 	})
 }
