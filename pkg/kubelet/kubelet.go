@@ -354,7 +354,7 @@ func newDrivers(cfg *Config, api *api, recorder *events.Recorder, agent *node.Ag
 	host := csidrivers.Host{Mounter: cfg.Mounter}
 	c.InTree = map[string]spec.NodeServer{
 		intree.NFS:   csidrivers.NewNFS(host),
-		intree.ISCSI: csidrivers.NewISCSI(host, filepath.Join(cfg.RootDir, "plugins", "kubernetes.io", "iscsi")),
+		intree.ISCSI: csidrivers.NewISCSI(host, filepath.Join(cfg.RootDir, "plugins", "kubernetes.io", "iscsi"), cfg.Log),
 	}
 	if cfg.Registry != nil {
 		c.Metrics = csi.NewMetrics(cfg.Registry)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -21,16 +22,18 @@ import (
 // when no staged volume uses it.
 type ISCSI struct {
 	spec.UnimplementedNodeServer
-	host  Host
-	meter meter
-	dir   string // of the records of staged volumes
+	host    Host
+	meter   meter
+	records records
 
-	sessions keylock.Locks[string] // by disk.session: held while one begins or ends
+	targets keylock.Locks[string] // by IQN: held while sessions with the target begin or end
 }
 
 // NewISCSI returns the driver. It keeps what is staged in the directory dir, which it
 // creates.
-func NewISCSI(host Host, dir string) *ISCSI { return &ISCSI{host: host.withDefaults(), dir: dir} }
+func NewISCSI(host Host, dir string, log *slog.Logger) *ISCSI {
+	return &ISCSI{host: host.withDefaults(), records: records{dir: dir, log: log}}
+}
 
 // NodeGetCapabilities returns what the driver can do.
 func (*ISCSI) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequest) (*spec.NodeGetCapabilitiesResponse, error) {
@@ -111,19 +114,6 @@ func (s *ISCSI) NodePublishVolume(ctx context.Context, req *spec.NodePublishVolu
 // NodeUnpublishVolume removes a pod's mount.
 func (s *ISCSI) NodeUnpublishVolume(_ context.Context, req *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {
 	return &spec.NodeUnpublishVolumeResponse{}, s.host.unpublish(req.TargetPath, s.host.Mounter.Unmount)
-}
-
-// disk is a LUN of a target, as the record of a staged volume has it. It holds no secrets.
-type disk struct {
-	Volume       string   `json:"volume"` // its handle
-	Portals      []string `json:"portals"`
-	IQN          string   `json:"iqn"`
-	LUN          string   `json:"lun"`
-	Interface    string   `json:"interface"`
-	Initiator    string   `json:"initiator,omitempty"`   // "": the node's
-	Credentials  string   `json:"credentials,omitempty"` // the hash of those of the session
-	DiscoverCHAP bool     `json:"discoverCHAP,omitempty"`
-	SessionCHAP  bool     `json:"-"`
 }
 
 // diskOf reads the attributes of a volume.

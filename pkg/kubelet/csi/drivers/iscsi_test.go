@@ -71,7 +71,7 @@ func TestISCSI(t *testing.T) {
 
 	s = r.iscsi()
 	r.unstage(s, "zero")
-	if !r.sessions[portal] {
+	if !r.open(portal) {
 		t.Error("the session ended while a volume used it")
 	}
 	_, err = s.NodeUnpublishVolume(t.Context(), &spec.NodeUnpublishVolumeRequest{VolumeId: "one", TargetPath: r.at("pods/one")})
@@ -97,12 +97,12 @@ func TestISCSIStaysWhileMounted(t *testing.T) {
 	r := newRig(t)
 	s := r.iscsi()
 	r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0"), nil))
-	r.busy = true
+	r.busy["sda"] = true
 	_, err := s.NodeUnstageVolume(t.Context(), &spec.NodeUnstageVolumeRequest{VolumeId: "zero", StagingTargetPath: r.at("stage/zero")})
-	if err == nil || !strings.Contains(err.Error(), "/dev/sda is still mounted") || !r.sessions[portal] {
+	if err == nil || !strings.Contains(err.Error(), "/dev/sda is still mounted") || !r.open(portal) {
 		t.Errorf("error %v, want that the device is mounted; sessions %v", err, r.sessions)
 	}
-	r.busy = false
+	r.busy["sda"] = false
 	r.unstage(s, "zero")
 	r.clean()
 }
@@ -151,13 +151,15 @@ func TestISCSICredentials(t *testing.T) {
 		refused("an empty Secret", r.stage(s, "empty", fileSystem("ext4"), attributes("0", chap...), nil), "the Secret has no node.session.auth.username")
 		r.unstage(s, "empty")
 		r.clean()
-		r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0", chap...), secrets("right-password")))
+		refused("a wrong password", r.stage(s, "wrong", fileSystem("ext4"), attributes("0", chap...), secrets("password-wrong")), "authorization failure")
+		r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0", chap...), secrets("right-password"))) // a volume without a session refuses no other
+		r.unstage(s, "wrong")
 		r.must(r.stage(s, "one", fileSystem("ext4"), attributes("1", chap...), secrets("right-password")))
 		refused("no password for an open session", r.stage(s, "none", fileSystem("ext4"), attributes("1"), nil), "other credentials")
 		r.unstage(s, "none")
 		refused("another password", r.stage(s, "wrong", fileSystem("ext4"), attributes("1", chap...), secrets("password-wrong")), "other credentials")
 		r.unstage(s, "wrong")
-		if !r.sessions[portal] {
+		if !r.open(portal) {
 			t.Error("a refused volume ended the session")
 		}
 		r.unstage(s, "zero")
@@ -172,8 +174,8 @@ func TestISCSIPortals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		s := r.iscsi()
-		both := attributes("0", "portals", portal+",10.0.0.2:3260", "initiatorName", "iqn.2001-04.com.example:me", "iscsiInterface", "10.0.0.1:v")
-		r.dead["10.0.0.2:3260"] = true
+		both := attributes("0", "portals", portal+","+second, "initiatorName", "iqn.2001-04.com.example:me", "iscsiInterface", "10.0.0.1:v")
+		r.dead[second] = true
 		r.must(r.stage(s, "v", fileSystem("ext4"), both, nil))
 		same(t, "interface", r.did("iscsiadm -m iface"), []string{
 			"iscsiadm -m iface -I 10.0.0.1:v -o show", "iscsiadm -m iface -I 10.0.0.1:v -o new",
@@ -199,6 +201,53 @@ func TestISCSIPortals(t *testing.T) {
 	})
 }
 
+// TestISCSIDamagedRecord checks that a record that a power failure has left empty does not
+// concern other volumes, and that it is put aside when its own volume is unstaged.
+func TestISCSIDamagedRecord(t *testing.T) {
+	r := newRig(t)
+	s := r.iscsi()
+	r.must(os.Mkdir(r.at("records"), 0o755))
+	for _, volume := range []string{"torn", "other"} {
+		r.must(os.WriteFile(s.records.file(volume), nil, 0o600))
+	}
+	r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0"), nil))
+	r.unstage(s, "zero")
+	r.must(os.WriteFile(s.records.file("torn"), nil, 0o600))
+	r.unstage(s, "torn")
+	for _, volume := range []string{"torn", "other"} {
+		r.must(os.Remove(s.records.file(volume) + ".damaged"))
+	}
+	r.clean()
+}
+
+// TestISCSIRestagedByAnotherPod kills the kubelet after it has staged a volume for one pod.
+// The next kubelet stages it for another one, whose volume has the same handle, but another
+// interface and other portals.
+func TestISCSIRestagedByAnotherPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		about := func(pod, portals string) map[string]string {
+			return attributes("0", "portals", portals, "initiatorName", "iqn.2001-04.com.example:"+pod, "iscsiInterface", "10.0.0.1:"+pod)
+		}
+		r.must(r.stage(r.iscsi(), "v", fileSystem("ext4"), about("a", portal+","+second), nil))
+		s := r.iscsi()
+		r.must(r.stage(s, "v", fileSystem("ext4"), about("b", portal), nil))
+		r.unstage(s, "v")
+		r.clean()
+
+		r.dead[portal], r.dead[second] = true, true
+		if err := r.stage(s, "v", fileSystem("ext4"), about("a", portal), nil); err == nil {
+			t.Error("no portal answers: no error")
+		}
+		r.dead[portal] = false
+		r.did()
+		r.must(r.stage(s, "v", fileSystem("ext4"), about("b", portal), nil))
+		same(t, "interface of a volume without sessions", r.did("iscsiadm -m iface -I 10.0.0.1:a"), []string{"iscsiadm -m iface -I 10.0.0.1:a -o delete"})
+		r.unstage(s, "v")
+		r.clean()
+	})
+}
+
 func TestISCSIBadInput(t *testing.T) {
 	r := newRig(t)
 	s := r.iscsi()
@@ -218,7 +267,7 @@ func TestISCSIBadInput(t *testing.T) {
 		}
 		r.unstage(s, "v")
 	}
-	r.blank["sda"] = false
+	r.blank["0"] = false
 	r.fail["fsck"] = &ProgramError{"fsck", uncorrected, "UNEXPECTED INCONSISTENCY"}
 	if err := r.stage(s, "v", fileSystem("ext4"), attributes("0"), nil); err == nil || !strings.Contains(err.Error(), "UNEXPECTED INCONSISTENCY") {
 		t.Errorf("errors are left: error %v", err)

@@ -2,10 +2,15 @@ package drivers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,32 +21,35 @@ import (
 
 const (
 	portal = "10.0.0.1:3260"
+	second = "10.0.0.2:3260"
 	iqn    = "iqn.2001-04.com.example:a"
 )
 
 // rig is a host whose programs are scripted: iscsiadm keeps records and sessions as the
-// real one does, a login makes the devices of LUN 0 and 1, and blkid and mkfs know which
-// devices have a file system.
+// real one does, a login or a rescan makes the devices of LUN 0 and 1, and blkid and mkfs
+// know which LUNs have a file system.
 type rig struct {
 	t    *testing.T
 	root string
 
 	mu       sync.Mutex
 	records  map[string]map[string]string // of iscsiadm, by the arguments that name them
-	sessions map[string]bool              // by portal
-	blank    map[string]bool              // devices
+	sessions map[string]bool              // by portal and interface
+	devices  map[string][]string          // of LUN 0 and 1, by portal; they keep their names
+	blank    map[string]bool              // LUNs
 	mounts   map[string]string            // target: source
 	calls    []string
 	password string          // what targets want; "": no authentication
 	dead     map[string]bool // portals
 	fail     map[string]*ProgramError
-	hang     chan struct{} // unmounts wait until it is closed; nil: they do not
-	busy     bool          // a process uses a file system that was mounted
+	hang     chan struct{}   // unmounts wait until it is closed; nil: they do not
+	busy     map[string]bool // devices with a file system that is mounted, also where the driver does not see it
 }
 
 func newRig(t *testing.T) *rig {
 	r := &rig{t: t, root: t.TempDir(), records: map[string]map[string]string{}, sessions: map[string]bool{}, mounts: map[string]string{},
-		blank: map[string]bool{"sda": true, "sdb": true}, dead: map[string]bool{}, fail: map[string]*ProgramError{}}
+		devices: map[string][]string{portal: {"sda", "sdb"}, second: {"sdc", "sdd"}}, blank: map[string]bool{"0": true, "1": true},
+		dead: map[string]bool{}, fail: map[string]*ProgramError{}, busy: map[string]bool{}}
 	for _, dir := range []string{"dev/disk/by-path", "sys/class/block", "stage", "pods"} {
 		if err := os.MkdirAll(filepath.Join(r.root, dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -51,15 +59,17 @@ func newRig(t *testing.T) *rig {
 }
 
 func (r *rig) host() Host {
-	return Host{Mounter: r, Run: r.run, Root: r.root, Force: func(target string) error { r.called("force " + target); return nil }, Claim: func(string) error {
-		if r.busy {
+	return Host{Mounter: r, Run: r.run, Root: r.root, Force: func(target string) error { r.called("force " + target); return nil }, Claim: func(device string) error {
+		if r.busy[filepath.Base(device)] {
 			return unix.EBUSY
 		}
 		return nil
 	}}
 }
 
-func (r *rig) iscsi() *ISCSI { return NewISCSI(r.host(), filepath.Join(r.root, "records")) }
+func (r *rig) iscsi() *ISCSI {
+	return NewISCSI(r.host(), filepath.Join(r.root, "records"), slog.New(slog.DiscardHandler))
+}
 
 func (r *rig) called(call string) {
 	r.mu.Lock()
@@ -86,16 +96,21 @@ func (r *rig) run(_ context.Context, program string, args ...string) (string, er
 	if err := r.fail[program]; err != nil {
 		return err.Output, err
 	}
-	last := filepath.Base(args[len(args)-1])
+	lun := r.lunOf(filepath.Base(args[len(args)-1]))
 	switch {
 	case program == "iscsiadm":
 		return r.iscsiadm(args, fail)
-	case program == "blkid" && r.blank[last]:
+	case program == "blkid" && r.blank[lun]:
 		return fail(nothingFound, "")
 	case program == "blkid":
 		return "DEVNAME=/dev/x\nTYPE=ext4\n", nil
 	case strings.HasPrefix(program, "mkfs."):
-		r.blank[last] = false
+		r.blank[lun] = false
+	case program == "multipath":
+		holders, _ := filepath.Glob(filepath.Join(r.root, "sys/class/block/*/holders", filepath.Base(args[len(args)-1])))
+		for _, h := range holders {
+			_ = os.RemoveAll(h)
+		}
 	case program == "mount":
 		r.mounts[args[len(args)-1]] = args[len(args)-2]
 	}
@@ -110,7 +125,7 @@ func (r *rig) iscsiadm(args []string, fail func(int, string) (string, error)) (s
 		return ""
 	}
 	name := strings.Join([]string{value("-m"), value("-p"), value("-T"), value("-I")}, " ")
-	at := value("-p")
+	at, session := value("-p"), value("-p")+" "+value("-I")
 	switch {
 	case value("-o") == "new":
 		r.records[name] = map[string]string{}
@@ -143,38 +158,69 @@ func (r *rig) iscsiadm(args []string, fail func(int, string) (string, error)) (s
 			return fail(8, "iscsiadm: connection timed out")
 		case r.records[name] == nil:
 			return fail(noObjects, "iscsiadm: No records found")
-		case r.sessions[at]:
+		case r.sessions[session]:
 			return fail(sessionExists, "iscsiadm: session already present")
 		case r.records[name]["node.session.auth.password"] != r.password:
 			return fail(24, "iscsiadm: initiator reported error (24 - iSCSI login failed due to authorization failure)")
 		}
-		r.sessions[at] = true
-		r.devices(at, true)
+		r.sessions[session] = true
+		r.scan(at)
+	case slices.Contains(args, "--rescan"):
+		if !r.sessions[session] {
+			return fail(noObjects, "iscsiadm: No session found.")
+		}
+		r.scan(at)
 	case slices.Contains(args, "--logout"):
-		if !r.sessions[at] {
+		if !r.sessions[session] {
 			return fail(noObjects, "iscsiadm: No matching sessions found")
 		}
-		delete(r.sessions, at)
-		r.devices(at, false)
+		delete(r.sessions, session)
+		if !r.open(at) {
+			for _, device := range r.devices[at] {
+				r.unplug(device)
+			}
+		}
 	}
 	return "", nil
 }
 
-// devices makes or removes the devices of the LUNs at a portal.
-func (r *rig) devices(at string, exist bool) {
-	for lun, device := range []string{"sda", "sdb"} {
-		link := filepath.Join(r.root, "dev/disk/by-path", fmt.Sprintf("ip-%s-iscsi-%s-lun-%d", at, iqn, lun))
-		if !exist {
-			_ = os.Remove(link)
-			continue
+// open reports whether there is a session at a portal.
+func (r *rig) open(at string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(r.sessions)), func(s string) bool { return strings.HasPrefix(s, at+" ") })
+}
+
+// lunOf returns the LUN of a device.
+func (r *rig) lunOf(device string) string {
+	for _, devices := range r.devices {
+		if lun := slices.Index(devices, device); lun >= 0 {
+			return strconv.Itoa(lun)
 		}
+	}
+	return "0" // multipathd's
+}
+
+// scan makes the devices at a portal that do not exist.
+func (r *rig) scan(at string) {
+	for lun, device := range r.devices[at] {
 		if err := os.WriteFile(filepath.Join(r.root, "dev", device), nil, 0o600); err != nil {
 			r.t.Error(err)
 		}
-		if err := os.Symlink("../../"+device, link); err != nil {
+		link := filepath.Join(r.root, "dev/disk/by-path", fmt.Sprintf("ip-%s-iscsi-%s-lun-%d", at, iqn, lun))
+		if err := os.Symlink("../../"+device, link); err != nil && !errors.Is(err, fs.ErrExist) {
 			r.t.Error(err)
 		}
 	}
+}
+
+// unplug removes a device and its names.
+func (r *rig) unplug(device string) {
+	links, _ := filepath.Glob(filepath.Join(r.root, "dev/disk/by-path/*"))
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil && filepath.Base(to) == device {
+			_ = os.Remove(link)
+		}
+	}
+	_ = os.Remove(filepath.Join(r.root, "dev", device))
 }
 
 // The Mounter.
