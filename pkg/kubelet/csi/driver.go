@@ -128,7 +128,7 @@ func (s *service) close() {
 // open connects to a registered driver.
 func (d *Driver) open(driver string) (*service, error) {
 	if server, ok := d.InTree[driver]; ok {
-		return &service{NodeClient: spec.NewNodeClient(inProcess{server, d.Metrics.intercept(driver, d.CallTimeout)})}, nil
+		return &service{NodeClient: spec.NewNodeClient(inProcess{server, driver, d.Metrics, d.CallTimeout})}, nil
 	}
 	d.mu.Lock()
 	p, ok := d.drivers[driver]

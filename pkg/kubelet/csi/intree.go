@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -12,13 +13,21 @@ import (
 
 // inProcess is the connection to a driver of this process.
 type inProcess struct {
-	server    spec.NodeServer
-	intercept grpc.UnaryClientInterceptor
+	server  spec.NodeServer
+	driver  string
+	metrics *Metrics
+	timeout time.Duration // of calls
 }
 
-// Invoke calls a method of the driver.
+// Invoke calls a method of the driver. NodeStageVolume has no timeout: to make or to check
+// the file system of a large disk takes long, and must not be interrupted. The driver limits
+// what may wait for a device or a server.
 func (p inProcess) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return p.intercept(ctx, method, args, reply, nil, p.invoke, opts...)
+	timeout := p.timeout
+	if method == spec.Node_NodeStageVolume_FullMethodName {
+		timeout = 0
+	}
+	return p.metrics.intercept(p.driver, timeout)(ctx, method, args, reply, nil, p.invoke, opts...)
 }
 
 func (p inProcess) invoke(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {

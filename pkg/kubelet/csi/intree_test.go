@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
@@ -81,6 +82,26 @@ func TestInTreeInline(t *testing.T) {
 	}
 	w.until("the volume is unstaged", func() bool { return slices.Contains(w.took(), "NodeUnstageVolume") })
 	w.clean()
+}
+
+// TestInTreeStagesAsLongAsItTakes checks that the call that may make a file system has no
+// timeout but the pod's, and that the others have one.
+func TestInTreeStagesAsLongAsItTakes(t *testing.T) {
+	w := newWorld(t)
+	w.secrets["default/chap"] = &corev1.Secret{}
+	var limited []string
+	w.fault = func(ctx context.Context, method string) error {
+		if end, ok := ctx.Deadline(); ok && time.Until(end) <= callTimeout {
+			limited = append(limited, method)
+		}
+		return nil
+	}
+	if _, err := w.setUp(w.pod("a", target)); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(limited, "NodePublishVolume") || slices.Contains(limited, "NodeStageVolume") {
+		t.Errorf("with a timeout: %v", limited)
+	}
 }
 
 // TestInTreePersistent checks that a persistent iSCSI volume waits for its attachment.

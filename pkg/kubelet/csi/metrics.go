@@ -21,11 +21,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		[]float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}, "driver_name", "method_name", "grpc_status_code", "migrated")}
 }
 
-// intercept gives every call of a driver its timeout and observes it. m may be nil.
+// intercept gives every call of a driver its timeout (0: none) and observes it. m may be
+// nil.
 func (m *Metrics) intercept(driver string, timeout time.Duration) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
+		if timeout > 0 {
+			limited, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			ctx = limited
+		}
 		start := time.Now()
 		err := invoke(ctx, method, req, reply, cc, opts...)
 		if m != nil {

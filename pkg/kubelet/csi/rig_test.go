@@ -34,6 +34,8 @@ import (
 
 const driverName = "disks.example.com"
 
+const callTimeout = 5 * time.Second
+
 // table is a table of mounts, which the driver and the kubelet share.
 type table struct {
 	mu     sync.Mutex
@@ -167,7 +169,7 @@ func (w *world) before(ctx context.Context, method string, req any) error {
 // start starts a kubelet that knows only the disk, and registers the driver.
 func (w *world) start() {
 	w.t.Helper()
-	d, err := csi.New(csi.Config{Root: w.root, NodeName: "n", API: w, Node: nodeOf{w}, Mounter: mounter{w.mounts}, Events: noEvents{}, Log: w.log, CallTimeout: 5 * time.Second,
+	d, err := csi.New(csi.Config{Root: w.root, NodeName: "n", API: w, Node: nodeOf{w}, Mounter: mounter{w.mounts}, Events: noEvents{}, Log: w.log, CallTimeout: callTimeout,
 		InTree: map[string]spec.NodeServer{intree.ISCSI: own{w: w}}})
 	if err != nil {
 		w.t.Fatal(err)

@@ -21,6 +21,7 @@ const (
 	deviceTimeout    = 30 * time.Second // after the login, until udev has named the device
 	multipathTimeout = 5 * time.Second  // after several devices, until multipathd has joined them
 	devicePeriod     = 100 * time.Millisecond
+	programTimeout   = 2 * time.Minute
 )
 
 // byPath returns the device of a disk at a portal, if udev has named it.
@@ -145,7 +146,7 @@ func (h Host) mountDisk(ctx context.Context, device, target, fsType string, opti
 	if fsType == "" || strings.Trim(fsType, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
 		return fmt.Errorf("%q is no type of a file system", fsType)
 	}
-	has, err := h.Run(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device)
+	has, err := h.briefly(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device)
 	switch {
 	case exited(err, nothingFound) && readOnly:
 		return fmt.Errorf("%s has no file system, and the volume is read-only", device)
@@ -167,8 +168,15 @@ func (h Host) mountDisk(ctx context.Context, device, target, fsType string, opti
 	if len(options) > 0 {
 		args = append(args, "-o", strings.Join(options, ","))
 	}
-	_, err = h.Run(ctx, "mount", append(args, "--", device, target)...)
+	_, err = h.briefly(ctx, "mount", append(args, "--", device, target)...)
 	return err
+}
+
+// briefly runs a program that waits no longer than a device that does not answer.
+func (h Host) briefly(ctx context.Context, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, programTimeout)
+	defer cancel()
+	return h.Run(ctx, program, args...)
 }
 
 func (h Host) makeFilesystem(ctx context.Context, device, fsType string) error {

@@ -1,10 +1,13 @@
 package drivers
 
 import (
+	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 )
@@ -58,6 +61,7 @@ func TestISCSI(t *testing.T) {
 	same(t, "calls", r.did("iscsiadm -m node", "blkid", "mkfs", "mount"), []string{
 		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default -o new",
 		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default -o update -n node.startup -v manual",
+		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default -o update -n node.session.initial_login_retry_max -v 1",
 		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default --login",
 		"blkid -p -s TYPE -s PTTYPE -o export /dev/sda",
 		"mkfs.ext4 -F -m0 /dev/sda",
@@ -243,6 +247,42 @@ func TestISCSIRestagedByAnotherPod(t *testing.T) {
 		r.did()
 		r.must(r.stage(s, "v", fileSystem("ext4"), about("b", portal), nil))
 		same(t, "interface of a volume without sessions", r.did("iscsiadm -m iface -I 10.0.0.1:a"), []string{"iscsiadm -m iface -I 10.0.0.1:a -o delete"})
+		r.unstage(s, "v")
+		r.clean()
+	})
+}
+
+// TestISCSISilentPortal checks that a portal that does not answer leaves time for the
+// others, and that a disk is formatted and checked as long as it takes, but no longer than
+// the kubelet runs.
+func TestISCSISilentPortal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := r.iscsi()
+		r.silent[portal] = true
+		r.takes = map[string]time.Duration{"mkfs.ext4": time.Hour, "fsck": time.Hour, "mount": time.Minute}
+		about := attributes("0", "portals", portal+","+second)
+		begin := time.Now()
+		for _, program := range []string{"mkfs", "fsck"} {
+			r.must(r.stage(s, "v", fileSystem("ext4"), about, nil))
+			same(t, program, r.did(program, "mount"), []string{map[string]string{"mkfs": "mkfs.ext4 -F -m0 /dev/sdc", "fsck": "fsck -a /dev/sdc"}[program], "mount -t ext4 -- /dev/sdc /stage/v"})
+			r.unstage(s, "v")
+			r.clean()
+		}
+		if took := time.Since(begin); took > 2*time.Hour+4*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+
+		r.takes["mount"] = time.Hour
+		if err := r.stage(s, "v", fileSystem("ext4"), about, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a mount that hangs: error %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		_, err := s.NodeStageVolume(ctx, &spec.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: r.at("stage/v"), VolumeCapability: fileSystem("ext4"), VolumeContext: about})
+		if err == nil || ctx.Err() == nil {
+			t.Errorf("the kubelet ends: error %v", err)
+		}
 		r.unstage(s, "v")
 		r.clean()
 	})

@@ -14,9 +14,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
+
+	"podium/pkg/backoff"
 )
 
 const (
@@ -40,16 +43,18 @@ type rig struct {
 	mounts   map[string]string            // target: source
 	calls    []string
 	password string          // what targets want; "": no authentication
-	dead     map[string]bool // portals
+	dead     map[string]bool // portals that refuse
+	silent   map[string]bool // portals that do not answer
 	fail     map[string]*ProgramError
-	hang     chan struct{}   // unmounts wait until it is closed; nil: they do not
-	busy     map[string]bool // devices with a file system that is mounted, also where the driver does not see it
+	takes    map[string]time.Duration // programs
+	hang     chan struct{}            // unmounts wait until it is closed; nil: they do not
+	busy     map[string]bool          // devices with a file system that is mounted, also where the driver does not see it
 }
 
 func newRig(t *testing.T) *rig {
 	r := &rig{t: t, root: t.TempDir(), records: map[string]map[string]string{}, sessions: map[string]bool{}, mounts: map[string]string{},
 		devices: map[string][]string{portal: {"sda", "sdb"}, second: {"sdc", "sdd"}}, blank: map[string]bool{"0": true, "1": true},
-		dead: map[string]bool{}, fail: map[string]*ProgramError{}, busy: map[string]bool{}}
+		dead: map[string]bool{}, silent: map[string]bool{}, fail: map[string]*ProgramError{}, busy: map[string]bool{}}
 	for _, dir := range []string{"dev/disk/by-path", "sys/class/block", "stage", "pods"} {
 		if err := os.MkdirAll(filepath.Join(r.root, dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -88,8 +93,11 @@ func (r *rig) did(words ...string) []string {
 	return out
 }
 
-func (r *rig) run(_ context.Context, program string, args ...string) (string, error) {
+func (r *rig) run(ctx context.Context, program string, args ...string) (string, error) {
 	r.called(program + " " + strings.Join(args, " "))
+	if err := r.wait(ctx, program, args); err != nil {
+		return "", err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fail := func(code int, output string) (string, error) { return output, &ProgramError{program, code, output} }
@@ -115,6 +123,18 @@ func (r *rig) run(_ context.Context, program string, args ...string) (string, er
 		r.mounts[args[len(args)-1]] = args[len(args)-2]
 	}
 	return "", nil
+}
+
+// wait blocks as long as a program does, or until ctx ends.
+func (r *rig) wait(ctx context.Context, program string, args []string) error {
+	wait := r.takes[program]
+	if i := slices.Index(args, "-p"); i >= 0 && r.silent[args[i+1]] && (slices.Contains(args, "--login") || slices.Contains(args, "--discover")) {
+		wait = 2 * time.Minute // iscsid's default
+	}
+	if wait == 0 {
+		return ctx.Err()
+	}
+	return backoff.Sleep(ctx, wait)
 }
 
 func (r *rig) iscsiadm(args []string, fail func(int, string) (string, error)) (string, error) {

@@ -6,11 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
+)
+
+const (
+	connectTimeout = 2 * time.Minute  // for all portals and the device
+	portalTimeout  = 20 * time.Second // for the login by one of them
+	forgetTimeout  = 10 * time.Second // for the clean-up after it
 )
 
 // connect logs in to the disk's target by each of its portals and returns the device. One
 // portal that works is enough.
 func (s *ISCSI) connect(ctx context.Context, d *disk, secrets map[string]string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
 	failed, err := s.joinAll(ctx, d, secrets)
 	if err != nil {
 		return "", err
@@ -122,21 +131,32 @@ func (s *ISCSI) join(ctx context.Context, d *disk, portal string, secrets map[st
 // login logs in to the disk's target at a portal. It leaves no records behind if that
 // fails.
 func (s *ISCSI) login(ctx context.Context, d *disk, portal string, secrets map[string]string) error {
-	err := s.prepare(ctx, d, portal, secrets)
+	limited, cancel := context.WithTimeout(ctx, portalTimeout)
+	defer cancel()
+	err := s.prepare(limited, d, portal, secrets)
 	if err == nil {
-		err = s.open(ctx, d.node(portal))
+		err = s.open(limited, d.node(portal))
 	}
-	if err != nil {
-		return errors.Join(err, s.forgetTarget(ctx, d, portal))
+	if err == nil {
+		return nil
 	}
-	return nil
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
+	defer cancel()
+	return errors.Join(err, s.forgetTarget(after, d, portal))
+}
+
+// settings are those of a session's record that differ from the node's.
+var settings = [][2]string{
+	{"node.startup", "manual"},                    // after the node has started, volumes that pods use are staged again
+	{"node.session.initial_login_retry_max", "1"}, // iscsid does not go on with a portal after portalTimeout
 }
 
 // open opens the session of a record. If there is one, the disk is new to it.
 func (s *ISCSI) open(ctx context.Context, node []string) error {
-	// After the node has started, volumes that pods use are staged again.
-	if _, err := s.host.Run(ctx, iscsiadm, append(node, "-o", "update", "-n", "node.startup", "-v", "manual")...); err != nil {
-		return err
+	for _, set := range settings {
+		if _, err := s.host.Run(ctx, iscsiadm, append(node, "-o", "update", "-n", set[0], "-v", set[1])...); err != nil {
+			return fmt.Errorf("set %s: %w", set[0], err)
+		}
 	}
 	_, err := s.host.Run(ctx, iscsiadm, append(node, "--login")...)
 	if exited(err, sessionExists) {
