@@ -21,7 +21,6 @@ const (
 	deviceTimeout    = 30 * time.Second // after the login, until udev has named the device
 	multipathTimeout = 5 * time.Second  // after several devices, until multipathd has joined them
 	devicePeriod     = 100 * time.Millisecond
-	programTimeout   = 2 * time.Minute
 )
 
 // byPath returns the device of a disk at a portal, if udev has named it.
@@ -133,67 +132,4 @@ func deviceSize(path string) (*spec.NodeGetVolumeStatsResponse, error) {
 	defer f.Close()
 	size, err := f.Seek(0, io.SeekEnd)
 	return &spec.NodeGetVolumeStatsResponse{Usage: []*spec.VolumeUsage{{Unit: spec.VolumeUsage_BYTES, Total: size}}}, err
-}
-
-// nothingFound is the exit status of blkid for a device without contents that it knows.
-const nothingFound = 2
-
-// uncorrected is the bit of the exit status of fsck for errors that it left.
-const uncorrected = 4
-
-// mountDisk mounts a device's file system. It makes one if the device is blank.
-func (h Host) mountDisk(ctx context.Context, device, target, fsType string, options []string, readOnly bool) error {
-	if fsType == "" || strings.Trim(fsType, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
-		return fmt.Errorf("%q is no type of a file system", fsType)
-	}
-	has, err := h.briefly(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device)
-	switch {
-	case exited(err, nothingFound) && readOnly:
-		return fmt.Errorf("%s has no file system, and the volume is read-only", device)
-	case exited(err, nothingFound):
-		if err := h.makeFilesystem(ctx, device, fsType); err != nil {
-			return err
-		}
-	case err != nil:
-		return err
-	case !readOnly && strings.Contains(has, "\nTYPE=ext"):
-		if err := h.check(ctx, device); err != nil {
-			return err
-		}
-	}
-	if readOnly {
-		options = append(slices.Clone(options), "ro")
-	}
-	args := []string{"-t", fsType}
-	if len(options) > 0 {
-		args = append(args, "-o", strings.Join(options, ","))
-	}
-	_, err = h.briefly(ctx, "mount", append(args, "--", device, target)...)
-	return err
-}
-
-// briefly runs a program that waits no longer than a device that does not answer.
-func (h Host) briefly(ctx context.Context, program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, programTimeout)
-	defer cancel()
-	return h.Run(ctx, program, args...)
-}
-
-func (h Host) makeFilesystem(ctx context.Context, device, fsType string) error {
-	args := []string{device}
-	if fsType == "ext3" || fsType == "ext4" {
-		args = []string{"-F", "-m0", device} // the device has no partitions; no blocks are root's
-	}
-	_, err := h.Run(ctx, "mkfs."+fsType, args...)
-	return err
-}
-
-// check repairs a file system that a crash has left, as far as that needs no decision.
-func (h Host) check(ctx context.Context, device string) error {
-	_, err := h.Run(ctx, "fsck", "-a", device)
-	var failed *ProgramError
-	if errors.As(err, &failed) && failed.Code&uncorrected == 0 {
-		return nil
-	}
-	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,7 +35,9 @@ type Host struct {
 	// Claim opens a block device exclusively and closes it. It fails while a file system
 	// on it is mounted anywhere. Nil: by open(2) with O_EXCL.
 	Claim func(device string) error
-	Root  string // of /dev and /sys; "": "/"
+	// Read reads the start and the end of a block device. Nil: by read(2).
+	Read func(device string) error
+	Root string // of /dev and /sys; "": "/"
 }
 
 func (h Host) withDefaults() Host {
@@ -56,8 +59,35 @@ func (h Host) withDefaults() Host {
 			return f.Close()
 		}
 	}
+	if h.Read == nil {
+		h.Read = readEnds
+	}
 	h.Root = cmp.Or(h.Root, "/")
 	return h
+}
+
+// readEnds reads the start and the end of a device, where file systems, RAID and partition
+// tables are described.
+func readEnds(device string) error {
+	f, err := os.Open(device)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if size == 0 {
+		return errors.New("it has no size")
+	}
+	buf := make([]byte, min(size, 128<<10))
+	for _, at := range []int64{0, size - int64(len(buf))} {
+		if _, err := f.ReadAt(buf, at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (h Host) path(parts ...string) string {

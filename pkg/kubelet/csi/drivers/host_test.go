@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,6 +41,22 @@ func TestRun(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); syscall.Kill(child, 0) == nil && !zombie(child); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the program's child runs on")
+		}
+	}
+}
+
+// TestReadEnds reads files in place of devices.
+func TestReadEnds(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "device")
+	if err := readEnds(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no device: error %v", err)
+	}
+	for size, want := range map[int64]string{0: "it has no size", 512: "", 1 << 20: ""} {
+		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, size)); err != nil {
+			t.Fatal(err)
+		}
+		if err := readEnds(file); err == nil && want != "" || err != nil && err.Error() != want {
+			t.Errorf("size %d: error %v, want %q", size, err, want)
 		}
 	}
 }

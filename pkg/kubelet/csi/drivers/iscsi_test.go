@@ -10,6 +10,7 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 )
 
 // attributes returns those of a LUN, and more, as key and value in turn.
@@ -63,6 +64,7 @@ func TestISCSI(t *testing.T) {
 		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default -o update -n node.startup -v manual",
 		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default -o update -n node.session.initial_login_retry_max -v 1",
 		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default --login",
+		"blkid -p -s TYPE -s PTTYPE -o export /dev/sda",
 		"blkid -p -s TYPE -s PTTYPE -o export /dev/sda",
 		"mkfs.ext4 -F -m0 /dev/sda",
 		"mount -t ext4 -o noatime -- /dev/sda /stage/zero",
@@ -307,7 +309,21 @@ func TestISCSIBadInput(t *testing.T) {
 		}
 		r.unstage(s, "v")
 	}
+	if err := r.stage(s, "v", fileSystem("ext4", "noatime,ro"), attributes("0"), nil); err == nil || !strings.Contains(err.Error(), "has no file system, and the volume is read-only") {
+		t.Errorf("blank, with the option ro: error %v", err)
+	}
+	r.unstage(s, "v")
+	same(t, "formatted", r.did("mkfs", "fsck"), nil)
 	r.blank["0"] = false
+	r.unreadable["sda"] = true
+	if err := r.stage(s, "v", fileSystem("ext4"), attributes("0"), nil); !errors.Is(err, unix.EIO) {
+		t.Errorf("a device that cannot be read: error %v", err)
+	}
+	r.unreadable["sda"] = false
+	same(t, "formatted", r.did("mkfs", "fsck"), nil)
+	r.must(r.stage(s, "v", fileSystem("ext4", "ro"), attributes("0"), nil))
+	r.unstage(s, "v")
+	same(t, "with the option ro", r.did("mkfs", "fsck", "mount"), []string{"mount -t ext4 -o ro -- /dev/sda /stage/v"})
 	r.fail["fsck"] = &ProgramError{"fsck", uncorrected, "UNEXPECTED INCONSISTENCY"}
 	if err := r.stage(s, "v", fileSystem("ext4"), attributes("0"), nil); err == nil || !strings.Contains(err.Error(), "UNEXPECTED INCONSISTENCY") {
 		t.Errorf("errors are left: error %v", err)

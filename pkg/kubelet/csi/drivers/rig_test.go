@@ -35,26 +35,27 @@ type rig struct {
 	t    *testing.T
 	root string
 
-	mu       sync.Mutex
-	records  map[string]map[string]string // of iscsiadm, by the arguments that name them
-	sessions map[string]bool              // by portal and interface
-	devices  map[string][]string          // of LUN 0 and 1, by portal; they keep their names
-	blank    map[string]bool              // LUNs
-	mounts   map[string]string            // target: source
-	calls    []string
-	password string          // what targets want; "": no authentication
-	dead     map[string]bool // portals that refuse
-	silent   map[string]bool // portals that do not answer
-	fail     map[string]*ProgramError
-	takes    map[string]time.Duration // programs
-	hang     chan struct{}            // unmounts wait until it is closed; nil: they do not
-	busy     map[string]bool          // devices with a file system that is mounted, also where the driver does not see it
+	mu         sync.Mutex
+	records    map[string]map[string]string // of iscsiadm, by the arguments that name them
+	sessions   map[string]bool              // by portal and interface
+	devices    map[string][]string          // of LUN 0 and 1, by portal; they keep their names
+	blank      map[string]bool              // LUNs
+	mounts     map[string]string            // target: source
+	calls      []string
+	password   string          // what targets want; "": no authentication
+	dead       map[string]bool // portals that refuse
+	silent     map[string]bool // portals that do not answer
+	fail       map[string]*ProgramError
+	takes      map[string]time.Duration // programs
+	hang       chan struct{}            // unmounts wait until it is closed; nil: they do not
+	unreadable map[string]bool          // devices; blkid finds nothing on them
+	busy       map[string]bool          // devices with a file system that is mounted, also where the driver does not see it
 }
 
 func newRig(t *testing.T) *rig {
 	r := &rig{t: t, root: t.TempDir(), records: map[string]map[string]string{}, sessions: map[string]bool{}, mounts: map[string]string{},
 		devices: map[string][]string{portal: {"sda", "sdb"}, second: {"sdc", "sdd"}}, blank: map[string]bool{"0": true, "1": true},
-		dead: map[string]bool{}, silent: map[string]bool{}, fail: map[string]*ProgramError{}, busy: map[string]bool{}}
+		dead: map[string]bool{}, silent: map[string]bool{}, fail: map[string]*ProgramError{}, busy: map[string]bool{}, unreadable: map[string]bool{}}
 	for _, dir := range []string{"dev/disk/by-path", "sys/class/block", "stage", "pods"} {
 		if err := os.MkdirAll(filepath.Join(r.root, dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -67,6 +68,11 @@ func (r *rig) host() Host {
 	return Host{Mounter: r, Run: r.run, Root: r.root, Force: func(target string) error { r.called("force " + target); return nil }, Claim: func(device string) error {
 		if r.busy[filepath.Base(device)] {
 			return unix.EBUSY
+		}
+		return nil
+	}, Read: func(device string) error {
+		if r.unreadable[filepath.Base(device)] {
+			return unix.EIO
 		}
 		return nil
 	}}
@@ -104,11 +110,12 @@ func (r *rig) run(ctx context.Context, program string, args ...string) (string, 
 	if err := r.fail[program]; err != nil {
 		return err.Output, err
 	}
-	lun := r.lunOf(filepath.Base(args[len(args)-1]))
+	last := filepath.Base(args[len(args)-1])
+	lun := r.lunOf(last)
 	switch {
 	case program == "iscsiadm":
 		return r.iscsiadm(args, fail)
-	case program == "blkid" && r.blank[lun]:
+	case program == "blkid" && (r.blank[lun] || r.unreadable[last]):
 		return fail(nothingFound, "")
 	case program == "blkid":
 		return "DEVNAME=/dev/x\nTYPE=ext4\n", nil
