@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,30 +24,49 @@ const (
 	devicePeriod     = 100 * time.Millisecond
 )
 
-// byPath returns the device of a disk at a portal, if udev has named it.
-func (h Host) byPath(d *disk, portal string) (device string, ok bool) {
+// links returns the names that udev has given to the disks of a session, by LUN.
+func (h Host) links(d *disk, portal string) map[string]string {
 	dir := h.path("dev", "disk", "by-path")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return "", false
+		return nil
 	}
 	// As ip-10.0.0.1:3260-iscsi-iqn.2001-04.com.example:a-lun-0; other transports put
 	// the path of their adapter before it.
-	suffix := fmt.Sprintf("ip-%s-iscsi-%s-lun-%s", portal, d.IQN, d.LUN)
+	prefix := fmt.Sprintf("ip-%s-iscsi-%s-lun-", portal, d.IQN)
+	out := map[string]string{}
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), suffix) {
-			continue
-		}
-		if device, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name())); err == nil {
-			return device, true
+		if _, lun, ok := strings.Cut(e.Name(), prefix); ok && !strings.Contains(lun, "-") { // no partition
+			out[lun] = filepath.Join(dir, e.Name())
 		}
 	}
-	return "", false
+	return out
 }
 
-// paths returns the devices of a disk, one for each portal that has one.
-func (h Host) paths(d *disk) (out []string) {
-	for _, portal := range d.Portals {
+// luns returns the devices of a session.
+func (h Host) luns(d *disk, portal string) (out []string) {
+	for _, link := range h.links(d, portal) {
+		if device, err := filepath.EvalSymlinks(link); err == nil {
+			out = append(out, device)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// byPath returns the device of a disk at a portal, if udev has named it.
+func (h Host) byPath(d *disk, portal string) (device string, ok bool) {
+	link, ok := h.links(d, portal)[d.LUN]
+	if !ok {
+		return "", false
+	}
+	device, err := filepath.EvalSymlinks(link)
+	return device, err == nil
+}
+
+// paths returns the devices of a disk, one for each of the portals that has one.
+func (h Host) paths(d *disk, portals []string) (out []string) {
+	for _, portal := range portals {
 		if device, ok := h.byPath(d, portal); ok && !slices.Contains(out, device) {
 			out = append(out, device)
 		}
@@ -72,7 +92,7 @@ func (h Host) multipath(device string) (joined string, ok bool) {
 // device returns the device of a disk that has a session. joined says that it is one of
 // multipathd.
 func (h Host) device(d *disk) (device string, joined bool, err error) {
-	paths := h.paths(d)
+	paths := h.paths(d, d.Portals)
 	for _, p := range paths {
 		if device, ok := h.multipath(p); ok {
 			return device, true, nil
@@ -103,24 +123,65 @@ func (h Host) await(ctx context.Context, d *disk) (string, error) {
 	}
 }
 
-// giveUp checks that no mount uses a disk any more, also none that was detached while a
-// process used it, and has multipathd give it up. The end of the session would lose what
-// they write.
-func (h Host) giveUp(ctx context.Context, d *disk) error {
-	device, joined, err := h.device(d)
-	if err != nil { // without a device there is nothing to lose
-		return nil
+// giveUp checks that no mount uses devices any more, also none that was detached while a
+// process used it, and has multipathd give them up. The end of the session would lose what
+// they write. The error of a device in use is EBUSY.
+func (h Host) giveUp(ctx context.Context, devices []string) error {
+	var joined []string
+	for _, device := range devices {
+		if m, ok := h.multipath(device); ok {
+			device = m
+			if !slices.Contains(joined, m) {
+				joined = append(joined, m)
+			}
+		}
+		if err := h.Claim(device); errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("the file system of %s is still mounted: %w", device, err)
+		}
 	}
-	if err := h.Claim(device); errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("the file system of %s is still mounted", device)
-	}
-	if !joined {
-		return nil
-	}
-	if _, err := h.Run(ctx, "multipath", "-f", device); err != nil {
-		return fmt.Errorf("flush %s: %w", device, err)
+	for _, m := range joined {
+		if _, err := h.Run(ctx, "multipath", "-f", m); err != nil {
+			return fmt.Errorf("flush %s: %w", m, err)
+		}
 	}
 	return nil
+}
+
+// remove deletes the device of a disk at a portal, if there is one: the target may give its
+// LUN to another disk. It waits until udev no longer names the device, because the kernel
+// may use its name again.
+func (h Host) remove(ctx context.Context, d *disk, portal string) error {
+	device, ok := h.byPath(d, portal)
+	if !ok {
+		return nil
+	}
+	if err := patiently(ctx, func() error { return h.Delete(device) }); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("delete %s: %w", device, err)
+	}
+	for begin := time.Now(); time.Since(begin) < deviceTimeout; {
+		if now, err := os.Readlink(h.links(d, portal)[d.LUN]); err != nil || filepath.Base(now) != filepath.Base(device) {
+			return nil
+		}
+		if err := backoff.Sleep(ctx, devicePeriod); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("udev still names %s, which is deleted", device)
+}
+
+// renew deletes the devices of a disk that no volume uses, so that a scan finds what the
+// target has at the LUN now. It leaves a disk alone that the host itself uses.
+func (h Host) renew(ctx context.Context, d *disk) error {
+	err := h.giveUp(ctx, h.paths(d, d.Portals))
+	if errors.Is(err, unix.EBUSY) {
+		return nil
+	}
+	for _, portal := range d.Portals {
+		if err == nil {
+			err = h.remove(ctx, d, portal)
+		}
+	}
+	return err
 }
 
 // deviceSize returns the size of a block device as statistics; its usage is not known.

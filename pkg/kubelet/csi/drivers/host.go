@@ -35,6 +35,8 @@ type Host struct {
 	// Claim opens a block device exclusively and closes it. It fails while a file system
 	// on it is mounted anywhere. Nil: by open(2) with O_EXCL.
 	Claim func(device string) error
+	// Delete deletes a SCSI device. Nil: by sysfs.
+	Delete func(device string) error
 	// Read reads the start and the end of a block device. Nil: by read(2).
 	Read func(device string) error
 	Root string // of /dev and /sys; "": "/"
@@ -63,7 +65,19 @@ func (h Host) withDefaults() Host {
 		h.Read = readEnds
 	}
 	h.Root = cmp.Or(h.Root, "/")
+	if h.Delete == nil {
+		h.Delete = h.deleteDevice
+	}
 	return h
+}
+
+func (h Host) deleteDevice(device string) error {
+	f, err := os.OpenFile(h.path("sys", "class", "block", filepath.Base(device), "device", "delete"), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("1")
+	return errors.Join(err, f.Close())
 }
 
 // readEnds reads the start and the end of a device, where file systems, RAID and partition

@@ -73,7 +73,10 @@ func TestISCSI(t *testing.T) {
 	publish := &spec.NodePublishVolumeRequest{VolumeId: "one", StagingTargetPath: r.at("stage/one"), TargetPath: r.at("pods/one"), VolumeCapability: block(), VolumeContext: attributes("1")}
 	_, err := s.NodePublishVolume(t.Context(), publish)
 	r.must(err)
-	same(t, "a new session, formatted or bound", r.did("iscsiadm -m node", "mkfs", "bind"), []string{"bind /dev/sdb /pods/one"})
+	same(t, "a scan in the same session", r.did("iscsiadm -m node", "mkfs", "bind"), []string{
+		"iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default --rescan",
+		"bind /dev/sdb /pods/one",
+	})
 
 	s = r.iscsi()
 	r.unstage(s, "zero")
@@ -111,6 +114,91 @@ func TestISCSIStaysWhileMounted(t *testing.T) {
 	r.busy["sda"] = false
 	r.unstage(s, "zero")
 	r.clean()
+}
+
+// TestISCSIStaysForItsPaths mounts a disk by the second of two portals, as the first one did
+// not answer. After a restart both have sessions, of which that of the first is idle. None
+// ends while the mount is in use.
+func TestISCSIStaysForItsPaths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		about := attributes("0", "portals", portal+","+second)
+		r.dead[portal] = true
+		r.must(r.stage(r.iscsi(), "v", fileSystem("ext4"), about, nil))
+		r.dead[portal] = false
+		s := r.iscsi()
+		r.must(r.stage(s, "v", fileSystem("ext4"), about, nil))
+		same(t, "mounts", r.did("mount"), []string{"mount -t ext4 -- /dev/sdc /stage/v"})
+		r.busy["sdc"] = true
+		_, err := s.NodeUnstageVolume(t.Context(), &spec.NodeUnstageVolumeRequest{VolumeId: "v", StagingTargetPath: r.at("stage/v")})
+		if err == nil || !strings.Contains(err.Error(), "/dev/sdc is still mounted") || !r.open(portal) || !r.open(second) {
+			t.Errorf("error %v, want that the second device is mounted; sessions %v", err, r.sessions)
+		}
+		r.busy["sdc"] = false
+		r.unstage(s, "v")
+		r.clean()
+	})
+}
+
+// TestISCSISessionOfTheHost checks that a session that the host has opened for a disk of its
+// own outlives the volume that uses it too.
+func TestISCSISessionOfTheHost(t *testing.T) {
+	r := newRig(t)
+	r.sessions[portal+" default"] = true
+	r.scan(portal)
+	r.busy["sda"] = true
+	s := r.iscsi()
+	r.must(r.stage(s, "one", fileSystem("ext4"), attributes("1"), nil))
+	r.unstage(s, "one")
+	same(t, "the host's session", r.did("delete", "iscsiadm"), []string{
+		"delete /dev/sdb", "iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default --rescan", "delete /dev/sdb"})
+	if _, err := os.Stat(r.at("dev/sda")); err != nil || !r.open(portal) {
+		t.Errorf("the host's disk: error %v, sessions %v", err, r.sessions)
+	}
+	r.must(r.stage(s, "zero", block(), attributes("0"), nil))
+	same(t, "the host's disk", r.did("delete", "iscsiadm"), nil)
+}
+
+// TestISCSIReusedLUN checks that a volume does not get the device of a disk that the target
+// has removed: neither one of an earlier volume, nor one that nothing has used.
+func TestISCSIReusedLUN(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.lag = time.Second
+		s := r.iscsi()
+		const rescan = "iscsiadm -m node -p 10.0.0.1:3260 -T " + iqn + " -I default --rescan"
+		r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0"), nil))
+		r.did()
+		begin := time.Now()
+		r.must(r.stage(s, "one", fileSystem("ext4"), attributes("1"), nil))
+		same(t, "a device that nothing has used", r.did("delete", "iscsiadm", "mount"), []string{"delete /dev/sdb", rescan, "mount -t ext4 -- /dev/sdb /stage/one"})
+		if time.Since(begin) < r.lag {
+			t.Error("the scan did not wait for udev")
+		}
+
+		s = r.iscsi()
+		r.must(r.stage(s, "one", fileSystem("ext4"), attributes("1"), nil))
+		same(t, "after a restart", r.did("delete", "iscsiadm"), nil)
+		r.unstage(s, "one")
+		same(t, "the end of one volume", r.did("delete", "iscsiadm"), []string{"delete /dev/sdb"})
+		if _, err := os.Stat(r.at("dev/sdb")); !os.IsNotExist(err) || !r.open(portal) {
+			t.Errorf("its device: error %v; sessions %v", err, r.sessions)
+		}
+		r.must(r.stage(s, "one", fileSystem("ext4"), attributes("1"), nil))
+		same(t, "the next one", r.did("delete", "iscsiadm"), []string{rescan})
+
+		about := attributes("1", "chapAuthSession", "true") // of another Secret, which is a part of the handle
+		if err := r.stage(s, "other", fileSystem("ext4"), about, map[string]string{"node.session.auth.username": "u"}); !errors.Is(err, errCredentials) {
+			t.Errorf("other credentials: error %v", err)
+		}
+		r.busy["sdb"] = true
+		r.unstage(s, "other")
+		same(t, "a disk that another volume uses", r.did("delete"), nil)
+		r.busy["sdb"] = false
+		r.unstage(s, "one")
+		r.unstage(s, "zero")
+		r.clean()
+	})
 }
 
 // TestISCSIDiscovery checks that two volumes that authenticate their discovery, of which
@@ -160,6 +248,9 @@ func TestISCSICredentials(t *testing.T) {
 		refused("a wrong password", r.stage(s, "wrong", fileSystem("ext4"), attributes("0", chap...), secrets("password-wrong")), "authorization failure")
 		r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0", chap...), secrets("right-password"))) // a volume without a session refuses no other
 		r.unstage(s, "wrong")
+		r.did()
+		refused("no password for a disk that nothing uses", r.stage(s, "none", fileSystem("ext4"), attributes("1"), nil), "other credentials")
+		same(t, "of a refused volume", r.did("iscsiadm", "delete"), nil)
 		r.must(r.stage(s, "one", fileSystem("ext4"), attributes("1", chap...), secrets("right-password")))
 		refused("no password for an open session", r.stage(s, "none", fileSystem("ext4"), attributes("1"), nil), "other credentials")
 		r.unstage(s, "none")
@@ -320,7 +411,10 @@ func TestISCSIBadInput(t *testing.T) {
 		t.Errorf("a device that cannot be read: error %v", err)
 	}
 	r.unreadable["sda"] = false
-	same(t, "formatted", r.did("mkfs", "fsck"), nil)
+	r.blip = true
+	r.must(r.stage(s, "v", fileSystem("ext4"), attributes("0"), nil))
+	r.unstage(s, "v")
+	same(t, "formatted", r.did("mkfs"), nil)
 	r.must(r.stage(s, "v", fileSystem("ext4", "ro"), attributes("0"), nil))
 	r.unstage(s, "v")
 	same(t, "with the option ro", r.did("mkfs", "fsck", "mount"), []string{"mount -t ext4 -o ro -- /dev/sda /stage/v"})

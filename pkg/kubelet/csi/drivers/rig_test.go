@@ -48,6 +48,8 @@ type rig struct {
 	fail       map[string]*ProgramError
 	takes      map[string]time.Duration // programs
 	hang       chan struct{}            // unmounts wait until it is closed; nil: they do not
+	lag        time.Duration            // of udev, after a device is deleted
+	blip       bool                     // the next blkid cannot read its device
 	unreadable map[string]bool          // devices; blkid finds nothing on them
 	busy       map[string]bool          // devices with a file system that is mounted, also where the driver does not see it
 }
@@ -70,6 +72,16 @@ func (r *rig) host() Host {
 			return unix.EBUSY
 		}
 		return nil
+	}, Delete: func(device string) error {
+		r.called("delete " + device)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.lag == 0 {
+			r.unplug(filepath.Base(device))
+			return nil
+		}
+		time.AfterFunc(r.lag, func() { r.unplug(filepath.Base(device)) })
+		return os.Remove(device)
 	}, Read: func(device string) error {
 		if r.unreadable[filepath.Base(device)] {
 			return unix.EIO
@@ -115,6 +127,9 @@ func (r *rig) run(ctx context.Context, program string, args ...string) (string, 
 	switch {
 	case program == "iscsiadm":
 		return r.iscsiadm(args, fail)
+	case program == "blkid" && r.blip:
+		r.blip = false
+		return fail(nothingFound, "")
 	case program == "blkid" && (r.blank[lun] || r.unreadable[last]):
 		return fail(nothingFound, "")
 	case program == "blkid":

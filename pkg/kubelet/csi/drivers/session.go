@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -43,17 +45,20 @@ func (s *ISCSI) joinAll(ctx context.Context, d *disk, secrets map[string]string)
 	if err := s.resume(ctx, d); err != nil {
 		return nil, err
 	}
+	open, err := s.admit(d)
+	if err != nil {
+		return nil, err
+	}
 	if d.Initiator != "" {
 		if err := s.makeInterface(ctx, d); err != nil {
 			return nil, fmt.Errorf("make the interface of initiator %s: %w", d.Initiator, err)
 		}
 	}
+	if err := s.renew(ctx, d); err != nil {
+		return nil, err
+	}
 	for _, portal := range d.Portals {
-		err := s.join(ctx, d, portal, secrets)
-		if errors.Is(err, errCredentials) {
-			return nil, err
-		}
-		if err != nil {
+		if err := s.join(ctx, d, portal, open[portal], secrets); err != nil {
 			failed = append(failed, fmt.Errorf("portal %s: %w", portal, err))
 		}
 	}
@@ -91,6 +96,36 @@ func (s *ISCSI) resume(ctx context.Context, d *disk) error {
 // kernel's sessions are the node's, so the target does not check the volume's own.
 var errCredentials = errors.New("a volume with other credentials has a session with the target")
 
+// admit returns the portals at which there is a session with the disk's target. It refuses
+// a volume whose credentials are not those of the volumes that use the session.
+func (s *ISCSI) admit(d *disk) (open map[string]bool, err error) {
+	open = map[string]bool{}
+	for _, portal := range d.Portals {
+		others, err := s.sharing(d, portal)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(others, func(o *disk) bool { return o.Credentials != d.Credentials }) {
+			return nil, errCredentials
+		}
+		open[portal] = len(others) > 0 || len(s.host.luns(d, portal)) > 0
+	}
+	return open, nil
+}
+
+// renew deletes the devices of a disk that no volume uses. The login for another LUN may
+// have made them long ago.
+func (s *ISCSI) renew(ctx context.Context, d *disk) error {
+	all, err := s.records.all()
+	if err != nil || slices.ContainsFunc(all, func(o *disk) bool { return o.same(d) && len(o.joined()) > 0 }) {
+		return err
+	}
+	return s.host.renew(ctx, d)
+}
+
+// same reports whether two volumes are of one disk.
+func (d *disk) same(o *disk) bool { return d.IQN == o.IQN && d.LUN == o.LUN }
+
 // sign records the hash of the credentials of the session.
 func (d *disk) sign(secrets map[string]string) {
 	if !d.SessionCHAP {
@@ -103,16 +138,8 @@ func (d *disk) sign(secrets map[string]string) {
 	d.Credentials = fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// join uses the session with the target at a portal that other volumes have opened, or
-// opens one.
-func (s *ISCSI) join(ctx context.Context, d *disk, portal string, secrets map[string]string) error {
-	others, err := s.sharing(d, portal)
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(others, func(o *disk) bool { return o.Credentials != d.Credentials }) {
-		return errCredentials
-	}
+// join uses the session with the target at a portal, if it is open, or opens one.
+func (s *ISCSI) join(ctx context.Context, d *disk, portal string, open bool, secrets map[string]string) error {
 	// The record says so before there is a session, and after a failure that there is none.
 	d.Pending = without(d.Pending, portal)
 	if err := s.records.write(d); err != nil {
@@ -121,9 +148,24 @@ func (s *ISCSI) join(ctx context.Context, d *disk, portal string, secrets map[st
 	if _, ok := s.host.byPath(d, portal); ok {
 		return nil
 	}
+	if open {
+		if err := s.rescan(ctx, d, portal); !exited(err, noObjects) {
+			return err
+		}
+	}
 	if err := s.login(ctx, d, portal, secrets); err != nil {
 		d.Pending = append(d.Pending, portal)
 		return errors.Join(err, s.records.write(d))
+	}
+	return nil
+}
+
+// rescan finds the disks that are new to a session.
+func (s *ISCSI) rescan(ctx context.Context, d *disk, portal string) error {
+	ctx, cancel := context.WithTimeout(ctx, portalTimeout)
+	defer cancel()
+	if _, err := s.host.Run(ctx, iscsiadm, append(d.node(portal), "--rescan")...); err != nil {
+		return fmt.Errorf("scan for new disks: %w", err)
 	}
 	return nil
 }
@@ -179,11 +221,15 @@ func (s *ISCSI) disconnect(ctx context.Context, volume string) error {
 		return err
 	}
 	defer unlock()
-	if err := s.host.giveUp(ctx, d); err != nil {
+	own, err := s.own(d)
+	if err != nil {
+		return err
+	}
+	if err := s.host.giveUp(ctx, s.host.paths(d, own)); err != nil {
 		return err
 	}
 	for _, portal := range d.Portals {
-		if err := s.leave(ctx, d, portal); err != nil {
+		if err := s.leave(ctx, d, portal, slices.Contains(own, portal)); err != nil {
 			return fmt.Errorf("portal %s: %w", portal, err)
 		}
 	}
@@ -193,13 +239,40 @@ func (s *ISCSI) disconnect(ctx context.Context, volume string) error {
 	return s.records.remove(volume)
 }
 
-// leave ends the session with the target at a portal unless other volumes use it.
-func (s *ISCSI) leave(ctx context.Context, d *disk, portal string) error {
+// own returns the portals at which the volume alone uses the disk.
+func (s *ISCSI) own(d *disk) (out []string, err error) {
+	for _, portal := range d.joined() {
+		others, err := s.sharing(d, portal)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(others, d.same) {
+			out = append(out, portal)
+		}
+	}
+	return out, nil
+}
+
+// leave ends the session with the target at a portal unless other volumes or the host use
+// it. If it stays, the disk's device does not, if it was the volume's own.
+func (s *ISCSI) leave(ctx context.Context, d *disk, portal string, own bool) error {
 	others, err := s.sharing(d, portal)
-	if err != nil || len(others) > 0 {
+	if err != nil {
 		return err
 	}
-	return s.logout(ctx, d, portal)
+	if len(others) == 0 {
+		err := s.host.giveUp(ctx, s.host.luns(d, portal))
+		if err == nil {
+			return s.logout(ctx, d, portal)
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+	}
+	if !own {
+		return nil
+	}
+	return s.host.remove(ctx, d, portal)
 }
 
 // sharing returns the other staged volumes that use the session of a disk at a portal.
