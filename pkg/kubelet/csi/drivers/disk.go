@@ -24,6 +24,8 @@ const (
 	devicePeriod     = 100 * time.Millisecond
 )
 
+var withoutBrackets = strings.NewReplacer("[", "", "]", "")
+
 // links returns the names that udev has given to the disks of a session, by LUN.
 func (h Host) links(d *disk, portal string) map[string]string {
 	dir := h.path("dev", "disk", "by-path")
@@ -32,8 +34,8 @@ func (h Host) links(d *disk, portal string) map[string]string {
 		return nil
 	}
 	// As ip-10.0.0.1:3260-iscsi-iqn.2001-04.com.example:a-lun-0; other transports put
-	// the path of their adapter before it.
-	prefix := fmt.Sprintf("ip-%s-iscsi-%s-lun-", portal, d.IQN)
+	// the path of their adapter before it. IPv6 addresses have no brackets.
+	prefix := fmt.Sprintf("ip-%s-iscsi-%s-lun-", withoutBrackets.Replace(portal), d.IQN)
 	out := map[string]string{}
 	for _, e := range entries {
 		if _, lun, ok := strings.Cut(e.Name(), prefix); ok && !strings.Contains(lun, "-") { // no partition

@@ -381,6 +381,19 @@ func TestISCSISilentPortal(t *testing.T) {
 	})
 }
 
+// TestISCSIOverIPv6 checks that the device of a portal with an IPv6 address is found.
+func TestISCSIOverIPv6(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s := r.iscsi()
+		r.must(r.stage(s, "v", fileSystem("ext4"), attributes("1", "portals", over6), nil))
+		same(t, "calls", r.did("iscsiadm -m node -p [fd00::1]:3260 -T "+iqn+" -I default --login", "mount"), []string{
+			"iscsiadm -m node -p [fd00::1]:3260 -T " + iqn + " -I default --login", "mount -t ext4 -- /dev/sdf /stage/v"})
+		r.unstage(s, "v")
+		r.clean()
+	})
+}
+
 func TestISCSIBadInput(t *testing.T) {
 	r := newRig(t)
 	s := r.iscsi()

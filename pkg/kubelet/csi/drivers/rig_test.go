@@ -25,6 +25,7 @@ import (
 const (
 	portal = "10.0.0.1:3260"
 	second = "10.0.0.2:3260"
+	over6  = "[fd00::1]:3260" // by IPv6
 	iqn    = "iqn.2001-04.com.example:a"
 )
 
@@ -56,7 +57,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	r := &rig{t: t, root: t.TempDir(), records: map[string]map[string]string{}, sessions: map[string]bool{}, mounts: map[string]string{},
-		devices: map[string][]string{portal: {"sda", "sdb"}, second: {"sdc", "sdd"}}, blank: map[string]bool{"0": true, "1": true},
+		devices: map[string][]string{portal: {"sda", "sdb"}, second: {"sdc", "sdd"}, over6: {"sde", "sdf"}}, blank: map[string]bool{"0": true, "1": true},
 		dead: map[string]bool{}, silent: map[string]bool{}, fail: map[string]*ProgramError{}, busy: map[string]bool{}, unreadable: map[string]bool{}}
 	for _, dir := range []string{"dev/disk/by-path", "sys/class/block", "stage", "pods"} {
 		if err := os.MkdirAll(filepath.Join(r.root, dir), 0o755); err != nil {
@@ -247,7 +248,7 @@ func (r *rig) scan(at string) {
 		if err := os.WriteFile(filepath.Join(r.root, "dev", device), nil, 0o600); err != nil {
 			r.t.Error(err)
 		}
-		link := filepath.Join(r.root, "dev/disk/by-path", fmt.Sprintf("ip-%s-iscsi-%s-lun-%d", at, iqn, lun))
+		link := filepath.Join(r.root, "dev/disk/by-path", fmt.Sprintf("ip-%s-iscsi-%s-lun-%d", strings.Trim(strings.Replace(at, "]:", ":", 1), "["), iqn, lun))
 		if err := os.Symlink("../../"+device, link); err != nil && !errors.Is(err, fs.ErrExist) {
 			r.t.Error(err)
 		}
