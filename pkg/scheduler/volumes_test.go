@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,12 +107,15 @@ func (d *disks) bind(claim, volume string) {
 }
 
 // pod creates a pod that uses a claim.
-func (d *disks) pod(name, claim string) {
+func (d *disks) pod(name, claim string, change ...func(*corev1.Pod)) {
 	d.t.Helper()
 	p := realPod(name, "10m")
 	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
 	}}}
+	for _, f := range change {
+		f(p)
+	}
 	_, err := d.pods.Create(d.t.Context(), p)
 	d.must(err)
 }
@@ -281,6 +285,41 @@ func TestOnePodUsesAnExclusiveClaim(t *testing.T) {
 		now := int64(0)
 		d.must(d.pods.Delete(d.t.Context(), "first", metav1.DeleteOptions{GracePeriodSeconds: &now}))
 		d.on("second", "a", "")
+	})
+}
+
+// TestExclusiveClaimIsPreempted checks that a pod evicts the one of lower priority that uses
+// its claim, and no other pod.
+func TestExclusiveClaimIsPreempted(t *testing.T) {
+	withDisks(t, func(d *disks) {
+		_, err := client.For[*schedulingv1.PriorityClass](d.api).Create(d.t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000})
+		d.must(err)
+		d.claim("data", "", corev1.ReadWriteOncePod)
+		d.volume("v", "", "a")
+		d.bind("data", "v")
+		d.claim("other", "", corev1.ReadWriteOncePod)
+		d.volume("w", "", "a")
+		d.bind("other", "w")
+		d.pod("bystander", "other")
+		d.pod("first", "data")
+		d.on("first", "a", "")
+		d.pod("equal", "data")
+		const taken = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+		d.on("equal", "", "0/2 nodes are available: 1 node(s) had volume node affinity conflict, 1 "+taken+". preemption: 0/2 nodes are available: "+
+			"1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling. a: "+taken+"; b: node(s) had volume node affinity conflict.")
+		d.pod("vip", "data", func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" })
+		time.Sleep(2 * time.Minute)
+		for name, evicted := range map[string]bool{"first": true, "equal": false, "bystander": false} {
+			p, err := d.pods.Get(d.t.Context(), name)
+			d.must(err)
+			if got := p.DeletionTimestamp != nil; got != evicted {
+				d.t.Errorf("%s is evicted: %t, want %t", name, got, evicted)
+			}
+		}
+		now := int64(0)
+		d.must(d.pods.Delete(d.t.Context(), "first", metav1.DeleteOptions{GracePeriodSeconds: &now}))
+		d.on("vip", "a", "")
+		d.on("equal", "", "")
 	})
 }
 

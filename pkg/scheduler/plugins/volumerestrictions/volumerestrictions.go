@@ -132,11 +132,12 @@ func (u *users) uses(pod *corev1.Pod) bool {
 }
 
 // Filter rejects all nodes while a pod uses one of the claims, and the nodes whose pods use
-// one of the targets.
+// one of the targets. Preemption may evict these pods: on their node, where a trial without
+// them finds that the claim is free.
 func (u *users) Filter(n snapshot.Node) *framework.Status {
 	switch {
 	case len(u.on) > 0:
-		return framework.NewStatus(framework.UnschedulableAndUnresolvable, reason)
+		return framework.NewStatus(framework.Unschedulable, reason)
 	case u.conflicts[n.Row()]:
 		return framework.NewStatus(framework.Unschedulable, conflict)
 	}
