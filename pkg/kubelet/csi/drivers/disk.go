@@ -45,10 +45,10 @@ func (h Host) links(d *disk, portal string) map[string]string {
 	return out
 }
 
-// luns returns the devices of a session.
-func (h Host) luns(d *disk, portal string) (out []string) {
-	for _, link := range h.links(d, portal) {
-		if device, err := filepath.EvalSymlinks(link); err == nil {
+// luns returns the devices of a session, without some LUNs.
+func (h Host) luns(d *disk, portal string, except ...string) (out []string) {
+	for lun, link := range h.links(d, portal) {
+		if device, err := filepath.EvalSymlinks(link); err == nil && !slices.Contains(except, lun) {
 			out = append(out, device)
 		}
 	}

@@ -159,6 +159,23 @@ func TestISCSISessionOfTheHost(t *testing.T) {
 	same(t, "the host's disk", r.did("delete", "iscsiadm"), nil)
 }
 
+// TestISCSISessionsOfTwoInitiators checks that the session of one initiator ends while a
+// volume uses that of another one.
+func TestISCSISessionsOfTwoInitiators(t *testing.T) {
+	r := newRig(t)
+	s := r.iscsi()
+	r.must(r.stage(s, "one", fileSystem("ext4"), attributes("1", "initiatorName", "iqn.2001-04.com.example:me", "iscsiInterface", "10.0.0.1:one"), nil))
+	r.must(r.stage(s, "zero", fileSystem("ext4"), attributes("0"), nil))
+	r.busy["sdb"] = true
+	r.unstage(s, "zero")
+	if len(r.sessions) != 1 || !r.sessions[portal+" 10.0.0.1:one"] {
+		t.Errorf("sessions %v, want that of the other initiator", r.sessions)
+	}
+	r.busy["sdb"] = false
+	r.unstage(s, "one")
+	r.clean()
+}
+
 // TestISCSIReusedLUN checks that a volume does not get the device of a disk that the target
 // has removed: neither one of an earlier volume, nor one that nothing has used.
 func TestISCSIReusedLUN(t *testing.T) {

@@ -261,7 +261,10 @@ func (s *ISCSI) leave(ctx context.Context, d *disk, portal string, own bool) err
 		return err
 	}
 	if len(others) == 0 {
-		err := s.host.giveUp(ctx, s.host.luns(d, portal))
+		beside, err := s.beside(d, portal)
+		if err == nil {
+			err = s.host.giveUp(ctx, s.host.luns(d, portal, beside...))
+		}
 		if err == nil {
 			return s.logout(ctx, d, portal)
 		}
@@ -273,6 +276,18 @@ func (s *ISCSI) leave(ctx context.Context, d *disk, portal string, own bool) err
 		return nil
 	}
 	return s.host.remove(ctx, d, portal)
+}
+
+// beside returns the LUNs of volumes whose sessions with the same target at the same portal
+// are of other interfaces. udev's names do not tell the interface.
+func (s *ISCSI) beside(d *disk, portal string) (luns []string, err error) {
+	all, err := s.records.all()
+	for _, o := range all {
+		if o.IQN == d.IQN && o.Interface != d.Interface && slices.Contains(o.joined(), portal) {
+			luns = append(luns, o.LUN)
+		}
+	}
+	return luns, err
 }
 
 // sharing returns the other staged volumes that use the session of a disk at a portal.
