@@ -137,8 +137,12 @@ func (h Host) giveUp(ctx context.Context, devices []string) error {
 				joined = append(joined, m)
 			}
 		}
-		if err := h.Claim(device); errors.Is(err, unix.EBUSY) {
+		err := patiently(ctx, func() error { return h.Claim(device) })
+		switch {
+		case errors.Is(err, unix.EBUSY):
 			return fmt.Errorf("the file system of %s is still mounted: %w", device, err)
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+			return fmt.Errorf("open %s: %w", device, err)
 		}
 	}
 	for _, m := range joined {
