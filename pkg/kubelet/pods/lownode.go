@@ -124,8 +124,8 @@ func (m *Manager) consumers(ctx context.Context, signal nodepressure.Signal) ([]
 		w.mu.Lock()
 		pod := w.desired
 		w.mu.Unlock()
-		if critical(pod) || finalPhase(pod.Status.Phase) || pod.DeletionTimestamp != nil {
-			continue
+		if critical(pod) || finalPhase(pod.Status.Phase) || w.startCtx.Err() != nil {
+			continue // it cannot be evicted, or ends already
 		}
 		c := consumer{w: w, pod: pod, containers: memory[pod.UID], resource: corev1.ResourceMemory}
 		if signal != nodepressure.Memory {

@@ -79,7 +79,8 @@ func podStatus(v *view) corev1.PodStatus {
 	case finalPhase(old.Phase):
 		s.Phase, s.Reason, s.Message = old.Phase, old.Reason, old.Message
 	case v.verdict != nil:
-		s.Phase, s.Reason, s.Message = v.verdict.phase, v.verdict.reason, v.verdict.message
+		v.judged(&s)
+		return s
 	default:
 		s.Phase = phase(v.pod, s.InitContainerStatuses, s.ContainerStatuses, v.ended)
 		if finalPhase(s.Phase) && !v.ended {
@@ -87,10 +88,22 @@ func podStatus(v *view) corev1.PodStatus {
 		}
 	}
 	setConditions(v, &s)
-	if v.verdict != nil && v.verdict.condition != nil {
-		setCondition(&s, *v.verdict.condition, v.now)
-	}
 	return s
+}
+
+// judged sets the phase and the conditions of a pod that is ended from outside. It is no
+// longer ready, but as upstream it gets its final phase, with what explains it, only when
+// nothing of it runs any more: then others delete it at once, or replace it.
+func (v *view) judged(s *corev1.PodStatus) {
+	before := s.Phase
+	s.Phase, s.Reason, s.Message = v.verdict.phase, v.verdict.reason, v.verdict.message
+	setConditions(v, s)
+	switch {
+	case !v.ended:
+		s.Phase, s.Reason, s.Message = before, "", ""
+	case v.verdict.condition != nil:
+		setCondition(s, *v.verdict.condition, v.now)
+	}
 }
 
 // podResources sets what the pod itself has, once its cgroup exists. Such pods cannot be
