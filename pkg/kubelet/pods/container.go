@@ -170,13 +170,7 @@ func (cs *containers) removeOld() {
 		if kept[c.name]++; kept[c.name] <= most || !c.exited() {
 			continue
 		}
-		id := c.id
-		cs.job(cs.upstream, "remove "+id, func(ctx context.Context) func() {
-			if _, err := cs.m.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
-				return nil
-			}
-			return cs.changed
-		})
+		cs.remove(c)
 	}
 	current := cs.observed.current()
 	for _, box := range cs.observed.sandboxes {
@@ -191,6 +185,42 @@ func (cs *containers) removeOld() {
 			return cs.changed
 		})
 	}
+}
+
+// remove starts a job that removes an exited container. It does nothing while an earlier one
+// runs, or backs off after a failure.
+func (cs *containers) remove(c *container) {
+	key, old := "remove "+c.id, cs.logged(c)
+	if !cs.retries.due(key, time.Now()) {
+		return
+	}
+	cs.job(cs.upstream, key, func(ctx context.Context) func() {
+		err := cs.m.removeContainer(ctx, old)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return func() {
+			if err != nil {
+				cs.log.Warn("remove container failed", "container", old.container, "error", err)
+				cs.retries.fail(key, time.Now(), time.Second, 30*time.Second)
+				return
+			}
+			cs.retries.ok(key)
+			cs.changed()
+		}
+	})
+}
+
+// removeContainer removes an exited container and its logs.
+func (m *Manager) removeContainer(ctx context.Context, c logged) error {
+	if err := m.removeLogs(c); err != nil {
+		return fmt.Errorf("remove its logs: %w", err) // first: without the container, nothing names them
+	}
+	_, err := m.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.id})
+	if cri.NotFound(err) {
+		return nil
+	}
+	return err
 }
 
 func isInit(pod *corev1.Pod, name string) bool {

@@ -63,16 +63,10 @@ func (m *Manager) rotateAll(ctx context.Context, root *os.Root) {
 // rotateLog opens files only through root: a pod that may write there cannot make
 // it follow a link out of root.
 func (m *Manager) rotateLog(ctx context.Context, root *os.Root, c *runtimeapi.Container) error {
-	l := c.Labels
-	if l[cri.LabelPodUID] == "" {
+	if c.Labels[cri.LabelPodUID] == "" {
 		return nil
 	}
-	attempt := c.Annotations[cri.AnnotationRestartCount]
-	if attempt == "" {
-		attempt = fmt.Sprint(c.Metadata.GetAttempt())
-	}
-	dir := strings.Join([]string{l[cri.LabelPodNamespace], l[cri.LabelPodName], l[cri.LabelPodUID]}, "_")
-	name := path.Join(dir, l[cri.LabelContainerName], attempt+".log")
+	name := listed(c).log()
 	st, err := root.Lstat(name)
 	if err != nil || !st.Mode().IsRegular() || st.Size() < m.cfg.LogMaxSize {
 		return nil // a container may log nothing
@@ -112,6 +106,50 @@ func tidyLogs(root *os.Root, name string, keep int) error {
 		}
 	}
 	return nil
+}
+
+// removeLogs removes the container's log and its rotated logs, if there are any.
+func (m *Manager) removeLogs(c logged) error {
+	root, err := os.OpenRoot(m.cfg.LogsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	all, err := fs.Glob(root.FS(), c.log()+"*")
+	for _, name := range all {
+		err = errors.Join(err, root.RemoveAll(name))
+	}
+	return err
+}
+
+// logged names a container as its logs do.
+type logged struct {
+	id                             string
+	namespace, pod, uid, container string
+	attempt                        string
+}
+
+// listed returns the names of a container that the runtime has listed.
+func listed(c *runtimeapi.Container) logged {
+	l := c.Labels
+	attempt := c.Annotations[cri.AnnotationRestartCount]
+	if attempt == "" {
+		attempt = fmt.Sprint(c.Metadata.GetAttempt())
+	}
+	return logged{id: c.Id, namespace: l[cri.LabelPodNamespace], pod: l[cri.LabelPodName], uid: l[cri.LabelPodUID], container: l[cri.LabelContainerName], attempt: attempt}
+}
+
+// logged returns the names of a container of the pod.
+func (w *base) logged(c *container) logged {
+	return logged{id: c.id, namespace: w.pod.Namespace, pod: w.pod.Name, uid: string(w.uid), container: c.name, attempt: fmt.Sprint(c.attempt)}
+}
+
+// log returns the path of the container's log below the directory of all logs.
+func (c logged) log() string {
+	return path.Join(strings.Join([]string{c.namespace, c.pod, c.uid}, "_"), c.container, c.attempt+".log")
 }
 
 func compress(root *os.Root, name string) (err error) {
