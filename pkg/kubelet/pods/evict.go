@@ -46,6 +46,13 @@ func (w *worker) evict(e eviction) {
 	w.m.cfg.Metrics.evicted(e.signal)
 }
 
+// evicted reports whether the pod was evicted, also by an earlier kubelet. Only the worker's
+// goroutine may call it.
+func (w *worker) evicted() bool {
+	s := w.m.writer.latest(w.pod).Status
+	return s.Phase == corev1.PodFailed && s.Reason == reasonEvicted
+}
+
 func critical(pod *corev1.Pod) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
 }

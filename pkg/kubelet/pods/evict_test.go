@@ -10,11 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/conditions"
+	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/cri/crifake"
 	"podium/pkg/kubelet/nodepressure"
 	"podium/pkg/kubelet/pids"
@@ -210,8 +212,10 @@ func TestTooFewProcessIDsEvictTheWorstPodAndRefuseNewOnes(t *testing.T) {
 	})
 }
 
-// low is a node whose available memory and disk a test sets.
+// low is a node whose available memory and disk a test sets. The writable layers that the
+// runtime has take of the disk.
 type low struct {
+	runtime      *crifake.Runtime
 	mu           sync.Mutex
 	memory, disk int64
 }
@@ -226,8 +230,19 @@ func (l *low) read() map[nodepressure.Signal]nodepressure.Observation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return map[nodepressure.Signal]nodepressure.Observation{
-		nodepressure.Memory: {Available: l.memory, Capacity: 8 << 30}, nodepressure.NodeFS: {Available: l.disk, Capacity: 100 << 30},
+		nodepressure.Memory: {Available: l.memory, Capacity: 8 << 30}, nodepressure.NodeFS: {Available: l.disk - l.written(), Capacity: 100 << 30},
 	}
+}
+
+func (l *low) written() (sum int64) {
+	all, err := cri.ListStats(context.Background(), l.runtime, nil)
+	if err != nil {
+		return 0
+	}
+	for _, s := range all {
+		sum += int64(s.GetWritableLayer().GetUsedBytes().GetValue())
+	}
+	return sum
 }
 
 // short runs a test on a node with thresholds of memory and disk.
@@ -238,7 +253,8 @@ func short(t *testing.T, c nodepressure.Config, f func(r *rig, l *low, freed *in
 		t.Fatal(err)
 	}
 	l, freed := &low{memory: 4 << 30, disk: 50 << 30}, 0
-	bubbleWith(t, crifake.Config{}, func(r *rig) {
+	bubbleWith(t, crifake.Config{Behave: exits(map[string]int32{"job": 0})}, func(r *rig) {
+		l.runtime = r.runtime
 		r.tweak = func(cfg *Config) {
 			cfg.Pressure = &nodepressure.Monitor{Read: l.read, Thresholds: thresholds, Transition: 5 * time.Minute, Now: time.Now}
 			cfg.FreeDisk = func(context.Context) { freed++ }
@@ -300,26 +316,87 @@ func TestLowDiskRemovesImagesBeforePods(t *testing.T) {
 		r.api.create(newPod("writer"))
 		r.api.create(newPod("reader"))
 		r.pass(time.Second)
-		r.runtime.Write(r.container("writer", "app").ID, 5<<30)
-		l.set(4<<30, 5<<30)
+		r.runtime.Write(r.container("writer", "app").ID, 45<<30)
+		log := filepath.Join(r.dir, "logs", "default_writer_uid-writer", "app", "0.log")
+		if err := os.WriteFile(log, nil, 0o640); err != nil {
+			r.t.Fatal(err)
+		}
 		r.pass(measurePeriod + 2*time.Second)
 		// The usage has the files of the test's disk in it.
 		const want = "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 5Gi. Container app was using "
-		if s := r.pod("writer").Status; s.Phase != corev1.PodFailed || s.Reason != "Evicted" || !strings.HasPrefix(s.Message, want) {
-			t.Errorf("the pod that fills the disk is %+v", s)
+		before := r.pod("writer")
+		if s := before.Status; s.Phase != corev1.PodFailed || s.Reason != "Evicted" || !strings.HasPrefix(s.Message, want) {
+			r.t.Errorf("the pod that fills the disk is %+v", s)
 		}
 		if *freed != 1 {
-			t.Errorf("images were removed %d times", *freed)
+			r.t.Errorf("images were removed %d times", *freed)
 		}
-		l.set(4<<30, 50<<30)
 		r.pass(time.Minute)
 		if s := r.pod("reader").Status; s.Phase != corev1.PodRunning {
-			t.Errorf("the other pod is %+v", s)
+			r.t.Errorf("the other pod is %+v", s)
+		}
+		if _, err := os.Stat(filepath.Dir(filepath.Dir(log))); !os.IsNotExist(err) {
+			r.t.Errorf("logs of the evicted pod: %v", err)
 		}
 		r.api.create(newPod("late", func(p *corev1.Pod) { p.Spec.Containers[0].Resources = memoryRequest("1Mi") }))
 		r.pass(time.Second)
 		if s := r.pod("late").Status; s.Message != "Pod was rejected: The node had condition: [DiskPressure]. " {
-			t.Errorf("a new pod is %+v", s)
+			r.t.Errorf("a new pod is %+v", s)
+		}
+		r.restart()
+		r.pass(time.Minute)
+		if diff := cmp.Diff(before.Status, r.pod("writer").Status); diff != "" {
+			r.t.Errorf("status of the evicted pod (-before +now):\n%s", diff)
+		}
+	})
+}
+
+// What an evicted pod left on the disk is removed by the next kubelet if need be.
+func TestRestartedKubeletRemovesEvictedPods(t *testing.T) {
+	bubble(t, crifake.Config{}, func(r *rig) {
+		r.api.create(newPod("a"))
+		r.pass(time.Second)
+		r.stop()
+		r.api.change("a", func(p *corev1.Pod) { p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted" })
+		r.start()
+		r.pass(40 * time.Second)
+		if left := r.runtime.Containers(); len(left) > 0 || len(r.calls("RemovePodSandbox")) != 1 {
+			r.t.Errorf("the runtime has %+v", left)
+		}
+		if s := r.pod("a").Status; s.Reason != "Evicted" || s.ContainerStatuses[0].State.Terminated == nil {
+			r.t.Errorf("status is %+v", s)
+		}
+	})
+}
+
+// Containers of pods that have ended go before any pod is evicted. Their statuses stay.
+func TestLowDiskRemovesEndedContainersBeforePods(t *testing.T) {
+	short(t, nodepressure.Config{Hard: []string{"nodefs.available<10%"}}, func(r *rig, l *low, freed *int) {
+		r.api.create(newPod("runs"))
+		r.api.create(newPod("ended", func(p *corev1.Pod) {
+			p.Spec.RestartPolicy, p.Spec.Containers[0].Name = corev1.RestartPolicyNever, "job"
+		}))
+		r.pass(time.Minute)
+		before := r.pod("ended")
+		if before.Status.Phase != corev1.PodSucceeded {
+			r.t.Fatalf("status is %+v", before.Status)
+		}
+		log := filepath.Join(r.dir, "logs", "default_ended_uid-ended", "job", "0.log")
+		if err := os.WriteFile(log, nil, 0o640); err != nil {
+			r.t.Fatal(err)
+		}
+		r.runtime.Write(r.container("ended", "job").ID, 45<<30)
+		r.pass(time.Minute)
+		r.restart()
+		r.pass(time.Minute)
+		if s := r.pod("runs").Status; s.Phase != corev1.PodRunning || *freed != 1 {
+			r.t.Errorf("images were removed %d times; the other pod is %+v", *freed, s)
+		}
+		if diff := cmp.Diff(before.Status, r.pod("ended").Status); diff != "" {
+			r.t.Errorf("status of the pod that has ended (-before +now):\n%s", diff)
+		}
+		if _, err := os.Stat(log); !os.IsNotExist(err) {
+			r.t.Errorf("its log: %v", err)
 		}
 	})
 }

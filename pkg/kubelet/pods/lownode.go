@@ -3,6 +3,7 @@ package pods
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	scheduling "k8s.io/component-helpers/scheduling/corev1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"podium/pkg/backoff"
@@ -41,14 +43,45 @@ func (m *Manager) relieveNode(ctx context.Context) {
 	}
 	for backoff.Sleep(ctx, measurePeriod) == nil {
 		met := m.cfg.Pressure.Measure()
-		if met != nil && met.Signal != nodepressure.Memory && m.cfg.FreeDisk != nil {
-			m.cfg.FreeDisk(ctx)
+		if met != nil && met.Signal != nodepressure.Memory {
+			m.freeDisk(ctx)
 			met = m.cfg.Pressure.Measure()
 		}
 		if met != nil {
 			m.evictFor(ctx, met)
 		}
 	}
+}
+
+// freeDisk removes what the node can do without: exited containers of pods that have ended,
+// then, as these no longer use them, images. It logs errors.
+func (m *Manager) freeDisk(ctx context.Context) {
+	if err := m.removeEnded(ctx); err != nil && ctx.Err() == nil {
+		m.cfg.Log.Warn("remove containers of pods that have ended failed", "error", err)
+	}
+	if m.cfg.FreeDisk != nil {
+		m.cfg.FreeDisk(ctx)
+	}
+}
+
+// removeEnded removes the exited containers of all pods that have ended, with their logs. The
+// API has their statuses, which stay as they are.
+func (m *Manager) removeEnded(ctx context.Context) error {
+	exited := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}}
+	list, err := m.cfg.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: exited})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range list.Containers {
+		m.mu.Lock()
+		w := m.workers[types.UID(c.Labels[cri.LabelPodUID])]
+		m.mu.Unlock()
+		if w != nil && closed(w.ended) {
+			errs = append(errs, m.removeContainer(ctx, listed(c)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // evictFor evicts the pod that is to go first, and waits for its end.

@@ -45,7 +45,7 @@ type Config struct {
 	Cgroups     resources.Cgroups
 	PIDs        PIDs                  // nil: no PID pressure
 	Pressure    NodePressure          // of memory and disk; nil: none
-	FreeDisk    func(context.Context) // removes what the node can do without; nil: nothing
+	FreeDisk    func(context.Context) // removes unused images; nil: none
 	UserNS      UserNS
 	Placement   Placement // of CPUs; nil: containers run on all
 	Devices     Devices   // of device plugins; nil: none

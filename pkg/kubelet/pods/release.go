@@ -50,11 +50,14 @@ func (t *termination) stopSandboxes(ctx context.Context, now time.Time) bool {
 
 // release releases what the pod holds on the node. For a deleted pod it also
 // removes the sandboxes and, once the final status is written, deletes the pod in
-// the API. It returns true when nothing is left to do for the pod.
+// the API. Of an evicted pod it removes them and the logs once that is written: the
+// pod remains in the API, but not on the disk. It returns true when nothing is left to
+// do for the pod.
 func (w *worker) release(ctx context.Context) (done bool) {
 	now := time.Now()
 	deleted := w.isRemoved || w.pod.DeletionTimestamp != nil
-	if deleted {
+	evicted := w.evicted() && w.m.writer.flushed(w.uid)
+	if deleted || evicted {
 		if len(w.observed.active()) > 0 { // a container that the runtime did not report before
 			w.termination.stopped = false
 			w.enter(terminating)
@@ -65,18 +68,19 @@ func (w *worker) release(ctx context.Context) (done bool) {
 			return false
 		}
 	}
-	if !w.termination.releaseNode(ctx, now) || !deleted {
+	if !w.termination.releaseNode(ctx, now) {
 		return false
 	}
-	if w.isRemoved {
+	switch {
+	case w.isRemoved:
 		w.termination.removeFiles()
 		return true
+	case deleted && w.m.writer.flushed(w.uid): // the writer wakes the worker when the status is written
+		w.termination.removeFiles()
+		w.termination.deleteForGood(ctx, now)
+	case evicted:
+		w.termination.removeFiles()
 	}
-	if !w.m.writer.flushed(w.uid) {
-		return false // the writer wakes the worker when the status is written
-	}
-	w.termination.removeFiles()
-	w.termination.deleteForGood(ctx, now)
 	return false
 }
 

@@ -51,7 +51,7 @@ type worker struct {
 	began     time.Time     // the pod's start time, once it has one
 	ranAt     time.Time     // when its phase was first Running
 	measured  time.Time     // when its storage was last measured
-	ended     chan struct{} // closed when nothing of it runs and the API has its final status
+	ended     chan struct{} // closed when nothing of it runs and the API has its final status; see settled
 }
 
 // newWorker returns a worker. It ends when ctx ends.
@@ -125,12 +125,18 @@ func (w *worker) step(ctx context.Context) (done bool) {
 	}
 	if w.state == gone {
 		done = w.release(ctx)
-		if !closed(w.ended) && w.m.writer.flushed(w.uid) {
+		if !closed(w.ended) && w.settled() {
 			close(w.ended)
 		}
 	}
 	w.again(w.retries.next(now))
 	return done
+}
+
+// settled reports whether the API has the final status of a pod that is gone and, if it was
+// evicted, whether what it had on the disk is removed.
+func (w *worker) settled() bool {
+	return w.m.writer.flushed(w.uid) && (!w.evicted() || w.observed.empty() && w.termination.released)
 }
 
 func (w *worker) enter(s state) {
