@@ -30,7 +30,7 @@ type allocation struct {
 	// All others have those with which they were created.
 	Applied map[string]corev1.ResourceRequirements `json:"applied,omitempty"`
 	// Restarting are the ids of containers that were stopped in order to be
-	// created again with other resources.
+	// created again with other resources or another image.
 	Restarting []string `json:"restarting,omitempty"`
 }
 

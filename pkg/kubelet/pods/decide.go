@@ -169,7 +169,7 @@ func (p *plan) keep(spec *corev1.Container, init bool, c *container) {
 		p.start = append(p.start, start{spec: spec, init: init, attempt: c.attempt, delay: c.restartDelay(), adopt: c})
 	case c.state == runtimeapi.ContainerState_CONTAINER_UNKNOWN:
 		p.kill = append(p.kill, unknownState(c))
-	case c.annotations[cri.AnnotationHash] != "" && c.annotations[cri.AnnotationHash] != containerHash(spec):
+	case changed(spec, c):
 		p.kill = append(p.kill, kill{c, fmt.Sprintf("Container %s definition changed, will be restarted", spec.Name), killChanged})
 	case p.judge(c.id) == probeLivenessFailed:
 		p.kill = append(p.kill, kill{c, fmt.Sprintf("Container %s failed liveness probe, will be restarted", spec.Name), killLiveness})
@@ -185,7 +185,7 @@ func unknownState(c *container) kill {
 // restart plans the next attempt of a container, or its back-off.
 func (p *plan) restart(spec *corev1.Container, init bool, last *container) {
 	delay := last.restartDelay()
-	if last.resized || last.finished.Sub(last.created) > restartDelayReset {
+	if last.replaced || changed(spec, last) || last.finished.Sub(last.created) > restartDelayReset {
 		delay = 0
 	}
 	delay = min(delay, p.maxDelay) // an earlier kubelet may have had a higher limit
@@ -212,6 +212,12 @@ func nextAttempt(pod *corev1.Pod, o observed, name string) int32 {
 		}
 	}
 	return 0
+}
+
+// changed reports whether the spec requires a new container in place of c.
+func changed(spec *corev1.Container, c *container) bool {
+	hash := c.annotations[cri.AnnotationHash]
+	return hash != "" && hash != containerHash(spec)
 }
 
 // containerHash returns a hash of the fields whose change requires a new

@@ -745,16 +745,37 @@ func TestDeadSandboxIsReplaced(t *testing.T) {
 }
 
 func TestImageChangeRestartsTheContainer(t *testing.T) {
-	bubble(t, crifake.Config{}, func(r *rig) {
-		r.api.create(newPod("a"))
-		r.pass(time.Minute)
-		r.api.change("a", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "app:2"; p.Generation = 2 })
-		r.pass(5 * time.Second)
-		p := r.pod("a")
-		if s := p.Status.ContainerStatuses[0]; s.RestartCount != 1 || r.container("a", "app").Config.Image.UserSpecifiedImage != "app:2" || p.Status.ObservedGeneration != 2 {
-			t.Errorf("status is %+v", p.Status)
-		}
-	})
+	for name, c := range map[string]struct {
+		policy  corev1.RestartPolicy
+		restart bool // of the kubelet, during which the container exits
+	}{
+		"Always":                   {policy: corev1.RestartPolicyAlways},
+		"OnFailure":                {policy: corev1.RestartPolicyOnFailure},
+		"Never":                    {policy: corev1.RestartPolicyNever},
+		"Never, restarted kubelet": {policy: corev1.RestartPolicyNever, restart: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			slow := crifake.Config{Behave: func(crifake.Start) crifake.Behaviour { return crifake.Behaviour{TermDelay: 2 * time.Second} }}
+			bubble(t, slow, func(r *rig) {
+				r.api.create(newPod("a", func(p *corev1.Pod) { p.Spec.RestartPolicy = c.policy }))
+				r.pass(time.Minute)
+				r.api.change("a", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "app:2"; p.Generation = 2 })
+				if c.restart {
+					r.pass(time.Second)
+					r.stop()
+					if _, err := r.runtime.StopContainer(context.Background(), &runtimeapi.StopContainerRequest{ContainerId: r.container("a", "app").ID, Timeout: 30}); err != nil {
+						r.t.Fatal(err)
+					}
+					r.start()
+				}
+				r.pass(5 * time.Second)
+				p := r.pod("a")
+				if s := p.Status.ContainerStatuses[0]; p.Status.Phase != corev1.PodRunning || s.RestartCount != 1 || r.container("a", "app").Config.Image.UserSpecifiedImage != "app:2" || p.Status.ObservedGeneration != 2 {
+					r.t.Errorf("status is %+v", p.Status)
+				}
+			})
+		})
+	}
 }
 
 func TestNodeRefusesPods(t *testing.T) {

@@ -39,7 +39,7 @@ type container struct {
 	recursive                  map[string]bool // paths that are read-only with all mounts below them
 	terminationMessage         string          // read when the container was first seen exited
 	statusRead                 bool
-	resized                    bool // it was stopped because new resources need a new container
+	replaced                   bool // it was stopped because new resources or a new image need a new container
 }
 
 func (c *container) running() bool { return c.state == runtimeapi.ContainerState_CONTAINER_RUNNING }

@@ -83,7 +83,7 @@ func (r *resizer) grant(live bool, now time.Time) {
 	desired := r.pod
 	r.pod = r.record.with(desired)
 	for _, c := range r.observed.containers {
-		c.resized = slices.Contains(r.record.Restarting, c.id)
+		c.replaced = slices.Contains(r.record.Restarting, c.id)
 	}
 	if r.pod == desired || !live {
 		if r.pending != nil {
@@ -312,18 +312,24 @@ func (r *resizer) update(ctx context.Context, c *resizing) error {
 	return r.m.writeAllocation(r.uid, r.record)
 }
 
-// restart stops a container, which then starts with the granted resources. The record
-// makes it start again whatever its restart policy.
+// restart stops a container, which then starts with the granted resources.
 func (r *resizer) restart(c *resizing) error {
-	if !slices.Contains(r.record.Restarting, c.id) {
-		r.record.Restarting = append(r.record.Restarting, c.id)
-		r.record.forget(r.observed)
-		if err := r.m.writeAllocation(r.uid, r.record); err != nil {
-			return err
-		}
+	if err := r.replace(c.container); err != nil {
+		return err
 	}
 	r.containers.kill(kill{container: c.container, reason: killResize, message: fmt.Sprintf("Container %s resize requires restart", c.name)})
 	return nil
+}
+
+// replace records that a container is stopped in order to be created again: it starts at
+// once, whatever its restart policy.
+func (r *resizer) replace(c *container) error {
+	if slices.Contains(r.record.Restarting, c.id) {
+		return nil
+	}
+	r.record.Restarting = append(r.record.Restarting, c.id)
+	r.record.forget(r.observed)
+	return r.m.writeAllocation(r.uid, r.record)
 }
 
 // conditions returns the conditions of a resize that has not been completed.

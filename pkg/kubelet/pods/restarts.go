@@ -10,7 +10,7 @@ import (
 // its rules that matches its exit code, else by its restart policy, else by the
 // pod's. Do not call it for an init container that has succeeded.
 func shouldRestart(pod *corev1.Pod, spec *corev1.Container, c *container) bool {
-	if c.resized {
+	if c.replaced {
 		return true
 	}
 	for _, r := range spec.RestartPolicyRules {

@@ -30,9 +30,7 @@ func (w *worker) sync(ctx context.Context) {
 		w.enter(terminating)
 		return
 	}
-	for _, k := range cs.plan.kill {
-		cs.kill(k)
-	}
+	w.killPlanned(now)
 	w.resizer.actuate(ctx, now)
 	cs.explainBackOff()
 	if !cs.plan.newSandbox && len(cs.plan.start)+len(cs.plan.ephemeral) > 0 && w.mounts.setUpAll() && w.claims.forContainers(now) {
@@ -57,6 +55,20 @@ func (w *worker) sync(ctx context.Context) {
 	w.measureStorage(now)
 	cs.removeOld()
 	w.expectChange()
+}
+
+// killPlanned stops the containers that must not go on as they are.
+func (w *worker) killPlanned(now time.Time) {
+	for _, k := range w.containers.plan.kill {
+		if k.reason == killChanged {
+			if err := w.resizer.replace(k.container); err != nil {
+				w.log.Warn("record container to be replaced failed", "container", k.container.name, "error", err)
+				w.again(now.Add(time.Second))
+				continue
+			}
+		}
+		w.containers.kill(k)
+	}
 }
 
 // mainActive reports whether a container is active that is neither a sidecar nor
