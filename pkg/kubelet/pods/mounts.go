@@ -71,9 +71,10 @@ func (ms *mounts) setUpAll() bool {
 
 // refresh starts jobs that update the contents of volumes: every RefreshPeriod, when
 // an object has changed, and when the pod's labels or annotations change, since volumes
-// may show them. For a volume that an earlier kubelet set up, the first refresh also
-// makes it ready.
-func (ms *mounts) refresh(now time.Time) {
+// may show them. It leaves out volumes that are not ready, unless started says that the
+// containers whose turn it is have been started: then an earlier kubelet has set up all
+// volumes, and the first refresh also makes them ready.
+func (ms *mounts) refresh(now time.Time, started bool) {
 	stale := ms.takeStale()
 	for _, v := range volumes.Mounted(ms.pod) {
 		if !ms.m.cfg.Volumes.Refreshes(ms.pod, v) {
@@ -81,6 +82,9 @@ func (ms *mounts) refresh(now time.Time) {
 		}
 		m := ms.mount(v.Name)
 		m.outdated = m.outdated || stale
+		if m.ready == nil && !started {
+			continue
+		}
 		due := m.attempted.Add(ms.m.cfg.RefreshPeriod)
 		if m.outdated || !now.Before(due) || relabelled(m.renderedPod, ms.pod) {
 			ms.setUp(v, true, now)

@@ -49,8 +49,8 @@ func (w *worker) sync(ctx context.Context) {
 	w.probes.Keep(w.upstream, w.targets(), false)
 	w.publish(false)
 	w.again(cs.plan.wake())
-	if w.state == running {
-		w.mounts.refresh(now)
+	if !cs.plan.newSandbox {
+		w.mounts.refresh(now, len(cs.plan.start) == 0)
 	}
 	w.measureStorage(now)
 	cs.removeOld()
