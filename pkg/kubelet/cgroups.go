@@ -67,7 +67,6 @@ func (o *options) cgroups(ctx context.Context, cfg *Config, bounds pidBounds) (r
 		if err != nil {
 			return nil, err
 		}
-		context.AfterFunc(ctx, bus.Close)
 		options.Systemd = bus
 	}
 	return resources.NewFS(options), nil

@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
 )
 
-// Units are the D-Bus methods of systemd that FS calls. *dbus.Conn of go-systemd
-// implements it.
+// busTimeout is how long systemd may take for a slice: the signal that a job has ended can be
+// lost.
+const busTimeout = 30 * time.Second
+
+// Units are the D-Bus methods of systemd that FS calls. Bus implements it.
 type Units interface {
 	StartTransientUnitContext(ctx context.Context, name, mode string, properties []systemd.Property, done chan<- string) (int, error)
 	SetUnitPropertiesContext(ctx context.Context, name string, runtime bool, properties ...systemd.Property) error
@@ -27,17 +31,10 @@ const (
 	modeReplace = "replace"
 )
 
-// ConnectSystemd connects to systemd on D-Bus. The caller must close the connection.
-func ConnectSystemd(ctx context.Context) (*systemd.Conn, error) {
-	conn, err := systemd.NewWithContext(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("the systemd cgroup driver needs systemd on D-Bus (else: --cgroup-driver=cgroupfs, here and in the runtime): %w", err)
-	}
-	return conn, nil
-}
-
 // setSlice creates a slice or updates the properties of an existing one.
 func (f *FS) setSlice(ctx context.Context, p place, g Group) error {
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
 	full := p.below(f.Root)
 	name := full.slice()
 	properties := sliceProperties(g, f.unified)
@@ -63,6 +60,8 @@ func (f *FS) setSlice(ctx context.Context, p place, g Group) error {
 }
 
 func (f *FS) stopSlice(ctx context.Context, p place) error {
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
 	name := p.below(f.Root).slice()
 	done := make(chan string, 1)
 	_, err := f.Systemd.StopUnitContext(ctx, name, modeReplace, done)
@@ -85,7 +84,7 @@ func await(ctx context.Context, name string, done <-chan string) error {
 		}
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("%s: wait for its systemd job: %w", name, ctx.Err())
 	}
 }
 
