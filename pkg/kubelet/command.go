@@ -117,6 +117,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 
 	fs.StringVar(&c.RootDir, "root-dir", "/var/lib/kubelet", "directory of the kubelet's files, such as volumes")
 	fs.StringVar(&c.PodLogsDir, "pod-logs-dir", "/var/log/pods", "directory of the containers' logs")
+	fs.StringVar(&c.LogLinksDir, "container-logs-dir", "/var/log/containers", "directory of links to the containers' logs, for programs that collect them; if empty, there are none")
 	fs.StringVar(&o.endpoint, "container-runtime-endpoint", "unix:///run/containerd/containerd.sock", "endpoint of the container runtime (CRI v1)")
 	fs.DurationVar(&o.requestTimeout, "runtime-request-timeout", 2*time.Minute, "timeout of runtime requests")
 	fs.StringVar(&c.ImageGC.Keep, "pod-infra-container-image", "", "image of the pod sandboxes, as in the runtime's configuration; the image garbage collector never removes it")
@@ -425,7 +426,10 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 		return nil, err
 	}
 	// The kernel resolves the paths of mounts from its own working directory.
-	for _, dir := range []*string{&cfg.RootDir, &cfg.PodLogsDir} {
+	for _, dir := range []*string{&cfg.RootDir, &cfg.PodLogsDir, &cfg.LogLinksDir} {
+		if *dir == "" {
+			continue
+		}
 		if *dir, err = filepath.Abs(*dir); err != nil {
 			return nil, err
 		}

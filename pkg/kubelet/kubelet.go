@@ -79,6 +79,7 @@ type Config struct {
 	Dial        probes.Dial          // nil: the network
 	RootDir     string               // required
 	PodLogsDir  string               // "": <RootDir>/logs
+	LogLinksDir string               // of links to the containers' logs; "": no links
 	Plugins     bool                 // register the node's plugins, and serve the pod resources API, on sockets below RootDir
 	// PluginDialer connects to plugins instead of the system; nil: the system. With it, CSI and DRA
 	// drivers are registered without Plugins, too.
@@ -394,7 +395,7 @@ func newManager(cfg *Config, p parts) (*pods.Manager, error) {
 		return nil, err
 	}
 	c := pods.Config{
-		RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir,
+		RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, LogLinksDir: cfg.LogLinksDir,
 		API: p.api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: p.volumes, References: p.references, Claims: p.claims, Cgroups: cfg.Cgroups, UserNS: namespaces,
 		Environment: func(ctx context.Context, req env.Request) ([]*runtimeapi.KeyValue, error) {
 			return env.Make(ctx, req, p.api)

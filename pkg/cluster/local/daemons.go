@@ -134,6 +134,7 @@ func (c *Config) flags() []process {
 			"--cluster-dns="+own.dns,
 			"--cluster-domain=cluster.local",
 			"--pod-logs-dir="+c.path("pods"),
+			"--container-logs-dir="+c.path("containers"),
 			"--client-ca-file="+pki("ca.crt"),
 			"--cert-dir="+c.path(kubeletPKI),
 			"--rotate-certificates",

@@ -108,6 +108,9 @@ func (cs *containers) runContainer(ctx context.Context, s start, id string) bool
 	delete(cs.waiting, s.spec.Name)
 	cs.retries.ok("start " + s.spec.Name)
 	cs.m.cfg.Metrics.containerStarted(s.init)
+	if readErr == nil {
+		cs.linkLog(c)
+	}
 	if h := s.spec.Lifecycle; h != nil && h.PostStart != nil {
 		cs.postStart(s.spec, id)
 	}
@@ -215,6 +218,9 @@ func (cs *containers) remove(c *container) {
 func (m *Manager) removeContainer(ctx context.Context, c logged) error {
 	if err := m.removeLogs(c); err != nil {
 		return fmt.Errorf("remove its logs: %w", err) // first: without the container, nothing names them
+	}
+	if err := m.unlinkLog(c); err != nil {
+		return err
 	}
 	_, err := m.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.id})
 	if cri.NotFound(err) {

@@ -4,11 +4,9 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -123,33 +121,6 @@ func (m *Manager) removeLogs(c logged) error {
 		err = errors.Join(err, root.RemoveAll(name))
 	}
 	return err
-}
-
-// logged names a container as its logs do.
-type logged struct {
-	id                             string
-	namespace, pod, uid, container string
-	attempt                        string
-}
-
-// listed returns the names of a container that the runtime has listed.
-func listed(c *runtimeapi.Container) logged {
-	l := c.Labels
-	attempt := c.Annotations[cri.AnnotationRestartCount]
-	if attempt == "" {
-		attempt = fmt.Sprint(c.Metadata.GetAttempt())
-	}
-	return logged{id: c.Id, namespace: l[cri.LabelPodNamespace], pod: l[cri.LabelPodName], uid: l[cri.LabelPodUID], container: l[cri.LabelContainerName], attempt: attempt}
-}
-
-// logged returns the names of a container of the pod.
-func (w *base) logged(c *container) logged {
-	return logged{id: c.id, namespace: w.pod.Namespace, pod: w.pod.Name, uid: string(w.uid), container: c.name, attempt: fmt.Sprint(c.attempt)}
-}
-
-// log returns the path of the container's log below the directory of all logs.
-func (c logged) log() string {
-	return path.Join(strings.Join([]string{c.namespace, c.pod, c.uid}, "_"), c.container, c.attempt+".log")
 }
 
 func compress(root *os.Root, name string) (err error) {

@@ -31,8 +31,9 @@ type Recorder interface {
 
 // Config holds the dependencies of a Manager.
 type Config struct {
-	RootDir string // the kubelet's files
-	LogsDir string // containers' logs
+	RootDir     string // the kubelet's files
+	LogsDir     string // containers' logs
+	LogLinksDir string // links to them; "": none
 
 	API         API
 	Endpoints   Endpoints // nil: pods are stopped without waiting for proxies
@@ -152,6 +153,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	g.Go(func() error { m.observer.run(ctx); return nil })
 	g.Go(func() error { m.removeOrphans(ctx); return nil })
 	g.Go(func() error { m.rotateLogs(ctx); return nil })
+	g.Go(func() error { m.keepLogLinks(ctx); return nil })
 	g.Go(func() error { m.relievePIDs(ctx); return nil })
 	g.Go(func() error { m.relieveNode(ctx); return nil })
 	err := g.Wait()

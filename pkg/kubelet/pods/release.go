@@ -129,6 +129,9 @@ func (t *termination) removeSandboxes(ctx context.Context, now time.Time) bool {
 	}
 	remove := func() error {
 		for _, c := range t.observed.containers {
+			if err := t.m.unlinkLog(t.logged(c)); err != nil {
+				t.log.Warn("remove link to log failed", "error", err) // it will be found to lead nowhere
+			}
 			if _, err := t.m.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.id}); err != nil && !cri.NotFound(err) {
 				return err
 			}
