@@ -76,6 +76,14 @@ func TestEphemeralStorageLimitEvicts(t *testing.T) {
 			},
 			want: "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. ",
 		},
+		"its /etc/hosts": {
+			grow: func(t *testing.T, r *rig, p *corev1.Pod) {
+				if err := os.WriteFile(filepath.Join(r.dir, "pods", string(p.UID), "etc-hosts"), make([]byte, 11<<20), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. ",
+		},
 		"an emptyDir without a limit": {
 			grow: func(t *testing.T, r *rig, p *corev1.Pod) {
 				if err := os.WriteFile(filepath.Join(r.dir, "pods", string(p.UID), "volumes/kubernetes.io~empty-dir/v/big"), make([]byte, 11<<20), 0o600); err != nil {

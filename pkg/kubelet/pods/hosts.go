@@ -35,7 +35,7 @@ func (m *Manager) writeHosts(pod *corev1.Pod, ips []string) (string, error) {
 			return "", err
 		}
 	}
-	path := filepath.Join(m.podDir(pod.UID), "etc-hosts")
+	path := m.hostsPath(pod.UID)
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return "", err
 	}
@@ -45,6 +45,9 @@ func (m *Manager) writeHosts(pod *corev1.Pod, ips []string) (string, error) {
 	}
 	return path, nil
 }
+
+// hostsPath returns the path of the pod's /etc/hosts on the node.
+func (m *Manager) hostsPath(uid types.UID) string { return filepath.Join(m.podDir(uid), "etc-hosts") }
 
 // hostsFile returns the file's content. host is the node's own file, for pods on
 // the host's network.

@@ -160,7 +160,7 @@ func (t *termination) removeSandboxes(ctx context.Context, now time.Time) bool {
 // been torn down before.
 func (t *termination) removeFiles() {
 	dir := t.m.podDir(t.uid)
-	for _, path := range []string{filepath.Join(dir, "etc-hosts"), filepath.Join(dir, "containers"), t.m.allocationPath(t.uid), t.m.logDir(t.pod), filepath.Join(dir, identityFile)} {
+	for _, path := range []string{t.m.hostsPath(t.uid), filepath.Join(dir, "containers"), t.m.allocationPath(t.uid), t.m.logDir(t.pod), filepath.Join(dir, identityFile)} {
 		if err := os.RemoveAll(path); err != nil {
 			t.log.Warn("remove pod files failed", "error", err)
 		}

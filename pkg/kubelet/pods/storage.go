@@ -28,7 +28,7 @@ const (
 type storage struct {
 	volumes    map[string]int64 // by volume
 	containers map[string]int64 // by container: its writable layer and its logs
-	files      int64            // the kubelet's other files of the pod
+	files      int64            // the kubelet's other files of the pod: termination messages and /etc/hosts
 }
 
 func (s *storage) total() int64 {
@@ -122,7 +122,11 @@ func (m *Manager) storage(ctx context.Context, pod *corev1.Pod, all bool) (stora
 		errs = append(errs, err)
 		s.containers[c.Name] = layers[c.Name] + logged
 	}
-	s.files, err = volumes.DiskUsage(ctx, filepath.Join(m.podDir(pod.UID), "containers")) // termination messages
+	// Containers can write to these, too: CVE-2020-8557.
+	messages, err := volumes.DiskUsage(ctx, filepath.Join(m.podDir(pod.UID), "containers"))
+	errs = append(errs, err)
+	hosts, err := volumes.FileUsage(m.hostsPath(pod.UID))
+	s.files = messages + hosts
 	return s, errors.Join(append(errs, err)...)
 }
 

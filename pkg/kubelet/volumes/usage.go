@@ -48,6 +48,20 @@ func DiskUsage(ctx context.Context, dir string) (int64, error) {
 	return used.bytes, err
 }
 
+// FileUsage returns the number of bytes that a file uses on disk; 0 if it does not exist. It
+// does not follow a link.
+func FileUsage(path string) (int64, error) {
+	var st syscall.Stat_t
+	err := syscall.Lstat(path, &st)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, &fs.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	return st.Blocks * 512, nil
+}
+
 // usage is what a directory uses on disk.
 type usage struct {
 	bytes  int64

@@ -158,6 +158,7 @@ func TestEphemeralStorageLimit(t *testing.T) {
 	}{
 		{name: "layer", script: "dd if=/dev/zero of=/big bs=1M count=60; sleep 3600", want: total},
 		{name: "logs", script: "yes 0123456789012345678901234567890123456789 | head -c 30000000; sleep 3600", want: total},
+		{name: "hosts", script: "dd if=/dev/zero of=/etc/hosts bs=1M count=60; sleep 3600", want: total},
 		{name: "volume", script: "dd if=/dev/zero of=/v/big bs=1M count=60; sleep 3600", want: total},
 		{name: "sized-volume", script: "dd if=/dev/zero of=/v/big bs=1M count=60; sleep 3600", want: `Usage of EmptyDir volume "v" exceeds the limit "10Mi". `, change: func(s *corev1.PodSpec) {
 			s.Volumes[0].EmptyDir.SizeLimit = &size
