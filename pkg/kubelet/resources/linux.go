@@ -110,7 +110,7 @@ func limitOf(pod *corev1.Pod, c *corev1.Container, name corev1.ResourceName) res
 }
 
 // Container returns the resources of one container for the runtime. A container gets none of the
-// node's huge pages unless it or its pod asks for them. v2 means cgroup v2.
+// node's huge pages unless it or its pod asks for them, and no swap. v2 means cgroup v2.
 func Container(pod *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList, v2 bool) *runtimeapi.LinuxContainerResources {
 	request, hasRequest := c.Resources.Requests[corev1.ResourceCPU]
 	limit, memory := limitOf(pod, c, corev1.ResourceCPU), limitOf(pod, c, corev1.ResourceMemory)
@@ -125,12 +125,10 @@ func Container(pod *corev1.Pod, c *corev1.Container, capacity corev1.ResourceLis
 		OomScoreAdj:        OOMScoreAdj(pod, c, capacity.Memory().Value()),
 	}
 	r.HugepageLimits = hugePages(pod, c, capacity)
-	if r.MemoryLimitInBytes > 0 {
-		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // no swap
-		if v2 {
-			r.MemorySwapLimitInBytes = 0
-			r.Unified = map[string]string{"memory.oom.group": "1", "memory.swap.max": "0"}
-		}
+	if v2 {
+		r.Unified = map[string]string{"memory.oom.group": "1", "memory.swap.max": "0"}
+	} else {
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // no swap; cgroup v1 cannot say that without a limit
 	}
 	return r
 }

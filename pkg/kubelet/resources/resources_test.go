@@ -102,6 +102,12 @@ func TestContainerNumbers(t *testing.T) {
 		t.Errorf("%+v: a limit stands for the request it lacks", r)
 	}
 	c = container(nil, list("cpu", "1"))
+	if r := Container(pod(c), &c, node, true); r.MemoryLimitInBytes != 0 || r.Unified["memory.swap.max"] != "0" || r.Unified["memory.oom.group"] != "1" {
+		t.Errorf("without a memory limit, on cgroup v2, %+v", r)
+	}
+	if r := Container(pod(c), &c, node, false); r.MemoryLimitInBytes != 0 || r.MemorySwapLimitInBytes != 0 || r.Unified != nil {
+		t.Errorf("without a memory limit, on cgroup v1, %+v", r)
+	}
 	if h := Container(pod(c), &c, node, true).HugepageLimits; len(h) != 2 || h[0].Limit != 0 || h[1].Limit != 0 {
 		t.Errorf("a container that asks for no huge pages has %+v", h)
 	}
