@@ -68,12 +68,14 @@ type Puller struct {
 
 	mu    sync.Mutex
 	pods  map[types.UID]map[string]*state // by image
+	waits map[types.UID]*wait             // of pods for which a pull has begun
 	pulls sync.WaitGroup
 }
 
 // state is the state of an image for one pod.
 type state struct {
 	pulling  bool
+	awaited  *wait             // the pod's, from the start of a pull until one succeeds; else nil
 	mayUse   string            // the image id for which the pod has shown credentials
 	done     map[string]string // finished pulls: image id by the start argument of Ensure
 	err      error             // of the last pull; nil if it succeeded
@@ -94,7 +96,7 @@ func (w *Waiting) Error() string { return strings.TrimPrefix(w.Reason+": "+w.Mes
 
 // New returns a Puller.
 func New(cfg Config) *Puller {
-	return &Puller{cfg: cfg, slots: make(chan struct{}, max(cfg.Parallel, 1)), pods: map[types.UID]map[string]*state{}}
+	return &Puller{cfg: cfg, slots: make(chan struct{}, max(cfg.Parallel, 1)), pods: map[types.UID]map[string]*state{}, waits: map[types.UID]*wait{}}
 }
 
 // Recover resolves the pulls of which an earlier kubelet did not learn the
@@ -110,6 +112,7 @@ func (p *Puller) Forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pods, uid)
+	delete(p.waits, uid)
 }
 
 // Ensure returns the id of the container's image, or a *Waiting as the error. It
@@ -292,6 +295,7 @@ func (p *Puller) begin(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	p.mu.Lock()
 	s := p.stateLocked(pod.UID, image)
 	s.pulling = true
+	p.waitLocked(pod.UID, s)
 	p.mu.Unlock()
 	p.pulls.Go(func() {
 		id, err := p.pull(ctx, pod, c, image)
@@ -300,6 +304,7 @@ func (p *Puller) begin(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 		if err == nil {
 			s.retry.Reset()
 			s.done[start], s.mayUse = id, id
+			s.arrived()
 		} else {
 			s.failed = time.Now()
 			s.until = s.failed.Add(s.retry.Next())

@@ -48,8 +48,8 @@ type worker struct {
 	assigned  assignment
 	everReady bool
 	firstSeen time.Time
+	fresh     bool          // no kubelet has begun it before, and it has not run yet
 	began     time.Time     // the pod's start time, once it has one
-	ranAt     time.Time     // when its phase was first Running
 	measured  time.Time     // when its storage was last measured
 	ended     chan struct{} // closed when nothing of it runs and the API has its final status; see settled
 }
@@ -59,7 +59,7 @@ func newWorker(m *Manager, ctx context.Context, pod *corev1.Pod) *worker {
 	b := newBase(m, ctx, pod)
 	w := &worker{
 		base: b, mounts: &mounts{base: b, volumes: map[string]*mount{}}, state: pending,
-		firstSeen: time.Now(), ended: make(chan struct{}), everReady: conditions.IsTrue(pod.Status.Conditions, corev1.PodReady),
+		firstSeen: time.Now(), fresh: pod.Status.StartTime == nil, ended: make(chan struct{}), everReady: conditions.IsTrue(pod.Status.Conditions, corev1.PodReady),
 	}
 	w.containers = &containers{base: b, mounts: w.mounts, waiting: map[string]corev1.ContainerStateWaiting{}, stops: map[string]stop{}, turns: map[string]chan struct{}{}}
 	w.termination = &termination{base: b}
@@ -181,11 +181,23 @@ func (w *worker) publish(ended bool) {
 	if conditions.IsTrue(status.Conditions, corev1.PodReady) {
 		w.everReady = true
 	}
-	if status.Phase == corev1.PodRunning && w.ranAt.IsZero() {
-		w.ranAt = v.now
-		w.m.cfg.Metrics.podStarted(w.pod, w.firstSeen, v.now)
+	if status.Phase == corev1.PodRunning && w.fresh {
+		w.fresh = false
+		w.m.cfg.Metrics.podStarted(w.pod, v.now.Sub(w.firstSeen), v.now.Sub(w.pod.CreationTimestamp.Time)-w.ownTime())
 	}
 	w.m.writer.set(w.pod, status)
+}
+
+// ownTime returns how long the pod took for itself before its app containers ran: to pull
+// its images and to run its init containers.
+func (w *worker) ownTime() time.Duration {
+	took := w.m.puller.Waited(w.uid)
+	for _, c := range w.observed.containers {
+		if c.exited() && !c.started.IsZero() && isInit(w.pod, c.name) && !isSidecar(w.pod, c.name) {
+			took += c.finished.Sub(c.started)
+		}
+	}
+	return took
 }
 
 func (w *worker) view(ended bool) view {
