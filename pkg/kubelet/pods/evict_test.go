@@ -261,12 +261,15 @@ func short(t *testing.T, c nodepressure.Config, f func(r *rig, l *low, freed *in
 		t.Fatal(err)
 	}
 	l, freed := &low{memory: 4 << 30, disk: 50 << 30}, 0
-	bubbleWith(t, crifake.Config{Behave: exits(map[string]int32{"job": 0})}, func(r *rig) {
+	behave := func(s crifake.Start) crifake.Behaviour {
+		return crifake.Behaviour{Exits: s.Container == "job", Deaf: s.Container == "deaf"}
+	}
+	bubbleWith(t, crifake.Config{Behave: behave}, func(r *rig) {
 		l.runtime = r.runtime
 		r.tweak = func(cfg *Config) {
 			cfg.Pressure = &nodepressure.Monitor{Read: l.read, Thresholds: thresholds, Transition: 5 * time.Minute, Now: time.Now}
 			cfg.FreeDisk = func(context.Context) { freed++ }
-			cfg.MaxEvictionGrace = 20 * time.Second
+			cfg.MaxEvictionGrace = time.Minute
 		}
 	}, func(r *rig) { f(r, l, &freed) })
 }
@@ -423,6 +426,28 @@ func TestSoftThresholds(t *testing.T) {
 		r.wantEvicted("a", "The node was low on resource: memory. Threshold quantity: 1Gi, available: 500Mi. ")
 		if calls := r.calls("StopContainer a/app"); len(calls) != 1 {
 			t.Errorf("calls %q", calls)
+		}
+	})
+}
+
+// While a pod has time to end, no other is evicted in its place.
+func TestSoftThresholdsEvictOnePodAtATime(t *testing.T) {
+	short(t, nodepressure.Config{Soft: []string{"memory.available<1Gi"}, SoftGrace: map[string]string{"memory.available": "10s"}}, func(r *rig, l *low, _ *int) {
+		r.api.create(newPod("b"))
+		r.api.create(newPod("a", func(p *corev1.Pod) {
+			p.Spec.TerminationGracePeriodSeconds, p.Spec.Containers[0].Name = ptr(int64(600)), "deaf"
+		}))
+		r.pass(time.Second)
+		r.runtime.Use(r.container("a", "deaf").ID, 1<<30)
+		l.set(500<<20, 50<<30)
+		r.pass(75 * time.Second)
+		if s := r.pod("a").Status; s.Phase != corev1.PodRunning || len(r.api.eventsOf("Evicted")) != 1 {
+			r.t.Errorf("events %q; the pod is %+v", r.api.eventsOf("Evicted"), s)
+		}
+		l.set(4<<30, 50<<30)
+		r.pass(10 * time.Second)
+		if a, b := r.pod("a").Status, r.pod("b").Status; a.Reason != "Evicted" || b.Phase != corev1.PodRunning {
+			r.t.Errorf("in the end the pods are %+v and %+v", a, b)
 		}
 	})
 }

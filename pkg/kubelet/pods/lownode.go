@@ -31,8 +31,8 @@ type NodePressure interface {
 	Pressure() (memory, disk bool)
 }
 
-// evictionWait is how long the manager waits for the end of an evicted pod before it
-// evicts another one.
+// evictionWait is how long the manager waits, after the grace period of an evicted pod, for its
+// end before it evicts another one.
 const evictionWait = 30 * time.Second
 
 // relieveNode evicts one pod after the other while the node is short of memory or disk,
@@ -95,12 +95,13 @@ func (m *Manager) evictFor(ctx context.Context, met *nodepressure.Met) {
 		return
 	}
 	c := slices.MinFunc(all, byConsumption)
-	e := c.toEvict(met)
+	e, wait := c.toEvict(met), evictionWait
 	if met.Soft {
 		e.grace = &m.cfg.MaxEvictionGrace
+		wait += min(m.cfg.MaxEvictionGrace, gracePeriod(c.pod))
 	}
 	c.w.post(func() { c.w.evict(e) })
-	timer := time.NewTimer(evictionWait)
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-c.w.ended:
