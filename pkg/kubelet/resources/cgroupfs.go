@@ -60,8 +60,19 @@ func NewFS(o Options) *FS {
 	return &FS{Options: o, unified: err == nil, warned: map[string]bool{}}
 }
 
-// Unified reports whether the host uses cgroup v2.
-func (f *FS) Unified() bool { return f.unified }
+// Unified returns the settings of cgroup v2 that all containers have.
+func (f *FS) Unified() map[string]string {
+	if !f.unified {
+		return nil
+	}
+	out := map[string]string{"memory.oom.group": "1"}
+	if _, err := os.Stat(filepath.Join(f.Mount, f.dir(place{rootName}), swapMax)); err == nil { // the kernel may have no swap
+		out[swapMax] = "0"
+	}
+	return out
+}
+
+const swapMax = "memory.swap.max"
 
 // Prepare creates kubepods and the QoS classes.
 func (f *FS) Prepare(ctx context.Context, allocatable corev1.ResourceList) error {

@@ -27,8 +27,9 @@ type Cgroups interface {
 	Remove(ctx context.Context, uid types.UID) error
 	// Abandoned returns the pods that have a cgroup without processes.
 	Abandoned() ([]types.UID, error)
-	// Unified reports whether the host uses cgroup v2.
-	Unified() bool
+	// Unified returns the settings of cgroup v2 that all containers have: the OOM killer ends a
+	// container as a whole, which gets no swap. Nil on cgroup v1.
+	Unified() map[string]string
 }
 
 // None implements Cgroups without cgroups, for hosts that have none and for
@@ -44,7 +45,7 @@ func (None) Weigh(context.Context, []*corev1.Pod) error            { return nil 
 func (None) Processes(*corev1.Pod) int64                           { return 0 }
 func (None) Remove(context.Context, types.UID) error               { return nil }
 func (None) Abandoned() ([]types.UID, error)                       { return nil, nil }
-func (None) Unified() bool                                         { return false }
+func (None) Unified() map[string]string                            { return nil }
 
 // The names in the hierarchy. They are upstream's.
 const (

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"maps"
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
@@ -110,8 +111,8 @@ func limitOf(pod *corev1.Pod, c *corev1.Container, name corev1.ResourceName) res
 }
 
 // Container returns the resources of one container for the runtime. A container gets none of the
-// node's huge pages unless it or its pod asks for them, and no swap. v2 means cgroup v2.
-func Container(pod *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList, v2 bool) *runtimeapi.LinuxContainerResources {
+// node's huge pages unless it or its pod asks for them, and no swap. unified is Cgroups.Unified.
+func Container(pod *corev1.Pod, c *corev1.Container, capacity corev1.ResourceList, unified map[string]string) *runtimeapi.LinuxContainerResources {
 	request, hasRequest := c.Resources.Requests[corev1.ResourceCPU]
 	limit, memory := limitOf(pod, c, corev1.ResourceCPU), limitOf(pod, c, corev1.ResourceMemory)
 	if !hasRequest && !limit.IsZero() {
@@ -125,8 +126,8 @@ func Container(pod *corev1.Pod, c *corev1.Container, capacity corev1.ResourceLis
 		OomScoreAdj:        OOMScoreAdj(pod, c, capacity.Memory().Value()),
 	}
 	r.HugepageLimits = hugePages(pod, c, capacity)
-	if v2 {
-		r.Unified = map[string]string{"memory.oom.group": "1", "memory.swap.max": "0"}
+	if unified != nil {
+		r.Unified = maps.Clone(unified)
 	} else {
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // no swap; cgroup v1 cannot say that without a limit
 	}

@@ -90,7 +90,8 @@ func TestContainerNumbers(t *testing.T) {
 	limits := list("cpu", "500m", "memory", "64Mi", "hugepages-2Mi", "4Mi", "hugepages-1Gi", "1Gi")
 	c := container(list("cpu", "250m"), limits)
 	node := list("memory", "8Gi", "hugepages-2Mi", "64Mi", "hugepages-1Gi", "1Gi")
-	r := Container(pod(c), &c, node, true)
+	v2 := map[string]string{"memory.oom.group": "1", swapMax: "0"}
+	r := Container(pod(c), &c, node, v2)
 	if r.CpuShares != 256 || r.CpuQuota != 50000 || r.CpuPeriod != 100000 || r.MemoryLimitInBytes != 64<<20 || r.Unified["memory.oom.group"] != "1" {
 		t.Errorf("%+v", r)
 	}
@@ -98,17 +99,17 @@ func TestContainerNumbers(t *testing.T) {
 		t.Errorf("huge pages %+v", h)
 	}
 	c = container(nil, limits)
-	if r := Container(pod(c), &c, node, false); r.CpuShares != 512 || r.Unified != nil || r.MemorySwapLimitInBytes != r.MemoryLimitInBytes {
+	if r := Container(pod(c), &c, node, nil); r.CpuShares != 512 || r.Unified != nil || r.MemorySwapLimitInBytes != r.MemoryLimitInBytes {
 		t.Errorf("%+v: a limit stands for the request it lacks", r)
 	}
 	c = container(nil, list("cpu", "1"))
-	if r := Container(pod(c), &c, node, true); r.MemoryLimitInBytes != 0 || r.Unified["memory.swap.max"] != "0" || r.Unified["memory.oom.group"] != "1" {
+	if r := Container(pod(c), &c, node, v2); r.MemoryLimitInBytes != 0 || r.Unified["memory.swap.max"] != "0" || r.Unified["memory.oom.group"] != "1" {
 		t.Errorf("without a memory limit, on cgroup v2, %+v", r)
 	}
-	if r := Container(pod(c), &c, node, false); r.MemoryLimitInBytes != 0 || r.MemorySwapLimitInBytes != 0 || r.Unified != nil {
+	if r := Container(pod(c), &c, node, nil); r.MemoryLimitInBytes != 0 || r.MemorySwapLimitInBytes != 0 || r.Unified != nil {
 		t.Errorf("without a memory limit, on cgroup v1, %+v", r)
 	}
-	if h := Container(pod(c), &c, node, true).HugepageLimits; len(h) != 2 || h[0].Limit != 0 || h[1].Limit != 0 {
+	if h := Container(pod(c), &c, node, v2).HugepageLimits; len(h) != 2 || h[0].Limit != 0 || h[1].Limit != 0 {
 		t.Errorf("a container that asks for no huge pages has %+v", h)
 	}
 }
@@ -146,11 +147,11 @@ func TestPodLevelResources(t *testing.T) {
 		t.Errorf("the pod's cgroup (-want +got):\n%s", diff)
 	}
 	capacity := list("memory", "16Gi", "hugepages-2Mi", "16Mi")
-	r := Container(p, &p.Spec.Containers[0], capacity, false)
+	r := Container(p, &p.Spec.Containers[0], capacity, nil)
 	if r.HugepageLimits[0].Limit != 8<<20 || r.CpuQuota != 200000 || r.CpuShares != 2048 || r.MemoryLimitInBytes != 8<<30 || r.OomScoreAdj != 1000-1000*2/16 {
 		t.Errorf("a container without limits has %v", r)
 	}
-	r = Container(p, &p.Spec.Containers[1], capacity, false)
+	r = Container(p, &p.Spec.Containers[1], capacity, nil)
 	if r.HugepageLimits[0].Limit != 4<<20 || r.CpuQuota != 200000 || r.CpuShares != 102 || r.MemoryLimitInBytes != 2<<30 || r.OomScoreAdj != 1000-1000*3/16 {
 		t.Errorf("a container with a limit has %v", r)
 	}
@@ -223,8 +224,8 @@ func TestCgroupV2Files(t *testing.T) {
 		}
 	}
 	f := NewFS(Options{Mount: mount, PodPIDs: 99, Log: slog.New(slog.DiscardHandler)})
-	if !f.Unified() {
-		t.Fatal("not taken for v2")
+	if u := f.Unified(); u["memory.oom.group"] != "1" || len(u) != 1 {
+		t.Fatalf("containers get %v on a kernel without swap", u)
 	}
 	full := list("cpu", "1", "memory", "1Gi", "hugepages-1Gi", "2Gi")
 	parent, err := f.Ensure(t.Context(), pod(container(full, full)))
@@ -235,6 +236,12 @@ func TestCgroupV2Files(t *testing.T) {
 		if got := read(t, mount, parent, file); got != want {
 			t.Errorf("%s is %s, want %s", file, got, want)
 		}
+	}
+	if err := os.WriteFile(filepath.Join(mount, "kubepods", swapMax), []byte("max"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if u := f.Unified(); u[swapMax] != "0" {
+		t.Errorf("containers get %v, which lets them swap", u)
 	}
 }
 
