@@ -132,9 +132,12 @@ func TestWatch(t *testing.T) {
 		r.write("1")
 		r.Follow(ctx, pod("a", plain))
 		r.reads("1")
+		if _, watches, _ := r.since(); watches != 1 { // the watch may bring the object before the pod reads it
+			r.t.Errorf("%d watches", watches)
+		}
 		r.Follow(ctx, pod("b", projected))
 		r.reads("1")
-		if _, watches, told := r.since(); watches != 1 || len(told) > 0 {
+		if _, watches, told := r.since(); watches > 0 || len(told) > 0 {
 			r.t.Errorf("%d watches, told %v", watches, told)
 		}
 		r.write("2")
