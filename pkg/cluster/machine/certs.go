@@ -178,12 +178,11 @@ func RenewCertificates(ctx context.Context, cfg Config, host Host, o RenewOption
 		}
 		return errors.New("this machine has no authority's key: it is no control plane; its kubelet renews its certificates by itself")
 	}
+	var errs []error
 	for _, c := range m.controlPlaneCertificates() {
-		if err := m.renew(c, o); err != nil {
-			return err
-		}
+		errs = append(errs, m.renew(c, o)) // one CA's key may be kept elsewhere: the others still sign
 	}
-	return m.goOnMoving(ctx)
+	return errors.Join(append(errs, m.goOnMoving(ctx))...)
 }
 
 // renew renews one certificate and its kubeconfig, and prints the expiry date.

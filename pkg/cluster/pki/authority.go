@@ -36,9 +36,10 @@ const (
 // Authority is a certificate authority (CA) whose files are NAME.crt and
 // NAME.key in a directory.
 type Authority struct {
-	Cert *x509.Certificate
-	key  crypto.Signer
-	now  func() time.Time
+	Cert    *x509.Certificate
+	key     crypto.Signer // nil: the key is not on this machine
+	keyFile string
+	now     func() time.Time
 }
 
 // Identity is the subject of a certificate and its usage. With Hosts it is a
@@ -64,16 +65,18 @@ func (id Identity) usages() []x509.ExtKeyUsage {
 	return []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 }
 
-// OpenAuthority reads the CA with that name in dir, or creates it if its files
-// do not exist. It never replaces a file that it cannot parse. now is the clock
+// OpenAuthority reads the CA with that name in dir, or creates it if it has no
+// certificate. It never replaces a certificate: a CA whose key is kept
+// elsewhere cannot sign, but Issue keeps what it has signed. now is the clock
 // for the validity of certificates.
 func OpenAuthority(dir, name string, now func() time.Time) (*Authority, error) {
 	certFile, keyFile := Files(dir, name)
 	cert, key, err := readPair(certFile, keyFile)
-	if err == nil {
-		return &Authority{Cert: cert, key: key, now: now}, nil
+	absent := errors.Is(err, fs.ErrNotExist)
+	if err == nil || cert != nil && absent {
+		return &Authority{Cert: cert, key: key, keyFile: keyFile, now: now}, nil
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	if !absent {
 		return nil, err
 	}
 	key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -105,7 +108,15 @@ func newAuthority(dir, name string, key crypto.Signer, now func() time.Time) (*A
 	if err != nil {
 		return nil, fmt.Errorf("parse the new authority %s: %w", name, err)
 	}
-	return &Authority{Cert: cert, key: key, now: now}, nil
+	return &Authority{Cert: cert, key: key, keyFile: keyFile, now: now}, nil
+}
+
+// signer returns the CA's key, or an error if it is kept elsewhere.
+func (a *Authority) signer() (crypto.Signer, error) {
+	if a.key == nil {
+		return nil, fmt.Errorf("the key of authority %s is not in %s, and no other key can sign for it: put it back there, and run this again", a.Cert.Subject.CommonName, a.keyFile)
+	}
+	return a.key, nil
 }
 
 // Derive opens the CA with that name in dir, or creates it with a key that is
@@ -118,7 +129,11 @@ func (a *Authority) Derive(dir, name string) (*Authority, error) {
 	if _, err := os.Stat(certFile); !errors.Is(err, fs.ErrNotExist) {
 		return OpenAuthority(dir, name, a.now)
 	}
-	secret, err := x509.MarshalPKCS8PrivateKey(a.key)
+	own, err := a.signer()
+	if err != nil {
+		return nil, err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(own)
 	if err != nil {
 		return nil, fmt.Errorf("encode the key of %s: %w", a.Cert.Subject.CommonName, err)
 	}
@@ -196,7 +211,10 @@ func (a *Authority) Issue(dir, name string, id Identity) error {
 
 // Renew is Issue, but always replaces the pair.
 func (a *Authority) Renew(dir, name string, id Identity) error {
-	certFile, keyFile := Files(dir, name)
+	signer, err := a.signer()
+	if err != nil {
+		return fmt.Errorf("sign certificate of %s: %w", name, err)
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make key of %s: %w", name, err)
@@ -215,10 +233,11 @@ func (a *Authority) Renew(dir, name string, id Identity) error {
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	der, err := sign(template, a.Cert, key.Public(), a.key)
+	der, err := sign(template, a.Cert, key.Public(), signer)
 	if err != nil {
 		return fmt.Errorf("sign certificate of %s: %w", name, err)
 	}
+	certFile, keyFile := Files(dir, name)
 	return writePair(certFile, keyFile, der, key)
 }
 
@@ -299,6 +318,7 @@ func SigningKey(dir, name string) error {
 }
 
 // readPair reads a certificate and its key. It does not check that they match.
+// With an error of the key it also returns the certificate.
 func readPair(certFile, keyFile string) (*x509.Certificate, crypto.Signer, error) {
 	data, err := os.ReadFile(certFile)
 	if err != nil {

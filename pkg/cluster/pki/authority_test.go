@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,6 +112,50 @@ func TestADamagedAuthorityIsNotReplaced(t *testing.T) {
 	}
 	if _, err := pki.OpenAuthority(dir, "ca", time.Now); err == nil {
 		t.Error("a damaged authority was silently replaced: every certificate of the cluster would be void")
+	}
+}
+
+// TestAuthorityWhoseKeyIsElsewhereIsKept checks that no second authority takes
+// the name of one whose key was moved away: nobody would accept what it signs.
+func TestAuthorityWhoseKeyIsElsewhereIsKept(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := pki.OpenAuthority(dir, "ca", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := pki.Identity{Name: "ann"}
+	if err := ca.Issue(dir, "ann", id); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "ca.key")); err != nil {
+		t.Fatal(err)
+	}
+	before, err := pki.ReadCertificate(dir, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyless, err := pki.OpenAuthority(dir, "ca", time.Now)
+	if err != nil || !keyless.Cert.Equal(ca.Cert) {
+		t.Fatalf("opened %v, %v; want the present certificate", keyless, err)
+	}
+	if err := keyless.Issue(dir, "ann", id); err != nil {
+		t.Errorf("a certificate that needs no renewal: %v", err)
+	}
+	_, derived := keyless.Derive(dir, "kubelet-ca")
+	_, revoked := keyless.Revoke(filepath.Join(dir, "ca.crl"))
+	for what, err := range map[string]error{"renew": keyless.Renew(dir, "ann", id), "derive": derived, "revoke": revoked} {
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "ca.key")+", and no other key can sign") {
+			t.Errorf("%s: %v; want an error that names the missing key", what, err)
+		}
+	}
+	if after, err := pki.ReadCertificate(dir, "ann"); err != nil || !after.Equal(before) {
+		t.Errorf("the certificate changed: %v", err)
+	}
+	if got, err := pki.ReadCertificate(dir, "ca"); err != nil || !got.Equal(ca.Cert) {
+		t.Errorf("the authority was replaced: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ca.key")); err == nil {
+		t.Error("another key was made")
 	}
 }
 

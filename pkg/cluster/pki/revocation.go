@@ -35,13 +35,17 @@ func (a *Authority) Revoke(file string, serials ...*big.Int) (added []*big.Int, 
 	if exists && len(added) == 0 {
 		return nil, nil
 	}
+	signer, err := a.signer()
+	if err != nil {
+		return nil, fmt.Errorf("sign revocation list: %w", err)
+	}
 	next := &x509.RevocationList{
 		RevokedCertificateEntries: list.RevokedCertificateEntries, Number: new(big.Int).Add(list.Number, big.NewInt(1)),
 		ThisUpdate: a.now().Add(-backdate), NextUpdate: a.Cert.NotAfter,
 	}
 	issuer := *a.Cert
 	issuer.KeyUsage |= x509.KeyUsageCRLSign // CAs created by other tools often lack it
-	der, err := x509.CreateRevocationList(rand.Reader, next, &issuer, a.key)
+	der, err := x509.CreateRevocationList(rand.Reader, next, &issuer, signer)
 	if err != nil {
 		return nil, fmt.Errorf("sign revocation list: %w", err)
 	}
