@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +23,8 @@ import (
 // provide their own.
 type Host interface {
 	Name() (string, error)
-	Address() (string, error) // that of the default route
+	Address() (string, error)         // that of the default route
+	Addresses() ([]netip.Addr, error) // those of all interfaces
 	IsRoot() bool
 	Program(name string) bool // whether the program is installed
 	PortFree(port int) error  // nil if a process could listen on the TCP port, otherwise the reason
@@ -63,6 +65,21 @@ func (ThisHost) Address() (string, error) {
 	}
 	defer conn.Close()
 	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil
+}
+
+// Addresses implements Host.
+func (ThisHost) Addresses() ([]netip.Addr, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, a := range all {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, prefix.Addr())
+		}
+	}
+	return out, nil
 }
 
 // IsRoot implements Host.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 // fakeHost implements Host for a machine whose files are in a directory.
 type fakeHost struct {
 	name, address string
+	second        string // address of another interface; empty: there is none
 	notRoot       bool
 	missing       []string // programs and units that are not installed
 	taken         []int    // ports
@@ -25,8 +27,15 @@ type fakeHost struct {
 	onRun         func(line string)
 }
 
-func (h *fakeHost) Name() (string, error)       { return h.name, nil }
-func (h *fakeHost) Address() (string, error)    { return h.address, nil }
+func (h *fakeHost) Name() (string, error)    { return h.name, nil }
+func (h *fakeHost) Address() (string, error) { return h.address, nil }
+func (h *fakeHost) Addresses() ([]netip.Addr, error) {
+	all := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr(h.address)}
+	if h.second != "" {
+		all = append(all, netip.MustParseAddr(h.second))
+	}
+	return all, nil
+}
 func (h *fakeHost) IsRoot() bool                { return !h.notRoot }
 func (h *fakeHost) Program(name string) bool    { return !slices.Contains(h.missing, name) }
 func (h *fakeHost) Free(string) (uint64, error) { return h.free, nil }

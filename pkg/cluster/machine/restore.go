@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"podium/pkg/cluster/files"
@@ -96,14 +98,24 @@ func (r *restoring) check(cfg Config, host Host, file string) (*machine, error) 
 		return nil, fmt.Errorf("%s: %w", filepath.Base(machineFile), err)
 	}
 	cfg.EtcdMembers = "" // it starts a new etcd cluster
-	have, err := host.Address()
-	if err != nil {
+	if err := atAddress(cfg, host); err != nil {
 		return nil, err
 	}
-	if have != cfg.NodeIP {
-		return nil, fmt.Errorf("it was made on %s at %s; this machine is at %s: give it that address first, since certificates and workers refer to the control plane by it", cfg.Node, cfg.NodeIP, have)
-	}
 	return newMachine(cfg, host)
+}
+
+// atAddress returns an error unless an interface of this machine has the
+// backup's address.
+func atAddress(cfg Config, host Host) error {
+	want, err := netip.ParseAddr(cfg.NodeIP)
+	if err != nil {
+		return fmt.Errorf("%s: nodeIP: %w", filepath.Base(machineFile), err)
+	}
+	have, err := host.Addresses()
+	if err != nil || slices.Contains(have, want) {
+		return err
+	}
+	return fmt.Errorf("it was made on %s at %s; this machine has the addresses %s: give it that address first, since certificates and workers refer to the control plane by it", cfg.Node, cfg.NodeIP, have)
 }
 
 func (r *restoring) preflight(ctx context.Context) error {

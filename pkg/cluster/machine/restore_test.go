@@ -33,14 +33,17 @@ func TestRestoreChangesNothingWhenTheBackupIsNotForHere(t *testing.T) {
 	}
 	elsewhere := packed.Bytes()
 	for name, row := range map[string]struct {
-		data []byte
-		want string
+		data   []byte
+		second string // address of the machine's second interface
+		want   string
 	}{
-		"OtherAddress": {elsewhere, "give it that address first"},
-		"CutOff":       {elsewhere[:len(elsewhere)/2], "nothing was changed"},
+		"OtherAddress":  {elsewhere, "", "give it that address first"},
+		"SecondAddress": {elsewhere, "192.0.2.99", "etcdutl is not installed"}, // the next check
+		"CutOff":        {elsewhere[:len(elsewhere)/2], "", "nothing was changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host, cfg := newHost(t)
+			host.second, host.missing = row.second, []string{"etcdutl"}
 			file := cfg.at("/backup")
 			write(t, file, string(row.data))
 			write(t, cfg.at(etcdData, "member"), "precious")
