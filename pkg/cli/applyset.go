@@ -228,10 +228,7 @@ func (o *applyOptions) applyTogether(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	files, err := o.resolve(ctx, o.Factory, false)
-	if err != nil {
-		return err
-	}
+	files, unresolved := o.resolve(ctx, o.Factory, false)
 	if o.set, err = o.applySetOf(ctx, c); err != nil {
 		return err
 	}
@@ -243,7 +240,7 @@ func (o *applyOptions) applyTogether(ctx context.Context) error {
 	if err := o.set.write(ctx, c, o, all); err != nil {
 		return err
 	}
-	if err := o.applyEach(ctx, func(context.Context) ([]target, error) { return files, nil }); err != nil {
+	if err := o.applyEach(ctx, func(context.Context) ([]target, error) { return files, unresolved }); err != nil {
 		return errors.Join(err, errors.New("the ApplySet was not pruned: correct the errors and apply it again"))
 	}
 	err = o.prune(ctx, func(ctx context.Context, c *rest.Cluster) ([]target, error) { return o.set.members(ctx, c, all, files) })

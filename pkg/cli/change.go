@@ -108,8 +108,9 @@ func (w *change) each(ctx context.Context, read bool, do doer) error {
 	return w.eachOf(ctx, func(ctx context.Context) ([]target, error) { return w.resolve(ctx, w.Factory, read) }, do)
 }
 
-// eachOf calls do for every object that find returns. It continues after an
-// error of one object, and returns all errors joined.
+// eachOf calls do for every object that find returns, also if find returns an
+// error about others. It continues after an error of one object, and returns all
+// errors joined.
 func (w *change) eachOf(ctx context.Context, find func(context.Context) ([]target, error), do doer) error {
 	if err := w.check(); err != nil {
 		return err
@@ -127,10 +128,7 @@ func (w *change) eachOf(ctx context.Context, find func(context.Context) ([]targe
 		}
 	}
 	targets, err := find(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
+	errs := []error{err}
 	for _, t := range targets {
 		obj, verb, err := do(ctx, c, t)
 		if err != nil {

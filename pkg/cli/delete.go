@@ -134,13 +134,12 @@ func runDelete(ctx context.Context, o *deleteOptions) error {
 	if o.Raw != "" {
 		return o.sendRaw(ctx, http.MethodDelete, o.Raw, nil)
 	}
-	targets, err := o.resolve(ctx, o.Factory, false)
-	if err != nil {
-		return err
-	}
+	targets, unresolved := o.resolve(ctx, o.Factory, false)
 	if len(targets) == 0 {
-		fmt.Fprintln(o.Err, "No resources found")
-		return nil
+		if unresolved == nil {
+			fmt.Fprintln(o.Err, "No resources found")
+		}
+		return unresolved
 	}
 	if o.Interactive && o.DryRun == "none" && !o.confirm(targets) {
 		fmt.Fprintln(o.Out, "deletion is cancelled")
@@ -153,7 +152,7 @@ func runDelete(ctx context.Context, o *deleteOptions) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{unresolved}
 	var pending []ending
 	for _, t := range targets {
 		uid, err := o.delete(ctx, c, t, opts)

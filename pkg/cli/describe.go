@@ -53,14 +53,13 @@ func runDescribe(ctx context.Context, o *describeOptions) error {
 		return err
 	}
 	targets, err := o.describable(ctx, c)
-	if err != nil {
+	if len(targets) == 0 {
+		if err == nil {
+			fmt.Fprintln(o.Err, "No resources found")
+		}
 		return err
 	}
-	if len(targets) == 0 {
-		fmt.Fprintln(o.Err, "No resources found")
-		return nil
-	}
-	var errs []error
+	errs := []error{err}
 	for i, t := range targets {
 		if i > 0 {
 			fmt.Fprint(o.Out, "\n\n")
@@ -78,12 +77,8 @@ func runDescribe(ctx context.Context, o *describeOptions) error {
 // prefix of names that do, as with kubectl.
 func (o *describeOptions) describable(ctx context.Context, c *rest.Cluster) ([]target, error) {
 	targets, err := o.resolve(ctx, o.Factory, true)
-	if err == nil && o.given() {
-		for i, t := range targets {
-			if targets[i].Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
-				return nil, err
-			}
-		}
+	if o.given() {
+		return liveObjects(ctx, c, targets, err)
 	}
 	if !notFound(err) || len(o.Args) != 2 {
 		return targets, err
@@ -92,7 +87,7 @@ func (o *describeOptions) describable(ctx context.Context, c *rest.Cluster) ([]t
 	whole.Args, whole.All = o.Args[:1], true
 	all, listErr := whole.resolve(ctx, o.Factory, true)
 	if listErr != nil {
-		return nil, err
+		return targets, err
 	}
 	var found []target
 	for _, t := range all {
@@ -101,9 +96,24 @@ func (o *describeOptions) describable(ctx context.Context, c *rest.Cluster) ([]t
 		}
 	}
 	if len(found) == 0 {
-		return nil, err
+		return targets, err
 	}
 	return found, nil
+}
+
+// liveObjects reads the objects that the server has for targets. With an error
+// about some of them, or err about others, it also returns the rest.
+func liveObjects(ctx context.Context, c *rest.Cluster, targets []target, err error) ([]target, error) {
+	errs := []error{err}
+	var out []target
+	for _, t := range targets {
+		if t.Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
+			errs = append(errs, inSource(t.Source, err))
+			continue
+		}
+		out = append(out, t)
+	}
+	return out, errors.Join(errs...)
 }
 
 // subject fetches the related objects that a description needs.

@@ -135,7 +135,8 @@ func (s *selection) parsePairs(ctx context.Context, c *rest.Cluster) ([]named, e
 }
 
 // resolve returns the selected objects. With read, it reads every object;
-// otherwise only those that it must list (selectors, whole types).
+// otherwise only those that it must list (selectors, whole types). With an
+// error about some of them it also returns the others.
 func (s *selection) resolve(ctx context.Context, f *Factory, read bool) ([]target, error) {
 	if s.Local {
 		return s.local(ctx, f)
@@ -161,25 +162,43 @@ func (s *selection) resolve(ctx context.Context, f *Factory, read bool) ([]targe
 	if s.AllNamespaces {
 		namespace = ""
 	}
-	var out []target
 	for _, g := range groups {
-		found, err := s.resolveGroup(ctx, c, g, namespace, read)
-		if err != nil {
+		if err := s.checkGroup(g); err != nil {
 			return nil, err
 		}
-		out = append(out, found...)
 	}
-	return out, nil
+	var out []target
+	var errs []error
+	for _, g := range groups {
+		found, err := s.resolveGroup(ctx, c, g, namespace, read)
+		out, errs = append(out, found...), append(errs, err)
+	}
+	return out, errors.Join(errs...)
+}
+
+// checkGroup reports names and flags that do not go together.
+func (s *selection) checkGroup(g named) error {
+	selected := s.Labels != "" || s.Fields != ""
+	switch {
+	case len(g.Names) == 0 && !selected && !s.All:
+		return errors.New("resource(s) were provided, but no name was specified (or use -l, or --all)")
+	case len(g.Names) == 0:
+		return nil
+	case selected:
+		return errors.New("name cannot be provided when a selector is specified")
+	case s.All:
+		return errors.New("name cannot be provided together with --all")
+	case s.AllNamespaces && g.Kind.Namespaced:
+		return errors.New("a resource cannot be retrieved by name across all namespaces")
+	}
+	return nil
 }
 
 // resolveGroup resolves one type: its names, or the objects that the selectors
-// select.
+// select. With an error about some names it also returns the other objects.
 func (s *selection) resolveGroup(ctx context.Context, c *rest.Cluster, g named, namespace string, read bool) ([]target, error) {
 	where := scope(g.Kind, namespace)
 	if len(g.Names) == 0 {
-		if s.Labels == "" && s.Fields == "" && !s.All {
-			return nil, fmt.Errorf("resource(s) were provided, but no name was specified (or use -l, or --all)")
-		}
 		list, err := c.List(ctx, g.Kind, where, s.query())
 		if err != nil {
 			return nil, err
@@ -191,27 +210,21 @@ func (s *selection) resolveGroup(ctx context.Context, c *rest.Cluster, g named, 
 		}
 		return out, nil
 	}
-	switch {
-	case s.Labels != "" || s.Fields != "":
-		return nil, errors.New("name cannot be provided when a selector is specified")
-	case s.All:
-		return nil, errors.New("name cannot be provided together with --all")
-	case s.AllNamespaces && g.Kind.Namespaced:
-		return nil, errors.New("a resource cannot be retrieved by name across all namespaces")
-	}
 	var out []target
+	var errs []error
 	for _, name := range g.Names {
 		t := target{Kind: g.Kind, Namespace: where, Name: name}
 		if read {
 			o, err := c.Get(ctx, g.Kind, where, name)
 			if err != nil {
-				return nil, err
+				errs = append(errs, err)
+				continue
 			}
 			t.Object = o
 		}
 		out = append(out, t)
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 // scope returns the namespace for requests about a kind: "" for a
@@ -224,23 +237,28 @@ func scope(k *rest.Kind, namespace string) string {
 }
 
 // fromFiles returns the objects in files, with the namespace that each will be
-// in.
+// in. With an error about some of them, such as a kind that the server does not
+// serve yet, it also returns the others.
 func (s *selection) fromFiles(ctx context.Context, f *Factory, c *rest.Cluster, namespace string, explicit bool) ([]target, error) {
 	docs, err := s.read(ctx, f)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := c.Kinds(ctx); err != nil {
+		return nil, err // once, not for every object
+	}
 	var out []target
+	var errs []error
 	for _, d := range docs {
 		t, err := place(ctx, c, d, namespace, explicit)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", d.Source, err)
-		}
-		if s.Labels == "" || matchesLabels(s.Labels, t.Object.GetLabels()) {
+		switch {
+		case err != nil:
+			errs = append(errs, inSource(d.Source, err))
+		case s.Labels == "" || matchesLabels(s.Labels, t.Object.GetLabels()):
 			out = append(out, t)
 		}
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 // place returns a document's target. It sets the object's namespace if it has
