@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"podium/pkg/cli/rest"
@@ -43,7 +44,12 @@ func newDelete(f *Factory, run func(context.Context, *deleteOptions) error) *cob
   podium delete pods -l app=web
   podium delete -f app.yaml`,
 		ValidArgsFunction: f.completeResources,
-		RunE:              on(&o.selection, o, run),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("ignore-not-found") { // what was listed may be gone already: it was asked for
+				o.IgnoreNotFound = o.All || o.Labels != "" || o.Fields != ""
+			}
+			return on(&o.selection, o, run)(cmd, args)
+		},
 	}
 	fs := cmd.Flags()
 	o.fileFlags(cmd, "the objects to delete")
@@ -52,7 +58,7 @@ func newDelete(f *Factory, run func(context.Context, *deleteOptions) error) *cob
 	o.deletionFlags(cmd)
 	o.waitFlag(cmd, true)
 	fs.BoolVar(&o.Now, "now", false, "signal resources for immediate shutdown (same as --grace-period=1)")
-	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "treat \"resource not found\" as success")
+	fs.BoolVar(&o.IgnoreNotFound, "ignore-not-found", false, "treat \"resource not found\" as success; the default with --all, -l and --field-selector")
 	fs.StringVarP(&o.Format, "output", "o", "", "print names only: name")
 	fs.BoolVarP(&o.Interactive, "interactive", "i", false, "delete resources only when the user confirms")
 	fs.StringVar(&o.Raw, "raw", "", "raw URI to DELETE from the server")
@@ -229,30 +235,41 @@ func uidIn(answer *rest.Object) string {
 }
 
 // await waits until the objects are gone or replaced by others of the same
-// name.
+// name. It does not wait for objects that the user, or nobody, may watch.
 func (o *deleteOptions) await(ctx context.Context, c *rest.Cluster, pending []ending) error {
 	if o.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
 		defer cancel()
 	}
+	var errs []error
 	for _, e := range pending {
-		var last *rest.Object
-		err := c.Follow(ctx, e.Kind, e.Namespace, e.Name, func(obj *rest.Object) error {
-			if obj == nil || (e.uid != "" && string(obj.GetUID()) != e.uid) {
-				return rest.ErrStop
-			}
-			last = obj
-			return nil
-		})
-		if errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("timed out waiting for %s to be deleted%s", e, holding(last))
+		err := e.await(ctx, c)
+		if apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
+			continue
 		}
-		if err != nil {
-			return err
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// await waits until one object is gone.
+func (e *ending) await(ctx context.Context, c *rest.Cluster) error {
+	var last *rest.Object
+	err := c.Follow(ctx, e.Kind, e.Namespace, e.Name, func(obj *rest.Object) error {
+		if obj == nil || (e.uid != "" && string(obj.GetUID()) != e.uid) {
+			return rest.ErrStop
+		}
+		last = obj
+		return nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("timed out waiting for %s to be deleted%s", e, holding(last))
+	}
+	return err
 }
 
 // holding describes the finalizers that block an object's deletion; "" if there
