@@ -71,12 +71,23 @@ func runDrain(ctx context.Context, o *drainOptions) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("drain did not complete within %s", o.Timeout))
 		defer cancel()
 	}
-	return o.each(ctx, true, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
-		verb, err := o.cordon(ctx, c, t, true)
-		if err != nil {
-			return nil, "", err
+	var nodes []target
+	all := func(ctx context.Context) (_ []target, err error) {
+		if nodes, err = o.resolve(ctx, o.Factory, true); err != nil {
+			return nil, err // none of them, if one does not exist
 		}
-		fmt.Fprintf(o.Out, "%s %s%s\n", t, verb, dryRunNote(o.DryRun))
+		return nodes, nil
+	}
+	// Evicted pods must not move to a node that is drained next.
+	err := o.eachOf(ctx, all, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
+		verb, err := o.cordon(ctx, c, t, true)
+		return nil, verb, err
+	})
+	if err != nil {
+		return err
+	}
+	cordoned := func(context.Context) ([]target, error) { return nodes, nil }
+	return o.eachOf(ctx, cordoned, func(ctx context.Context, c *rest.Cluster, t target) (*rest.Object, string, error) {
 		if err := o.drain(ctx, c, t.Name); err != nil {
 			return nil, "", fmt.Errorf("unable to drain %s, which stays cordoned (podium uncordon %s): %w", t, t.Name, err)
 		}
