@@ -80,9 +80,9 @@ func runGet(ctx context.Context, o *getOptions) error {
 	if o.Raw != "" {
 		return o.sendRaw(ctx, http.MethodGet, o.Raw, nil)
 	}
-	groups, namespace, err := o.groups(ctx, c)
-	if err != nil {
-		return err
+	groups, namespace, unresolved := o.groups(ctx, c)
+	if unresolved != nil && len(groups) == 0 {
+		return unresolved
 	}
 	if (o.Watch || o.WatchOnly) && len(groups) != 1 {
 		return errors.New("you may only specify a single resource type to watch")
@@ -91,7 +91,7 @@ func runGet(ctx context.Context, o *getOptions) error {
 		return errors.New("subresources cannot be used when bulk resources are specified")
 	}
 	if format := o.format(); format == "" || format == "wide" {
-		return o.tables(ctx, c, groups, namespace)
+		return errors.Join(unresolved, o.tables(ctx, c, groups, namespace))
 	}
 	opts := o.options()
 	opts.NoHeaders = o.NoHeaders
@@ -99,7 +99,7 @@ func runGet(ctx context.Context, o *getOptions) error {
 	if err != nil {
 		return err
 	}
-	return o.objects(ctx, c, groups, namespace, p)
+	return errors.Join(unresolved, o.objects(ctx, c, groups, namespace, p))
 }
 
 // parts returns the subresource as the end of a path.
@@ -123,7 +123,7 @@ func (o *getOptions) listQuery() url.Values {
 }
 
 // groups returns the selected types and names, from arguments or files, and the
-// namespace.
+// namespace. With an error about some objects of files it also returns the others.
 func (o *getOptions) groups(ctx context.Context, c *rest.Cluster) ([]named, string, error) {
 	namespace, explicit, err := o.Namespace()
 	if err != nil {
@@ -131,9 +131,6 @@ func (o *getOptions) groups(ctx context.Context, c *rest.Cluster) ([]named, stri
 	}
 	if o.given() {
 		targets, err := o.fromFiles(ctx, o.Factory, c, namespace, explicit)
-		if err != nil {
-			return nil, "", err
-		}
 		var out []named
 		for _, t := range targets {
 			if t.Kind.Namespaced {
@@ -141,7 +138,7 @@ func (o *getOptions) groups(ctx context.Context, c *rest.Cluster) ([]named, stri
 			}
 			out = append(out, named{t.Kind, []string{t.Name}})
 		}
-		return out, namespace, nil
+		return out, namespace, err
 	}
 	if o.AllNamespaces {
 		namespace = ""
@@ -158,7 +155,8 @@ func (o *getOptions) groups(ctx context.Context, c *rest.Cluster) ([]named, stri
 	return groups, namespace, err
 }
 
-// objects prints whole objects: one as it is, several as a List.
+// objects prints whole objects: one as it is, several as a List. It prints what it
+// can read, and returns the errors about the rest.
 func (o *getOptions) objects(ctx context.Context, c *rest.Cluster, groups []named, namespace string, p output.Printer) error {
 	var items []*rest.Object
 	var errs []error
@@ -169,7 +167,8 @@ func (o *getOptions) objects(ctx context.Context, c *rest.Cluster, groups []name
 		if len(g.Names) == 0 {
 			list, err := c.List(ctx, g.Kind, where, o.listQuery())
 			if err != nil {
-				return err
+				errs = append(errs, err)
+				continue
 			}
 			revision = list.GetResourceVersion()
 			for i := range list.Items {
@@ -193,6 +192,9 @@ func (o *getOptions) objects(ctx context.Context, c *rest.Cluster, groups []name
 		return err
 	}
 	if o.Watch || o.WatchOnly {
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
 		return o.watchObjects(ctx, c, groups[0], namespace, revision, items, p)
 	}
 	switch {

@@ -25,7 +25,8 @@ import (
 // objects.
 const acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
-// tables prints one table for each type, with the server's columns.
+// tables prints one table for each type, with the server's columns. It prints what it
+// can read, and returns the errors about the rest.
 func (o *getOptions) tables(ctx context.Context, c *rest.Cluster, groups []named, namespace string) error {
 	several := len(groups) > 1
 	printed := 0
@@ -34,11 +35,8 @@ func (o *getOptions) tables(ctx context.Context, c *rest.Cluster, groups []named
 	view := &tableView{getOptions: o}
 	for _, g := range merge(groups) {
 		view = &tableView{getOptions: o, kind: g.Kind, showKind: o.ShowKind || several, showNamespace: o.AllNamespaces && g.Kind.Namespaced}
-		table, missing, err := o.table(ctx, c, g, namespace)
-		if err != nil {
-			return err
-		}
-		errs = append(errs, missing...)
+		table, err := o.table(ctx, c, g, namespace)
+		errs = append(errs, err)
 		last = table
 		if o.WatchOnly || len(table.Rows) == 0 {
 			continue
@@ -54,17 +52,20 @@ func (o *getOptions) tables(ctx context.Context, c *rest.Cluster, groups []named
 			return err
 		}
 	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
 	if o.Watch || o.WatchOnly {
 		return o.watchTable(ctx, c, groups[0], namespace, last, view, printed > 0)
 	}
-	if printed == 0 && len(errs) == 0 && !o.IgnoreNotFound {
+	if printed == 0 && !o.IgnoreNotFound {
 		if namespace == "" || !slices.ContainsFunc(groups, func(g named) bool { return g.Kind.Namespaced }) {
 			fmt.Fprintln(o.Err, "No resources found")
 		} else {
 			fmt.Fprintf(o.Err, "No resources found in %s namespace.\n", namespace)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // merge combines names of one type: "pod/a pod/b" is one table.
@@ -81,30 +82,27 @@ func merge(groups []named) []named {
 	return out
 }
 
-// table reads all rows of a group. It returns an error for each name that does
-// not exist, together with the rows of the others.
-func (o *getOptions) table(ctx context.Context, c *rest.Cluster, g named, namespace string) (*metav1.Table, []error, error) {
+// table reads all rows of a group. It returns the rows that it can read together
+// with the errors about the others.
+func (o *getOptions) table(ctx context.Context, c *rest.Cluster, g named, namespace string) (*metav1.Table, error) {
 	where := scope(g.Kind, namespace)
 	if len(g.Names) == 0 {
-		t, err := o.listTable(ctx, c, g.Kind, where)
-		return t, nil, err
+		return o.listTable(ctx, c, g.Kind, where)
 	}
 	out := &metav1.Table{}
-	var missing []error
+	var errs []error
 	for _, name := range g.Names {
 		t, err := o.readTable(ctx, c, g.Kind, g.Kind.Path(where, name, o.parts()...), o.tableQuery(url.Values{}))
 		switch {
 		case notFound(err) && o.IgnoreNotFound:
-		case notFound(err):
-			missing = append(missing, err)
 		case err != nil:
-			return nil, nil, err
+			errs = append(errs, err)
 		default:
 			out.ColumnDefinitions, out.ResourceVersion = t.ColumnDefinitions, t.ResourceVersion
 			out.Rows = append(out.Rows, t.Rows...)
 		}
 	}
-	return out, missing, nil
+	return out, errors.Join(errs...)
 }
 
 // listTable reads all rows of a kind, in pages unless a watch follows.
@@ -117,7 +115,7 @@ func (o *getOptions) listTable(ctx context.Context, c *rest.Cluster, k *rest.Kin
 	for {
 		page, err := o.readTable(ctx, c, k, k.Path(namespace, ""), q)
 		if err != nil {
-			return nil, err
+			return &metav1.Table{}, err
 		}
 		if out == nil {
 			out = page
