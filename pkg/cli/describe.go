@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -119,12 +120,10 @@ func liveObjects(ctx context.Context, c *rest.Cluster, targets []target, err err
 // subject fetches the related objects that a description needs.
 func (o *describeOptions) subject(ctx context.Context, c *rest.Cluster, t target) (describe.Subject, error) {
 	s := describe.Subject{Object: t.Object, Now: o.Now()}
-	var err error
 	if o.ShowEvents {
-		if s.Events, err = eventsOf(ctx, c, t); err != nil {
-			return s, err
-		}
+		s.Events, _ = eventsOf(ctx, c, t) // a description without them is better than none
 	}
+	var err error
 	s.Related, err = relatedTo(ctx, c, t)
 	return s, err
 }
@@ -133,7 +132,11 @@ func (o *describeOptions) subject(ctx context.Context, c *rest.Cluster, t target
 func relatedTo(ctx context.Context, c *rest.Cluster, t target) (r describe.Related, err error) {
 	needs := describe.Wants(t.Kind.Group, t.Kind.Kind)
 	if needs.Pods {
-		if r.Pods, err = related[corev1.Pod](ctx, c, "pods", t, podQuery(t)); err != nil {
+		r.Pods, err = related[corev1.Pod](ctx, c, "pods", t, podQuery(t))
+		if t.Kind.Kind == "Node" && apierrors.IsForbidden(err) {
+			err = nil // the description says that they are not known
+		}
+		if err != nil {
 			return r, err
 		}
 	}
@@ -177,7 +180,8 @@ func podQuery(t target) url.Values {
 	return url.Values{"labelSelector": {selector}}
 }
 
-// related lists the objects of a kind in t's namespace that the query selects.
+// related lists the objects of a kind in t's namespace that the query selects;
+// never nil without an error.
 func related[T any](ctx context.Context, c *rest.Cluster, word string, t target, q url.Values) ([]T, error) {
 	k, err := c.Find(ctx, word)
 	if err != nil {
@@ -196,7 +200,7 @@ func related[T any](ctx context.Context, c *rest.Cluster, word string, t target,
 	return out, nil
 }
 
-// eventsOf returns an object's events; never nil without an error.
+// eventsOf returns an object's events; never nil without an error, nil with one.
 func eventsOf(ctx context.Context, c *rest.Cluster, t target) ([]corev1.Event, error) {
 	k, err := c.Find(ctx, "events")
 	if err != nil {
@@ -214,7 +218,7 @@ func eventsOf(ctx context.Context, c *rest.Cluster, t target) ([]corev1.Event, e
 		return nil, err
 	}
 	out, err := toEvents(list.Items)
-	if out == nil {
+	if out == nil && err == nil {
 		out = []corev1.Event{}
 	}
 	return out, err

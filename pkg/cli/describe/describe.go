@@ -31,7 +31,7 @@ type Subject struct {
 
 // Related are objects that belong to the one that is described.
 type Related struct {
-	Pods        []corev1.Pod                // of a node, of a claim's namespace, or selected by the object
+	Pods        []corev1.Pod                // of a node (nil: the user may not see them), of a claim's namespace, or selected by the object
 	Slices      []discoveryv1.EndpointSlice // of a Service; of an ingress: of its namespace
 	Services    []corev1.Service            // of an ingress: of its namespace
 	ReplicaSets []appsv1.ReplicaSet         // of a deployment

@@ -48,7 +48,11 @@ func (p *page) node(n *corev1.Node, pods []corev1.Pod) {
 	p.field(0, "PodCIDR", n.Spec.PodCIDR)
 	p.field(0, "PodCIDRs", strings.Join(n.Spec.PodCIDRs, ","))
 	p.field(0, "ProviderID", n.Spec.ProviderID)
-	p.podsOfNode(n, pods)
+	if pods == nil {
+		p.line(0, "Pods:\tnot authorized")
+	} else {
+		p.podsOfNode(n, pods)
+	}
 }
 
 func roles(labels map[string]string) []string {
