@@ -10,14 +10,16 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
-
 	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 
 	"podium/pkg/cli/output"
 	"podium/pkg/cli/rest"
+	"podium/pkg/scheme"
 )
 
 // editOptions are the flags of edit. Edit opens a file in the user's editor and
@@ -229,7 +231,7 @@ func (o *editOptions) open(ctx context.Context, path string, text []byte, proble
 	return withoutComments(data), err
 }
 
-// save sends the difference between original and edited as a merge patch.
+// save sends the difference between original and edited as a patch.
 func (o *editOptions) save(ctx context.Context, c *rest.Cluster, t target, original, edited []byte) (patch []byte, after *rest.Object, err error) {
 	before, err := yaml.YAMLToJSON(original)
 	if err != nil {
@@ -251,12 +253,25 @@ func (o *editOptions) save(ctx context.Context, c *rest.Cluster, t target, origi
 			return nil, nil, err
 		}
 	}
-	patch, err = jsonpatch.CreateMergePatch(before, wanted)
+	pt, patch, err := difference(t.Object.GroupVersionKind(), before, wanted)
 	if err != nil {
 		return nil, nil, err
 	}
-	after, err = c.Patch(ctx, t.Kind, t.Namespace, t.Name, types.MergePatchType, patch, o.query(), o.parts()...)
+	after, err = c.Patch(ctx, t.Kind, t.Namespace, t.Name, pt, patch, o.query(), o.parts()...)
 	return patch, after, err
+}
+
+// difference returns the patch from one version of an object to another. For a
+// built-in kind it is a strategic merge patch, which names the changed items of a
+// list: others may have changed the rest of it meanwhile.
+func difference(gvk schema.GroupVersionKind, from, to []byte) (pt types.PatchType, patch []byte, err error) {
+	if kind := scheme.New().ByKind(gvk); kind != nil {
+		if patch, err = strategicpatch.CreateTwoWayMergePatch(from, to, kind.New()); err == nil {
+			return types.StrategicMergePatchType, patch, nil
+		} // a field that the kind does not have: the server refuses it, and names it
+	}
+	patch, err = jsonpatch.CreateMergePatch(from, to)
+	return types.MergePatchType, patch, err
 }
 
 // withoutComments removes the comment lines at the top.
