@@ -196,7 +196,12 @@ func (o *applyOptions) apply(ctx context.Context, c *rest.Cluster, t target) (*r
 	}
 	q := o.query()
 	q.Set("fieldManager", o.Manager)
-	after, err := serverSideApply(ctx, c, t, body, q, o.Force, o.Subresource)
+	var after *rest.Object
+	if o.Subresource == "" {
+		after, err = applyOver(ctx, c, t, before, body, q, o.Force)
+	} else {
+		after, err = serverSideApply(ctx, c, t, body, q, o.Force, o.Subresource)
+	}
 	switch {
 	case err != nil:
 		return nil, "", err

@@ -123,7 +123,7 @@ func (o *diffOptions) write(ctx context.Context, c *rest.Cluster, t target, dir 
 	if err != nil {
 		return err
 	}
-	merged, err := serverSideApply(ctx, c, t, body, rest.WriteQuery(true, o.Manager), o.Force)
+	merged, err := applyOver(ctx, c, t, live, body, rest.WriteQuery(true, o.Manager), o.Force)
 	if err != nil {
 		return err
 	}
