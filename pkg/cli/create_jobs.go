@@ -82,13 +82,14 @@ func jobFrom(ctx context.Context, f *Factory, from, ns string) (*batchv1.Job, er
 		return nil, fmt.Errorf("read cronjob %s: %w", name, err)
 	}
 	template := &cron.Spec.JobTemplate
+	yes := true
 	annotations := map[string]string{"cronjob.kubernetes.io/instantiate": "manual"}
 	maps.Copy(annotations, template.Annotations)
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: ns, Labels: template.Labels, Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "CronJob", Name: cron.Name, UID: cron.UID,
+				APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "CronJob", Name: cron.Name, UID: cron.UID, Controller: &yes,
 			}},
 		},
 		Spec: template.Spec,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,9 +78,9 @@ func newExpose(f *Factory, run runDeriveFunc) *cobra.Command {
 		return svc, core("Service"), err
 	}
 	cmd.Flags().StringVar(&e.name, "name", "", "name of the Service (default: that of the object)")
-	cmd.Flags().Int32Var(&e.port, "port", 0, "port of the Service (default: the ports of the containers)")
+	cmd.Flags().Int32Var(&e.port, "port", 0, "port of the Service (default: the ports of the containers, or of the Service that is exposed)")
 	cmd.Flags().StringVar(&e.target, "target-port", "", "name or number of the containers' port (default: that of the Service)")
-	cmd.Flags().StringVar(&e.protocol, "protocol", "TCP", "protocol of the port: TCP, UDP or SCTP")
+	cmd.Flags().StringVar(&e.protocol, "protocol", "", "protocol of the port: TCP, UDP or SCTP (default: those of the containers for this port, or TCP)")
 	cmd.Flags().StringVar(&e.kind, "type", "", "type of the Service: ClusterIP, NodePort or LoadBalancer (default ClusterIP)")
 	cmd.Flags().StringVar(&e.clusterIP, "cluster-ip", "", "ClusterIP to assign, or None for a headless service")
 	cmd.Flags().StringVar(&e.selector, "selector", "", "labels of the Service's pods, as KEY=VALUE pairs (default: those that the object selects)")
@@ -145,43 +146,77 @@ func (e *exposeFlags) labels(t target) (map[string]string, error) {
 	return nil, fmt.Errorf("cannot expose %s: it selects no pods by labels; give --selector", t)
 }
 
-// ports returns the port of the flags, or those of the object's containers.
+// ports returns the port of the flags, or those of the object, each with the protocols
+// that the object has for it.
 func (e *exposeFlags) ports(t target) (out []corev1.ServicePort) {
-	numbers := []int32{e.port}
-	if e.port == 0 {
-		numbers = containerPorts(t)
+	numbers, protocols := portsOf(t)
+	if e.port != 0 {
+		numbers = []int32{e.port}
 	}
 	for i, n := range numbers {
-		p := corev1.ServicePort{Port: n, Protocol: corev1.Protocol(e.protocol), TargetPort: intstr.FromInt32(n)}
-		if e.target != "" {
-			p.TargetPort = intstr.Parse(e.target)
+		uses := protocols[n]
+		switch {
+		case e.protocol != "":
+			uses = []corev1.Protocol{corev1.Protocol(e.protocol)}
+		case len(uses) == 0:
+			uses = []corev1.Protocol{corev1.ProtocolTCP}
 		}
-		if len(numbers) > 1 {
-			p.Name = fmt.Sprintf("port-%d", i+1)
+		for _, protocol := range uses {
+			p := corev1.ServicePort{Port: n, Protocol: protocol, TargetPort: intstr.FromInt32(n)}
+			if e.target != "" {
+				p.TargetPort = intstr.Parse(e.target)
+			}
+			switch {
+			case len(uses) > 1:
+				p.Name = fmt.Sprintf("port-%d-%s", i+1, strings.ToLower(string(protocol)))
+			case len(numbers) > 1:
+				p.Name = fmt.Sprintf("port-%d", i+1)
+			}
+			out = append(out, p)
 		}
-		out = append(out, p)
 	}
 	return out
 }
 
-func containerPorts(t target) (out []int32) {
-	path, err := podSpecPath(t)
-	if err != nil {
-		return nil
-	}
-	containers, _, _ := unstructured.NestedSlice(t.Object.Object, append(path, "containers")...)
-	for _, c := range containers {
-		m, _ := c.(map[string]any)
-		ports, _, _ := unstructured.NestedSlice(m, "ports")
+// portsOf returns the ports of an object's containers, or of a Service, in order, and
+// the protocols of each.
+func portsOf(t target) (numbers []int32, protocols map[int32][]corev1.Protocol) {
+	protocols = map[int32][]corev1.Protocol{}
+	add := func(of map[string]any, field string, path ...string) {
+		ports, _, _ := unstructured.NestedSlice(of, path...)
 		for _, p := range ports {
-			if port, ok := p.(map[string]any); ok {
-				if n, ok, _ := unstructured.NestedInt64(port, "containerPort"); ok {
-					out = append(out, int32(n))
-				}
+			port, _ := p.(map[string]any)
+			number, ok, _ := unstructured.NestedInt64(port, field)
+			if !ok {
+				continue
+			}
+			n, protocol := int32(number), corev1.ProtocolTCP
+			if text, _ := port["protocol"].(string); text != "" {
+				protocol = corev1.Protocol(text)
+			}
+			if protocols[n] == nil {
+				numbers = append(numbers, n)
+			}
+			if !slices.Contains(protocols[n], protocol) {
+				protocols[n] = append(protocols[n], protocol)
 			}
 		}
 	}
-	return out
+	if t.Kind.GroupKind() == core("Service").GroupKind() {
+		add(t.Object.Object, "port", "spec", "ports")
+		return numbers, protocols
+	}
+	path, err := podSpecPath(t)
+	if err != nil {
+		return nil, nil
+	}
+	containers, _, _ := unstructured.NestedSlice(t.Object.Object, append(path, "containers")...)
+	for _, c := range containers {
+		if container, ok := c.(map[string]any); ok {
+			add(container, "containerPort", "ports")
+		}
+	}
+	return numbers, protocols
 }
 
 func newAutoscale(f *Factory, run runDeriveFunc) *cobra.Command {

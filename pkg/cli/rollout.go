@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -253,7 +255,7 @@ func runRolloutUndo(ctx context.Context, o *rolloutOptions) error {
 		if sameTemplate(&to.Template, w.Template) {
 			return report.object(t.Object, fmt.Sprintf("skipped rollback (current template already matches revision %d)", to.Number))
 		}
-		patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec/template", "value": to.Template}})
+		patch, err := to.restore(t)
 		if err != nil {
 			return err
 		}
@@ -268,6 +270,34 @@ func runRolloutUndo(ctx context.Context, o *rolloutOptions) error {
 		}
 		return report.object(after, "rolled back")
 	})
+}
+
+// keptAnnotations are those that stay with a deployment when an earlier revision is
+// restored; the others are of the revision, such as the cause of its change.
+var keptAnnotations = []string{
+	corev1.LastAppliedConfigAnnotation, annotationRevision, annotationRevision + "-history",
+	"deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas", appsv1.DeprecatedRollbackTo,
+}
+
+// restore returns the JSON patch that gives a workload the revision's template and, if
+// it is a deployment, its annotations.
+func (r *revision) restore(t target) ([]byte, error) {
+	changes := []map[string]any{{"op": "replace", "path": "/spec/template", "value": r.Template}}
+	if set, ok := r.Object.(*appsv1.ReplicaSet); ok {
+		annotations := maps.Clone(set.Annotations)
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		have := t.Object.GetAnnotations()
+		for _, name := range keptAnnotations {
+			delete(annotations, name)
+			if value, ok := have[name]; ok {
+				annotations[name] = value
+			}
+		}
+		changes = append(changes, map[string]any{"op": "add", "path": "/metadata/annotations", "value": annotations})
+	}
+	return json.Marshal(changes)
 }
 
 // rollbackTo returns the revision with a number; 0 means the one before the present.
