@@ -33,3 +33,28 @@ func TestDescribeWithoutRightsToRelatedObjects(t *testing.T) {
 		})
 	}
 }
+
+// Whoever may write an object must not control the terminal of whoever looks at it.
+func TestWhatIsShownCannotControlTheTerminal(t *testing.T) {
+	f := newFront(t)
+	file := filepath.Join(t.TempDir(), "evil.yaml")
+	const objects = `
+{apiVersion: v1, kind: ConfigMap, metadata: {name: c, annotations: {note: "a\e[2Jb"}}, data: {key: "a\e[2Jb"}}
+---
+{apiVersion: v1, kind: Event, metadata: {name: e}, involvedObject: {kind: ConfigMap, name: c, namespace: default}, type: Warning, reason: "a\e[2Jb", message: "a\e[2Jb"}`
+	if err := os.WriteFile(file, []byte(objects), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.must("create", "-f", file)
+	for _, args := range [][]string{
+		{"describe", "configmap", "c"},
+		{"events"},
+		{"get", "events"},
+		{"get", "configmap", "c", "-o", "custom-columns=KEY:.data.key"},
+	} {
+		out, errs, code := f.run(args...)
+		if code != 0 || strings.Contains(out, "\x1b") || !strings.Contains(out, `a\x1b[2Jb`) {
+			t.Errorf("podium %v: exit code %d\n%q\n%s", args, code, out, errs)
+		}
+	}
+}

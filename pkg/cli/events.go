@@ -249,8 +249,8 @@ func (v *eventView) print(found []corev1.Event, headers bool) error {
 	now := time.Now()
 	for i := range found {
 		e := &found[i]
-		add(e.Namespace, howOften(e, now), e.Type, e.Reason,
-			e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, cellText(strings.TrimSpace(e.Message)))
+		add(cellText(e.Namespace), howOften(e, now), cellText(e.Type), cellText(e.Reason),
+			cellText(e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name), cellText(strings.TrimSpace(e.Message)))
 	}
 	return v.columns.Write(v.o.Out, rows)
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -299,7 +300,7 @@ func cellText(v any) string {
 	if v == nil {
 		text = "<none>"
 	}
-	if strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) < 0 {
+	if strings.IndexFunc(text, unicode.IsControl) < 0 {
 		return text
 	}
 	if first, _, more := strings.Cut(text, "\n"); more {

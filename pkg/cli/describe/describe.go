@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"podium/pkg/cli/output"
 )
 
 // Subject is an object with the related objects that its description needs; see
@@ -211,9 +213,10 @@ type page struct {
 	now time.Time
 }
 
-// line writes one line, indented by two spaces for each level.
+// line writes one line, indented by two spaces for each level. It escapes control
+// characters.
 func (p *page) line(level int, format string, args ...any) {
-	fmt.Fprintf(p.w, strings.Repeat("  ", level)+format+"\n", args...)
+	fmt.Fprint(p.w, strings.Repeat("  ", level), output.Plain(fmt.Sprintf(format, args...)), "\n")
 }
 
 // field writes a name and its value, or nothing if the value is empty.

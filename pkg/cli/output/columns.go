@@ -25,10 +25,11 @@ const (
 	least = 3
 )
 
-// Write writes rows. It does not pad the last column.
+// Write writes rows, and escapes control characters. It does not pad the last column.
 func (c *Columns) Write(w io.Writer, rows [][]string) error {
 	for _, row := range rows {
 		for i, cell := range row {
+			cell = Plain(cell)
 			if i == len(c.widths) {
 				c.widths = append(c.widths, least)
 			}
@@ -38,6 +39,7 @@ func (c *Columns) Write(w io.Writer, rows [][]string) error {
 	var b strings.Builder
 	for _, row := range rows {
 		for i, cell := range row {
+			cell = Plain(cell)
 			b.WriteString(cell)
 			if i < len(row)-1 {
 				b.WriteString(strings.Repeat(" ", c.widths[i]-utf8.RuneCountInString(cell)+gap))

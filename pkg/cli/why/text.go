@@ -8,12 +8,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"podium/pkg/cli/output"
 )
 
 // maxFindings bounds what a screen shows.
 const maxFindings = 5
 
-// Write prints a report: the most likely cause in the first line.
+// Write prints a report: the most likely cause in the first line. It escapes control
+// characters.
 func (r Report) Write(w io.Writer) error {
 	var b strings.Builder
 	if len(r.Findings) == 0 {
@@ -42,7 +45,7 @@ func (r Report) Write(w io.Writer) error {
 		}
 		fmt.Fprintf(&b, "- %s\n", what)
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, output.Plain(b.String()))
 	return err
 }
 

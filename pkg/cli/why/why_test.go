@@ -342,3 +342,13 @@ func (w *world) Warnings(context.Context, *Object) ([]string, error) {
 	}
 	return []string{w.warning}, nil
 }
+
+func TestReportCannotControlTheTerminal(t *testing.T) {
+	var out strings.Builder
+	if err := (Report{Object: "pod/a", Findings: []Finding{{Object: "pod/a", Cause: "a\x1b[2Jb"}}}).Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); strings.Contains(text, "\x1b") || !strings.Contains(text, `a\x1b[2Jb`) {
+		t.Errorf("got %q", text)
+	}
+}
