@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -31,6 +32,7 @@ type Factory struct {
 
 	// Connect connects to the cluster; tests replace it.
 	Connect func() (*rest.Cluster, error)
+	inPod   func() (*kubeconfig.Config, error) // see access
 
 	warnings atomic.Int32 // that the server has sent
 
@@ -58,7 +60,7 @@ type connection struct {
 const manager = "podium"
 
 func newFactory(streams IO) *Factory {
-	f := &Factory{IO: streams}
+	f := &Factory{IO: streams, inPod: kubeconfig.InCluster}
 	f.Connect = f.connect
 	return f
 }
@@ -105,13 +107,27 @@ func (f *Factory) Config() (*kubeconfig.Config, error) {
 	return kubeconfig.Load(paths...)
 }
 
+// access returns the kubeconfig with which the command connects: that of Config or, if
+// neither it nor a flag says where the cluster is, that of the pod that podium runs in.
+func (f *Factory) access() (*kubeconfig.Config, error) {
+	cfg, err := f.Config()
+	if err != nil || f.conn.server != "" || f.conn.cluster != "" || f.contextName(cfg) != "" {
+		return cfg, err
+	}
+	pod, err := f.inPod()
+	if errors.Is(err, kubeconfig.ErrNotInCluster) || errors.Is(err, fs.ErrNotExist) { // a pod without a token
+		return cfg, nil
+	}
+	return pod, err
+}
+
 // Namespace returns the namespace of the command; explicit is true if
 // --namespace was set.
 func (f *Factory) Namespace() (namespace string, explicit bool, err error) {
 	if f.conn.namespace != "" {
 		return f.conn.namespace, true, nil
 	}
-	cfg, err := f.Config()
+	cfg, err := f.access()
 	if err != nil {
 		return "", false, err
 	}
@@ -176,7 +192,7 @@ func (f *Factory) impersonation() (http.Header, error) {
 // clientConfig merges the kubeconfig's context with the flags, which take
 // precedence.
 func (f *Factory) clientConfig() (client.Config, error) {
-	cfg, err := f.Config()
+	cfg, err := f.access()
 	if err != nil {
 		return client.Config{}, err
 	}

@@ -218,42 +218,48 @@ const serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 // ErrNotInCluster means that the process does not run in a pod.
 var ErrNotInCluster = errors.New("not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
 
-// InCluster returns the client configuration and the namespace of the pod that the
-// process runs in, or ErrNotInCluster.
-func InCluster() (client.Config, string, error) {
+// InCluster returns the access of the pod that the process runs in, with its namespace
+// (that of POD_NAMESPACE, if it is set), or ErrNotInCluster.
+func InCluster() (*Config, error) { return inCluster(serviceAccountDir) }
+
+// inCluster is InCluster with the service account's files in dir.
+func inCluster(dir string) (*Config, error) {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
-		return client.Config{}, "", ErrNotInCluster
+		return nil, ErrNotInCluster
 	}
-	cfg, err := clientConfig(
-		&Cluster{Server: "https://" + net.JoinHostPort(host, port), CertificateAuthority: filepath.Join(serviceAccountDir, "ca.crt")},
-		&User{TokenFile: filepath.Join(serviceAccountDir, "token")})
-	if err != nil {
-		return client.Config{}, "", err
+	namespace := os.Getenv("POD_NAMESPACE")
+	if namespace == "" {
+		data, err := os.ReadFile(filepath.Join(dir, "namespace"))
+		if err != nil {
+			return nil, err
+		}
+		namespace = strings.TrimSpace(string(data))
 	}
-	namespace, err := os.ReadFile(filepath.Join(serviceAccountDir, "namespace"))
-	if err != nil {
-		return client.Config{}, "", err
-	}
-	return cfg, strings.TrimSpace(string(namespace)), nil
+	cfg := New("in-cluster",
+		Cluster{Server: "https://" + net.JoinHostPort(host, port), CertificateAuthority: filepath.Join(dir, "ca.crt")},
+		User{TokenFile: filepath.Join(dir, "token")})
+	cfg.Contexts[0].Value.Namespace = namespace
+	return cfg, nil
 }
 
 // ForDaemon returns the client configuration of a daemon: from the kubeconfig at path
 // or, if path is empty, from the pod it runs in.
 func ForDaemon(path, userAgent string) (client.Config, error) {
-	var cfg client.Config
+	var access *Config
 	var err error
 	if path == "" {
-		cfg, _, err = InCluster()
+		access, err = InCluster()
 		if errors.Is(err, ErrNotInCluster) {
 			err = fmt.Errorf("--kubeconfig is needed: %w", err)
 		}
 	} else {
-		var file *Config
-		if file, err = Load(path); err == nil {
-			cfg, _, err = file.Client("")
-		}
+		access, err = Load(path)
 	}
+	if err != nil {
+		return client.Config{}, err
+	}
+	cfg, _, err := access.Client("")
 	cfg.UserAgent = userAgent
 	return cfg, err
 }
