@@ -85,10 +85,13 @@ func (m *machine) remedy(h held) string {
 	return "podium certs renew"
 }
 
-// signs reports whether this machine has the key of the cluster CA.
+// signs reports whether this machine signs its own certificates, as control planes do,
+// also while the key of the cluster CA is kept elsewhere.
 func (m *machine) signs() bool {
-	_, err := os.Stat(m.at(pkiDir, "ca.key"))
-	return err == nil
+	return slices.ContainsFunc([]string{"ca.key", "apiserver.crt"}, func(name string) bool {
+		_, err := os.Stat(m.at(pkiDir, name))
+		return err == nil
+	})
 }
 
 func days(d time.Duration) string { return fmt.Sprintf("%dd", int(d.Hours()/24)) }
@@ -157,13 +160,13 @@ func readHeld(name, path string) held {
 
 // RenewOptions select the certificates that RenewCertificates renews.
 type RenewOptions struct {
-	Expiring bool // only those in the last third of their lifetime; no error on a machine that has no CA key
+	Expiring bool // only those in the last third of their lifetime; no error on a worker
 }
 
 // RenewCertificates renews the certificates that this machine can sign, and the
 // administrator's kubeconfig. It leaves the CAs alone: new ones would make
 // every client's certificate invalid. The daemons reload the files by
-// themselves. Without a CA key it returns an error, unless o.Expiring is set.
+// themselves. On a worker it returns an error, unless o.Expiring is set.
 // It also continues the move to the kubelet CA, if one is under way (see
 // kubelet_ca.go).
 func RenewCertificates(ctx context.Context, cfg Config, host Host, o RenewOptions) error {
@@ -176,7 +179,7 @@ func RenewCertificates(ctx context.Context, cfg Config, host Host, o RenewOption
 			fmt.Fprintln(m.Out, "the certificates of this machine are its kubelet's, which renews them by itself")
 			return nil
 		}
-		return errors.New("this machine has no authority's key: it is no control plane; its kubelet renews its certificates by itself")
+		return errors.New("this machine signs no certificates: it is no control plane; its kubelet renews its certificates by itself")
 	}
 	var errs []error
 	for _, c := range m.controlPlaneCertificates() {

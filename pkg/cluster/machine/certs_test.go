@@ -126,39 +126,43 @@ func TestOnlyExpiringOnesAreRenewed(t *testing.T) {
 	}
 }
 
-// TestRenewalWithAnAuthoritysKeyElsewhere checks a control plane whose etcd CA
-// key is kept offline: its daily run leaves etcd's certificates alone, fails
-// once they need the key, and renews the others.
+// TestRenewalWithAnAuthoritysKeyElsewhere checks a control plane of which a CA key is
+// kept offline: its daily run leaves the certificates of that CA alone, fails once they
+// need the key, and renews the others.
 func TestRenewalWithAnAuthoritysKeyElsewhere(t *testing.T) {
-	host, cfg := newHost(t)
-	now := cfg.Now()
-	cfg.Now = func() time.Time { return now }
-	m, err := newMachine(cfg, host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(m.saveConfig(), m.identities(), os.Remove(cfg.at(pkiDir, etcdCA+".key"))); err != nil {
-		t.Fatal(err)
-	}
-	before := tree(t, cfg.at(pkiDir))
-	if err := errors.Join(RenewCertificates(t.Context(), cfg, host, RenewOptions{Expiring: true}), m.identities()); err != nil {
-		t.Errorf("nothing needs to be signed: %v", err)
-	}
-	if diff := cmp.Diff(before, tree(t, cfg.at(pkiDir))); diff != "" {
-		t.Errorf("files changed:\n%s", diff)
-	}
-	now = now.Add(300 * 24 * time.Hour)
-	if err := RenewCertificates(t.Context(), cfg, host, RenewOptions{Expiring: true}); err == nil || !strings.Contains(err.Error(), etcdCA+".key") {
-		t.Errorf("got %v, want an error that names the missing key", err)
-	}
-	after := tree(t, cfg.at(pkiDir))
-	for _, c := range m.controlPlaneCertificates() {
-		if file := "/" + c.name + ".crt"; (before[file] == after[file]) != (c.authority == etcdCA) {
-			t.Errorf("%s: renewed %t", c.name, before[file] != after[file])
-		}
-	}
-	if before["/"+etcdCA+".crt"] != after["/"+etcdCA+".crt"] {
-		t.Error("etcd's authority was replaced")
+	for _, authority := range []string{clusterCA, etcdCA} {
+		t.Run(authority, func(t *testing.T) {
+			host, cfg := newHost(t)
+			now := cfg.Now()
+			cfg.Now = func() time.Time { return now }
+			m, err := newMachine(cfg, host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(m.saveConfig(), m.identities(), os.Remove(cfg.at(pkiDir, authority+".key"))); err != nil {
+				t.Fatal(err)
+			}
+			before := tree(t, cfg.at(pkiDir))
+			if err := errors.Join(RenewCertificates(t.Context(), cfg, host, RenewOptions{Expiring: true}), m.identities()); err != nil {
+				t.Errorf("nothing needs to be signed: %v", err)
+			}
+			if diff := cmp.Diff(before, tree(t, cfg.at(pkiDir))); diff != "" {
+				t.Errorf("files changed:\n%s", diff)
+			}
+			now = now.Add(300 * 24 * time.Hour)
+			if err := RenewCertificates(t.Context(), cfg, host, RenewOptions{Expiring: true}); err == nil || !strings.Contains(err.Error(), cfg.at(pkiDir, authority+".key")) {
+				t.Errorf("got %v, want an error that names the missing key", err)
+			}
+			after := tree(t, cfg.at(pkiDir))
+			for _, c := range m.controlPlaneCertificates() {
+				if file := "/" + c.name + ".crt"; (before[file] == after[file]) != (c.authority == authority) {
+					t.Errorf("%s: renewed %t", c.name, before[file] != after[file])
+				}
+			}
+			if file := "/" + authority + ".crt"; before[file] != after[file] {
+				t.Error("the authority was replaced")
+			}
+		})
 	}
 }
 
