@@ -92,24 +92,19 @@ func newRolloutChange(f *Factory, use, short string, run runRollout) *cobra.Comm
 	return cmd
 }
 
-// each calls do for every selected workload. It continues after an error of do, and
-// returns all errors joined.
+// each calls do for every selected workload, also if there are errors about others. It
+// continues after an error of do, and returns all errors joined.
 func (o *rolloutOptions) each(ctx context.Context, do func(*rest.Cluster, target, *workload) error) error {
 	c, err := o.Cluster()
 	if err != nil {
 		return err
 	}
 	targets, err := o.resolve(ctx, o.Factory, true)
-	if err != nil {
-		return err
+	if o.given() {
+		targets, err = liveObjects(ctx, c, targets, err)
 	}
-	var errs []error
+	errs := []error{err}
 	for _, t := range targets {
-		if o.given() {
-			if t.Object, err = c.Get(ctx, t.Kind, t.Namespace, t.Name); err != nil {
-				return err
-			}
-		}
 		w, err := workloadOf(t.Object)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", t, err))
