@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -11,10 +12,17 @@ type View interface {
 	Revision() string // the last resourceVersion seen
 }
 
-// guard records, per key, the writes that the views do not show yet.
+// sweepFrom is the number of keys with writes from which the guard looks for those that the
+// views show by now.
+const sweepFrom = 64
+
+// guard records, per key, the writes that the views do not show yet. It forgets them when the
+// key is reconciled again. Nothing may wake the key of an object that is gone, so it also
+// looks at all keys when their number has doubled.
 type guard struct {
 	mu      sync.Mutex
 	pending map[Key]*writes
+	sweepAt int
 }
 
 type writes struct {
@@ -24,11 +32,15 @@ type writes struct {
 	polls int
 }
 
-func newGuard() *guard { return &guard{pending: map[Key]*writes{}} }
+func newGuard() *guard { return &guard{pending: map[Key]*writes{}, sweepAt: sweepFrom} }
 
 func (g *guard) of(key Key) *writes {
 	w := g.pending[key]
 	if w == nil {
+		if len(g.pending) >= g.sweepAt {
+			maps.DeleteFunc(g.pending, func(_ Key, w *writes) bool { return w.shown() })
+			g.sweepAt = max(sweepFrom, 2*len(g.pending))
+		}
 		w = &writes{reach: map[View]uint64{}}
 		g.pending[key] = w
 	}

@@ -192,6 +192,30 @@ func TestGuardIsBounded(t *testing.T) {
 	})
 }
 
+// TestGuardForgetsKeysThatNothingWakes: the memory of the guard is bounded by the writes that
+// the views do not show, not by the objects that were ever written.
+func TestGuardForgetsKeysThatNothingWakes(t *testing.T) {
+	v, g := &view{}, newGuard()
+	v.at.Store(7)
+	write := func(prefix, version string) {
+		for i := range 1000 {
+			k := key(prefix + strconv.Itoa(i))
+			g.wrote(k, v, version)
+			g.wait(k, func() bool { return true })
+		}
+	}
+	write("old-", "7")
+	if n := len(g.pending); n > sweepFrom {
+		t.Errorf("the guard still has the writes of %d keys", n)
+	}
+	write("new-", "8")
+	for i := range 1000 {
+		if _, stale, _ := g.stale(key("new-"+strconv.Itoa(i)), time.Minute); !stale {
+			t.Fatalf("the guard has forgotten write %d, which no view shows", i)
+		}
+	}
+}
+
 func TestOneWorkerPerKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var busy [4]atomic.Int32
