@@ -142,11 +142,12 @@ func TestFloors(t *testing.T) {
 		"pkg/prom":    {"pkg/prom"},
 		"pkg/client":  {"pkg/client", "pkg/backoff", "pkg/prom", "pkg/scheme", "pkg/version"},
 		"pkg/daemon":  {"pkg/daemon", "pkg/backoff", "pkg/prom", "pkg/client", "pkg/scheme", "pkg/version"},
+		"pkg/podspec": {"pkg/podspec", "pkg/fieldcheck"},
 		// What the controllers of two daemons are made of.
 		"pkg/controller": {"pkg/controller", "pkg/conditions", "pkg/daemon", "pkg/backoff", "pkg/prom", "pkg/client", "pkg/scheme", "pkg/version"},
 	}
 	// Facts and rules that several daemons share. They know nothing of each other.
-	for _, shared := range []string{"attachment", "conditions", "deviceselector", "expression", "intree", "netrules", "quota", "resourceclaim", "roles", "volumebinding", "wallclock"} {
+	for _, shared := range []string{"attachment", "conditions", "deviceselector", "expression", "fieldcheck", "intree", "netrules", "quota", "resourceclaim", "roles", "volumebinding", "wallclock"} {
 		may["pkg/"+shared] = []string{"pkg/" + shared}
 	}
 	for _, p := range list(t) {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/jsonpath"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/expression"
+	"podium/pkg/fieldcheck"
 	"podium/pkg/scheme"
 )
 

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	apicel "k8s.io/apiserver/pkg/cel"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/expression"
+	"podium/pkg/fieldcheck"
 )
 
 // What webhooks and admission policies have in common: which requests they

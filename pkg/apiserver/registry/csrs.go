@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/apiserver/request"
 	"podium/pkg/client/access"
 	"podium/pkg/client/csr"
+	"podium/pkg/fieldcheck"
 	"podium/pkg/scheme"
 )
 

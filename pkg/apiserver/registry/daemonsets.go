@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/podspec"
 	"podium/pkg/scheme"
 )
 

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/cel"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/deviceselector"
+	"podium/pkg/fieldcheck"
 )
 
 // This file validates what the kinds of resource.k8s.io have in common.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
-	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/fieldcheck"
+	"podium/pkg/podspec"
 )
 
 // Limits of jobs, which bound the length of the lists of indexes in the status.

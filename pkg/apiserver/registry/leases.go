@@ -7,7 +7,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/podspec"
 	"podium/pkg/scheme"
 )
 

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
-	"podium/pkg/apiserver/registry/podspec"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/fieldcheck"
+	"podium/pkg/podspec"
 	"podium/pkg/scheme"
 )
 

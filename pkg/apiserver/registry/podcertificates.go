@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"podium/pkg/apiserver/authz"
-	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/fieldcheck"
 	"podium/pkg/scheme"
 )
 

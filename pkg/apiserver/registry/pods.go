@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/podspec"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/podspec"
 	"podium/pkg/scheme"
 )
 
@@ -114,16 +114,10 @@ func nextGeneration(old *metav1.ObjectMeta, same bool) int64 {
 }
 
 func validatePod(new, old *corev1.Pod) field.ErrorList {
-	path, metadata := field.NewPath("spec"), field.NewPath("metadata")
 	if old == nil {
-		errs := podspec.ValidateAppArmorAnnotations(new.Annotations, &new.Spec, metadata, path)
-		if len(new.Spec.EphemeralContainers) > 0 {
-			errs = append(errs, field.Forbidden(path.Child("ephemeralContainers"), "cannot be set on create"))
-		}
-		errs = append(errs, podspec.ValidateClaimNames(new, path.Child("volumes"))...)
-		errs = append(errs, podspec.RequireImages(new.Spec.Volumes, path.Child("volumes"))...)
-		return append(errs, podspec.Validate(&new.Spec, path)...)
+		return podspec.ValidatePod(new)
 	}
+	path, metadata := field.NewPath("spec"), field.NewPath("metadata")
 	errs := podspec.ValidateAppArmorUpdate(new.Annotations, old.Annotations, metadata.Child("annotations"))
 	if apiequality.Semantic.DeepEqual(new.Spec, old.Spec) {
 		return errs

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/podspec"
 )
 
 func podColumns() []metav1.TableColumnDefinition {

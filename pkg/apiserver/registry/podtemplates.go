@@ -7,7 +7,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/podspec"
 	"podium/pkg/scheme"
 )
 

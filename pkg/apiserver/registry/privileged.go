@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/podspec"
 	"podium/pkg/scheme"
 )
 

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
-	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/fieldcheck"
+	"podium/pkg/podspec"
 	"podium/pkg/scheme"
 )
 

@@ -9,8 +9,8 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
-	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/fieldcheck"
+	"podium/pkg/podspec"
 	"podium/pkg/scheme"
 )
 

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"podium/pkg/apiserver/authn"
-	"podium/pkg/apiserver/registry/podspec"
 	"podium/pkg/apiserver/request"
+	"podium/pkg/podspec"
 	"podium/pkg/scheme"
 )
 

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"podium/pkg/apiserver/admission/match"
-	"podium/pkg/apiserver/registry/fieldcheck"
 	"podium/pkg/expression"
+	"podium/pkg/fieldcheck"
 	"podium/pkg/scheme"
 )
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"podium/pkg/apiserver/admission"
-	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/podspec"
 )
 
 const (

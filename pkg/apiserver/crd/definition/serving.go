@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/jsonpath"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
+	"podium/pkg/fieldcheck"
 )
 
 // maxSelectable is the number of selectable fields that a version may have.

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/podspec"
 )
 
 // Every signal of the runtime's API is accepted, and no other: the kubelet can pass on

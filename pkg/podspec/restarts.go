@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
+	"podium/pkg/fieldcheck"
 )
 
 // Upstream's limits of a container's restart rules.

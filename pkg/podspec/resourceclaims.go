@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
+	"podium/pkg/fieldcheck"
 )
 
 // validateResourceClaims validates the claims that the containers of a pod may use.

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
+	"podium/pkg/fieldcheck"
 )
 
 // validateContainers validates containers and init containers, whose names must be

@@ -11,8 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/fieldcheck"
+	"podium/pkg/fieldcheck"
 )
+
+// ValidatePod validates a new pod, apart from its name, namespace and labels.
+func ValidatePod(pod *corev1.Pod) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := ValidateAppArmorAnnotations(pod.Annotations, &pod.Spec, field.NewPath("metadata"), path)
+	if len(pod.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("ephemeralContainers"), "cannot be set on create"))
+	}
+	errs = append(errs, ValidateClaimNames(pod, path.Child("volumes"))...)
+	errs = append(errs, RequireImages(pod.Spec.Volumes, path.Child("volumes"))...)
+	return append(errs, Validate(&pod.Spec, path)...)
+}
 
 // Validate validates a defaulted spec and rejects unsupported fields. It returns
 // all errors at once.

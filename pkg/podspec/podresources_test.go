@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"podium/pkg/apiserver/registry/podspec"
+	"podium/pkg/podspec"
 )
 
 func TestPodLevelResources(t *testing.T) {
