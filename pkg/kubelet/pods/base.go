@@ -47,6 +47,7 @@ type inbox struct {
 	removed     bool        // the API no longer has the pod
 	dirty       bool        // the runtime may have changed
 	stale       bool        // objects that its volumes show have changed
+	reached     state       // of the worker
 	completions []func()    // results of jobs, to be applied by the worker
 }
 

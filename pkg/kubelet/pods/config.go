@@ -114,7 +114,7 @@ func (cs *containers) target(name string) (string, error) {
 // environment returns the container's environment, with the variables of Services.
 func (m *Manager) environment(ctx context.Context, pod *corev1.Pod, spec *corev1.Container) ([]*runtimeapi.KeyValue, error) {
 	services, synced := m.cfg.Services()
-	if !synced {
+	if !synced && !podspec.Static(pod) { // the API may run in the static pod
 		return nil, errors.New("services have not yet been read at least once, cannot construct envvars")
 	}
 	return m.cfg.Environment(ctx, env.Request{Pod: pod, Container: spec, Node: m.cfg.Node(), Services: services})

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"podium/pkg/kubelet/podspec"
 )
 
 // reasonEvicted is the reason of evicted pods and of their events; clients
@@ -53,6 +55,8 @@ func (w *worker) evicted() bool {
 	return s.Phase == corev1.PodFailed && s.Reason == reasonEvicted
 }
 
+// critical reports whether the pod is needed to run the node or the cluster, as upstream
+// does: every static pod is.
 func critical(pod *corev1.Pod) bool {
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
+	return podspec.Static(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
 }

@@ -19,6 +19,7 @@ import (
 	"podium/pkg/kubelet/cri"
 	"podium/pkg/kubelet/env"
 	"podium/pkg/kubelet/images"
+	"podium/pkg/kubelet/podspec"
 	"podium/pkg/kubelet/probes"
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/scheme"
@@ -58,6 +59,7 @@ type Config struct {
 	ImageProviders images.Provider // of credentials; nil: only pull secrets
 
 	ShuttingDown func() bool // the node takes no pods; nil: never
+	Statics      *Statics    // nil: the node has no static pods
 
 	Services func() (all []*corev1.Service, synced bool)
 	Node     func() *corev1.Node // returns nil while the node is not registered
@@ -111,7 +113,8 @@ type Manager struct {
 	deferred map[types.UID]deferral    // resizes that wait for resources
 	decided  map[types.UID]bool        // pods that have been admitted since Run began
 	prior    map[types.UID]bool        // pods that the runtime had when Run began
-	running  sync.WaitGroup
+	statics
+	running sync.WaitGroup
 }
 
 // statusWrites is the number of concurrent status writes.
@@ -125,7 +128,7 @@ func New(cfg Config) *Manager {
 	if cfg.MaxRestartDelay == 0 {
 		cfg.MaxRestartDelay = maxRestartDelay
 	}
-	m := &Manager{cfg: cfg, workers: map[types.UID]*worker{}, wanted: map[types.UID]*corev1.Pod{}, counted: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]deferral{}, decided: map[types.UID]bool{}}
+	m := &Manager{cfg: cfg, workers: map[types.UID]*worker{}, wanted: map[types.UID]*corev1.Pod{}, counted: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]deferral{}, decided: map[types.UID]bool{}, statics: newStatics()}
 	m.writer = newWriter(cfg.API, cfg.Log, statusWrites, m.wake)
 	m.puller = images.New(images.Config{
 		Images: cfg.Images, Secret: cfg.Secret, Wake: m.wake, Events: cfg.Events, Log: cfg.Log, Parallel: cfg.ParallelPulls,
@@ -144,7 +147,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.puller.Recover(ctx)
 	m.mu.Lock()
-	m.ctx, m.prior = ctx, prior
+	m.ctx, m.prior, m.former = ctx, prior, staticsOf(m.observer.boxes)
 	m.startLocked()
 	m.mu.Unlock()
 
@@ -188,9 +191,12 @@ func (m *Manager) Update(old, pod *corev1.Pod) {
 	m.writer.observe(pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	static := podspec.Static(pod)
 	switch w := m.workers[pod.UID]; {
-	case m.ctx == nil || !m.synced:
+	case m.ctx == nil || !m.synced && !static:
 		m.wanted[pod.UID] = pod
+	case static:
+		m.startStaticLocked(pod)
 	case w != nil:
 		w.want(pod, false)
 	default:
@@ -202,6 +208,7 @@ func (m *Manager) remove(pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.wanted, pod.UID)
+	m.dequeueLocked(pod)
 	if w := m.workers[pod.UID]; w != nil {
 		w.want(pod, true)
 	}
@@ -217,15 +224,23 @@ func (m *Manager) Synced() {
 }
 
 // startLocked starts a worker for each pod, once Run has begun and all pods are known: a
-// pod must not get resources that one of the others has already. m.mu is held.
+// pod must not get resources that one of the others has already. Static pods do not wait
+// for the API. m.mu is held.
 func (m *Manager) startLocked() {
-	if m.ctx == nil || !m.synced {
+	if m.ctx == nil {
 		return
 	}
 	for _, pod := range byAge(m.wanted) {
-		m.workLocked(pod)
+		switch {
+		case podspec.Static(pod):
+			m.startStaticLocked(pod)
+		case m.synced:
+			m.workLocked(pod)
+		default:
+			continue
+		}
+		delete(m.wanted, pod.UID)
 	}
-	m.wanted = nil
 }
 
 // workLocked starts a worker for the pod. It returns nil if Run is ending. m.mu is
@@ -240,6 +255,7 @@ func (m *Manager) workLocked(pod *corev1.Pod) *worker {
 	w := newWorker(m, m.ctx, pod)
 	w.read = !m.prior[pod.UID] // the runtime has nothing of other pods
 	m.workers[pod.UID] = w
+	m.staticChanged(pod)
 	m.running.Go(func() {
 		w.run()
 		m.mu.Lock()
@@ -252,6 +268,8 @@ func (m *Manager) workLocked(pod *corev1.Pod) *worker {
 			m.puller.Forget(pod.UID)
 			m.writer.forget(pod.UID)
 			m.cfg.Probes.Metrics.Forget(pod)
+			m.startQueuedLocked()
+			m.staticChanged(pod)
 		}
 	})
 	return w
@@ -293,7 +311,7 @@ func (m *Manager) changed(uid types.UID) {
 // while only pods that the API no longer has are in the way: they are being stopped,
 // and the scheduler cannot count them any more.
 func (m *Manager) admit(pod *corev1.Pod, here bool) (r *refusal, decided bool) {
-	node := m.cfg.Node()
+	node := m.nodeFor(pod)
 	if node == nil {
 		return nil, false
 	}
@@ -376,7 +394,7 @@ func (m *Manager) removeOrphans(ctx context.Context) {
 		m.mu.Lock()
 		synced := m.synced
 		m.mu.Unlock()
-		if !synced {
+		if !m.endFormer() || !synced {
 			continue // soon: pods may wait for what the deleted ones have
 		}
 		wait = time.Minute
@@ -422,14 +440,19 @@ func (m *Manager) endOrphans(ctx context.Context) error {
 	return nil
 }
 
-// endOrphan starts a worker that terminates a pod which the API does not have.
+// endOrphan starts a worker that terminates a pod which neither the API nor a manifest has.
 func (m *Manager) endOrphan(pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.endOrphanLocked(pod)
+}
+
+// endOrphanLocked is endOrphan; m.mu is held.
+func (m *Manager) endOrphanLocked(pod *corev1.Pod) {
 	if m.workers[pod.UID] != nil {
 		return
 	}
-	m.cfg.Log.Info("pod no longer exists in the API", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID)
+	m.cfg.Log.Info("pod no longer exists", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID)
 	m.prior[pod.UID] = true
 	if w := m.workLocked(pod); w != nil {
 		w.want(pod, true)
@@ -440,7 +463,7 @@ func (m *Manager) endOrphan(pod *corev1.Pod) {
 // describe it.
 func orphan(box *runtimeapi.PodSandbox) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: box.Labels[cri.LabelPodName], Namespace: box.Labels[cri.LabelPodNamespace], UID: types.UID(box.Labels[cri.LabelPodUID]),
+		Name: box.Labels[cri.LabelPodName], Namespace: box.Labels[cri.LabelPodNamespace], UID: types.UID(box.Labels[cri.LabelPodUID]), Annotations: sourceOf(box),
 	}}
 	pod.Spec.TerminationGracePeriodSeconds = orphanGracePeriod(box.Annotations)
 	return pod

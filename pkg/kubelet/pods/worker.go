@@ -143,6 +143,9 @@ func (w *worker) enter(s state) {
 	if w.state != s {
 		w.log.Debug("pod", "from", w.state, "to", s)
 		w.state = s
+		w.mu.Lock()
+		w.reached = s
+		w.mu.Unlock()
 	}
 }
 
@@ -154,11 +157,15 @@ func (w *worker) mustEnd(now time.Time) bool {
 		return true
 	}
 	deadline := w.pod.Spec.ActiveDeadlineSeconds
-	if deadline == nil || w.pod.Status.StartTime == nil {
+	if deadline == nil {
 		return false
 	}
 	if w.began.IsZero() {
-		w.began = wallclock.Anchor(w.pod.Status.StartTime.Time, now)
+		start := w.m.writer.latest(w.pod).Status.StartTime // a static pod has its status only here
+		if start == nil {
+			return false
+		}
+		w.began = wallclock.Anchor(start.Time, now)
 	}
 	end := w.began.Add(time.Duration(*deadline) * time.Second)
 	if now.Before(end) {
@@ -201,8 +208,10 @@ func (w *worker) ownTime() time.Duration {
 }
 
 func (w *worker) view(ended bool) view {
+	pod := w.m.writer.latest(w.pod)
+	reopen(pod)
 	return view{
-		pod: w.m.writer.latest(w.pod), observed: w.observed, waiting: w.containers.waiting,
+		pod: pod, observed: w.observed, waiting: w.containers.waiting,
 		initialized: w.initialized(),
 		ready:       w.probes.Ready, started: w.probes.Started,
 		resources: w.resizer.resourcesOf, resizing: w.resizer.conditions(), devices: w.deviceHealth,

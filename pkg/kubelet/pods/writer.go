@@ -19,6 +19,7 @@ import (
 
 	"podium/pkg/backoff"
 	"podium/pkg/conditions"
+	"podium/pkg/kubelet/podspec"
 )
 
 // API reads, updates and deletes pods in the API.
@@ -62,6 +63,7 @@ type writer struct {
 // entry is the state of one pod.
 type entry struct {
 	base    *corev1.Pod       // the newest version from the API
+	mirror  types.UID         // the mirror of a static pod, of which base is a version; "": none yet
 	want    *corev1.PodStatus // the latest status from set; nil: none yet
 	version int               // incremented by each change of the status
 	arrived int               // the version that the API has
@@ -110,6 +112,11 @@ func (w *writer) set(pod *corev1.Pod, status corev1.PodStatus) {
 func (w *writer) observe(pod *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.observeLocked(pod)
+}
+
+// observeLocked is observe; w.mu is held.
+func (w *writer) observeLocked(pod *corev1.Pod) {
 	e := w.entries[pod.UID]
 	if e == nil || !newer(pod, e.base) {
 		return
@@ -141,12 +148,12 @@ func (w *writer) latest(pod *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// flushed reports whether the API has the latest status.
+// flushed reports whether the API has the latest status, or nothing to keep it in.
 func (w *writer) flushed(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.entries[uid]
-	return e == nil || e.arrived == e.version
+	return e == nil || e.arrived == e.version || e.unmirrored()
 }
 
 // forget drops the state of a pod that no longer exists.
@@ -175,7 +182,7 @@ func (w *writer) entryLocked(pod *corev1.Pod) *entry {
 // startLocked makes sure that a goroutine writes the entry's latest version. It does
 // nothing before run and after its end. w.mu is held.
 func (w *writer) startLocked(uid types.UID, e *entry) {
-	if w.ctx == nil || w.ctx.Err() != nil || e.arrived == e.version {
+	if w.ctx == nil || w.ctx.Err() != nil || e.arrived == e.version || e.unmirrored() {
 		return
 	}
 	if e.sending {
@@ -322,7 +329,7 @@ func statusPatch(base *corev1.Pod, want *corev1.PodStatus) ([]byte, error) {
 
 // merged returns the status that the API should have: the kubelet's status, but
 // conditions and fields of other clients as in base. A pod in a final phase stays in
-// that phase.
+// that phase, unless it is static (see reopen).
 func merged(base *corev1.Pod, want *corev1.PodStatus) corev1.PodStatus {
 	out := *want.DeepCopy()
 	out.NominatedNodeName = base.Status.NominatedNodeName
@@ -349,7 +356,7 @@ func merged(base *corev1.Pod, want *corev1.PodStatus) corev1.PodStatus {
 	if base.Status.QOSClass != "" {
 		out.QOSClass = base.Status.QOSClass
 	}
-	if finalPhase(base.Status.Phase) && out.Phase != base.Status.Phase {
+	if finalPhase(base.Status.Phase) && out.Phase != base.Status.Phase && !podspec.Static(base) {
 		out.Phase, out.Reason, out.Message = base.Status.Phase, base.Status.Reason, base.Status.Message
 	}
 	return out

@@ -1,4 +1,4 @@
-// Package podspec finds the containers of a pod.
+// Package podspec finds the containers of a pod and tells static pods from others.
 package podspec
 
 import (
