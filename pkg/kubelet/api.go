@@ -22,6 +22,7 @@ import (
 	"podium/pkg/kubelet/dra"
 	"podium/pkg/kubelet/pods"
 	"podium/pkg/kubelet/references"
+	"podium/pkg/kubelet/staticpods"
 	"podium/pkg/kubelet/volumes"
 	"podium/pkg/scheme"
 )
@@ -59,7 +60,7 @@ type api struct {
 }
 
 var (
-	_ pods.API        = (*api)(nil)
+	_ staticpods.API  = (*api)(nil)
 	_ pods.Endpoints  = (*api)(nil)
 	_ volumes.Sources = volumeSources{}
 	_ csi.API         = (*api)(nil)
@@ -84,6 +85,10 @@ func (a *api) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, 
 
 func (a *api) PatchStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.Pod, error) {
 	return a.pods.In(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, "status")
+}
+
+func (a *api) CreatePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	return a.pods.In(pod.Namespace).Create(ctx, pod)
 }
 
 // DeletePod deletes the pod at once, without a grace period. It returns nil if

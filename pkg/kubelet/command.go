@@ -64,6 +64,7 @@ type options struct {
 	access      accessFlags
 	eviction    evictionFlags
 	placement   placementFlags
+	manifests   manifestFlags
 	tls         daemon.Serving
 	file        file
 	settings    map[string]any // the values of all flags, for /configz
@@ -127,6 +128,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", []string{enforcePods}, "pods: limit all pods together to the node's allocatable CPU, memory and process ids; none: set no limit")
 	o.eviction.addFlags(fs)
 	o.placement.addFlags(fs)
+	o.manifests.addFlags(fs)
 
 	fs.StringSliceVar(&c.ClusterDNS, "cluster-dns", nil, "addresses of the cluster DNS servers")
 	fs.StringVar(&c.ClusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
@@ -215,6 +217,9 @@ func (o *options) validate() error {
 		errs = append(errs, fmt.Errorf("--image-gc-low-threshold %d must be below --image-gc-high-threshold %d", o.cfg.ImageGC.Low, o.cfg.ImageGC.High))
 	}
 	if err := o.file.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := o.manifests.manifests(&o.file, o.ConfigFile); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -395,6 +400,9 @@ func (o *options) config(log *slog.Logger) (*Config, error) {
 	cfg.Shutdown = o.file.shutdownPeriods()
 	var err error
 	if cfg.References, err = references.ParseStrategy(o.file.ConfigMapAndSecretChangeDetectionStrategy); err != nil {
+		return nil, err
+	}
+	if cfg.Static, err = o.manifests.manifests(&o.file, o.ConfigFile); err != nil {
 		return nil, err
 	}
 	if cfg.NodeName, err = nodeName(cfg.NodeName); err != nil {

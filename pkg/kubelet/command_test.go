@@ -174,6 +174,7 @@ func TestConfigFileFields(t *testing.T) {
 		t.Errorf("%v, /configz shows %v", err, settings)
 	}
 	for text, want := range map[string]string{
+		"staticPodURL: ftp://example.org/":                  "want the URL of an HTTP server",
 		"crashLoopBackOff: {maxContainerRestartPeriod: 6m}": "want 1s to 5m0s",
 		"configMapAndSecretChangeDetectionStrategy: watch":  "want Watch, Cache or Get",
 		"shutdownGracePeriodCriticalPods: 10s":              "is longer than shutdownGracePeriod",
@@ -185,6 +186,9 @@ func TestConfigFileFields(t *testing.T) {
 		o, err := load(text)
 		if err == nil {
 			err = o.file.validate()
+		}
+		if err == nil {
+			_, err = o.manifests.manifests(&o.file, "")
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

@@ -24,6 +24,13 @@ type file struct {
 	// The CPUs of --reserved-cpus, which takes precedence.
 	ReservedSystemCPUs string `json:"reservedSystemCPUs"`
 
+	// The manifests of static pods: a directory or a file, and a URL with the headers of
+	// requests for it; as --pod-manifest-path, --manifest-url and --manifest-url-header,
+	// which take precedence.
+	StaticPodPath      string              `json:"staticPodPath"`
+	StaticPodURL       string              `json:"staticPodURL"`
+	StaticPodURLHeader map[string][]string `json:"staticPodURLHeader"`
+
 	// How long a shutdown of the node may be delayed until pods have ended, and how
 	// much of that critical pods get at the end of it; 0: shutdowns are not delayed.
 	ShutdownGracePeriod             metav1.Duration `json:"shutdownGracePeriod"`
@@ -110,5 +117,6 @@ func (f *file) addTo(settings map[string]any) error {
 		return err
 	}
 	maps.Copy(settings, fields)
+	mask(settings, f.StaticPodURLHeader)
 	return nil
 }

@@ -5,6 +5,7 @@
 //
 //	cri        the runtime's clients; cri/crifake is one in memory
 //	pods       one worker per pod: state machine, status, back-off, admission
+//	staticpods pods of manifests on the node, and their mirrors in the API
 //	images     pull policy, pull secrets, pulls
 //	probes     liveness, readiness and startup probes
 //	resources  QoS, cgroups

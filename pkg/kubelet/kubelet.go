@@ -44,6 +44,7 @@ import (
 	"podium/pkg/kubelet/resources"
 	"podium/pkg/kubelet/server"
 	"podium/pkg/kubelet/shutdown"
+	"podium/pkg/kubelet/staticpods"
 	"podium/pkg/kubelet/stats"
 	"podium/pkg/kubelet/userns"
 	"podium/pkg/kubelet/volumes"
@@ -87,6 +88,8 @@ type Config struct {
 
 	pods.Options // HostsFile "": /etc/hosts
 	ImageGC      ImageGC
+
+	Static staticpods.Manifests // the pods that run without the API; zero: none
 
 	References references.Strategy // how changes of ConfigMaps and Secrets are noticed; "": Watch
 
@@ -224,8 +227,13 @@ func Run(ctx context.Context, cfg Config) error {
 	})
 	vols := volumes.New(volumes.Config{Root: cfg.RootDir, Sources: volumeSources{api, refs}, Mounter: cfg.Mounter, Node: agent.Node, Log: cfg.Log, Drivers: []volumes.Driver{drivers}})
 	var collector *images.Collector
+	bound := informer.New(client.For[*corev1.Pod](cfg.Client), informer.Options{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName).String(), Log: cfg.Log, Transform: strip,
+	})
+	sources := staticpods.NewSources(cfg.Static, cfg.NodeName, func(old, pod *corev1.Pod) { manager.Update(old, pod) }, cfg.Log)
+	mirrors := staticpods.NewMirrors(staticpods.Config{API: api, Node: agent.Node, Synced: bound.Synced, Known: sources.Known, Log: cfg.Log})
 	manager, err = newManager(&cfg, parts{
-		api: api, volumes: vols, references: refs, recorder: recorder, agent: agent, services: services, pulls: pulls, claims: claims,
+		api: api, mirrors: mirrors, statics: &pods.Statics{Known: sources.Known, Changed: mirrors.Wake, Draft: agent.Draft}, volumes: vols, references: refs, recorder: recorder, agent: agent, services: services, pulls: pulls, claims: claims,
 		stopping: down.Active, freeDisk: func(ctx context.Context) { collector.Free(ctx) },
 	})
 	if err != nil {
@@ -233,10 +241,8 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	collector = newCollector(&cfg, manager.Pods, pulls)
 
-	bound := informer.New(client.For[*corev1.Pod](cfg.Client), informer.Options{
-		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName).String(), Log: cfg.Log, Transform: strip,
-	})
-	bound.OnChange(manager.Update)
+	mirrors.Pods = manager
+	bound.OnChange(mirrors.Update)
 	self := informer.New(client.For[*corev1.Node](cfg.Client), informer.Options{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, cfg.NodeName).String(), Log: cfg.Log, Transform: strip,
 	})
@@ -261,6 +267,8 @@ func Run(ctx context.Context, cfg Config) error {
 	g.Go(func() error { return services.Run(ctx) })
 	g.Go(func() error { return bound.Run(ctx) })
 	g.Go(func() error { return manager.Run(ctx) })
+	g.Go(func() error { return sources.Run(ctx) })
+	g.Go(func() error { return mirrors.Run(ctx) })
 	g.Go(func() error { return cfg.Placement.Run(ctx, cfg.Runtime) })
 	g.Go(func() error { return newReclaimer(&cfg, api, vols, recorder).Run(ctx) })
 	g.Go(func() error { return drivers.Run(ctx) })
@@ -378,6 +386,8 @@ func newClaims(cfg *Config, api *api) (*dra.Manager, error) {
 // parts are what the pods manager uses of the kubelet.
 type parts struct {
 	api        *api
+	mirrors    *staticpods.Mirrors
+	statics    *pods.Statics
 	volumes    *volumes.Manager
 	references *references.References
 	recorder   *events.Recorder
@@ -396,7 +406,7 @@ func newManager(cfg *Config, p parts) (*pods.Manager, error) {
 	}
 	c := pods.Config{
 		RootDir: cfg.RootDir, LogsDir: cfg.PodLogsDir, LogLinksDir: cfg.LogLinksDir,
-		API: p.api, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: p.volumes, References: p.references, Claims: p.claims, Cgroups: cfg.Cgroups, UserNS: namespaces,
+		API: p.mirrors, Statics: p.statics, Runtime: cfg.Runtime, RuntimeName: cfg.RuntimeName, Images: cfg.Images, Volumes: p.volumes, References: p.references, Claims: p.claims, Cgroups: cfg.Cgroups, UserNS: namespaces,
 		Environment: func(ctx context.Context, req env.Request) ([]*runtimeapi.KeyValue, error) {
 			return env.Make(ctx, req, p.api)
 		},
@@ -428,7 +438,11 @@ func newManager(cfg *Config, p parts) (*pods.Manager, error) {
 	if cfg.Registry != nil {
 		c.Metrics, c.Probes.Metrics = pods.NewMetrics(cfg.Registry), probes.NewMetrics(cfg.probes)
 	}
-	return pods.New(c), nil
+	m := pods.New(c)
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(pods.Census{Manager: m})
+	}
+	return m, nil
 }
 
 func (c *Config) hostIPs() []string {

@@ -121,6 +121,15 @@ func (a *Agent) Node() *corev1.Node {
 	return a.node
 }
 
+// Draft returns the Node as it will be registered, for pods that do not wait for that. It is
+// safe for concurrent use.
+func (a *Agent) Draft() *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.Name, Labels: a.labels(), Annotations: a.annotations()}}
+	n.Spec.Taints = a.cfg.Cloud.taints(a.cfg.Taints)
+	a.fillResources(&n.Status)
+	return n
+}
+
 // Observe updates the Node from an informer; nil means that it was deleted, and
 // the agent registers it again. It is safe for concurrent use.
 func (a *Agent) Observe(n *corev1.Node) {
@@ -304,8 +313,7 @@ func (a *Agent) recordReady(n *corev1.Node, ready bool) {
 func (a *Agent) register(ctx context.Context) (*corev1.Node, error) {
 	n, err := a.nodes.Get(ctx, a.cfg.Name)
 	if apierrors.IsNotFound(err) && a.cfg.Register {
-		fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.Name, Labels: a.labels(), Annotations: a.annotations()}}
-		fresh.Spec.Taints = a.cfg.Cloud.taints(a.cfg.Taints)
+		fresh := a.Draft()
 		a.fill(ctx, fresh, time.Now())
 		n, err = a.nodes.Create(ctx, fresh)
 		if apierrors.IsAlreadyExists(err) {

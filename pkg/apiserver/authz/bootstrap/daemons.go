@@ -116,7 +116,7 @@ func Node() []rbacv1.PolicyRule {
 		rule("create get list watch patch", "core", "nodes"),
 		rule("patch", "core", "nodes/status"),
 		events(),
-		rule("delete get list watch", "core", "pods"),
+		rule("create delete get list watch", "core", "pods"), // NodeRestriction admits mirror pods only
 		rule("create", "core", "pods/eviction"),
 		rule("patch", "core", "pods/status"),
 		rule("get watch", "core", "configmaps secrets"),

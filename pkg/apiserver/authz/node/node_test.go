@@ -217,7 +217,7 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 		{"PATCH", "/api/v1/namespaces/ns/pods/theirs/status", unrelated, false},
 		{"DELETE", "/api/v1/namespaces/ns/pods/theirs", unrelated, false},
 		{"DELETE", "/api/v1/namespaces/ns/pods/mine", "", true},
-		{"POST", "/api/v1/namespaces/ns/pods", "", false},
+		{"POST", "/api/v1/namespaces/ns/pods", "", true},
 		{"POST", "/api/v1/namespaces/ns/pods/mine/binding", "", false},
 		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/a", "", true},
 		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/b", "can only access node lease with the same name as the requesting node", false},
