@@ -210,7 +210,11 @@ func eventsOf(ctx context.Context, c *rest.Cluster, t target) ([]corev1.Event, e
 		fields.OneTermEqualSelector("involvedObject.kind", t.Kind.Kind),
 		fields.OneTermEqualSelector("involvedObject.name", t.Name),
 	}
-	if uid := string(t.Object.GetUID()); uid != "" && t.Kind.Kind != "Node" { // kubelets use the node's name as the UID
+	uid := string(t.Object.GetUID())
+	if static := t.Object.GetAnnotations()[corev1.MirrorPodAnnotationKey]; static != "" && t.Kind.Kind == "Pod" {
+		uid = static // a kubelet's events are about the static pod
+	}
+	if uid != "" && t.Kind.Kind != "Node" { // kubelets use the node's name as the UID
 		terms = append(terms, fields.OneTermEqualSelector("involvedObject.uid", uid))
 	}
 	list, err := c.List(ctx, k, t.Namespace, url.Values{"fieldSelector": {fields.AndSelectors(terms...).String()}})

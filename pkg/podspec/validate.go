@@ -17,7 +17,8 @@ import (
 // ValidatePod validates a new pod, apart from its name, namespace and labels.
 func ValidatePod(pod *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := ValidateAppArmorAnnotations(pod.Annotations, &pod.Spec, field.NewPath("metadata"), path)
+	errs := validateMirror(pod)
+	errs = append(errs, ValidateAppArmorAnnotations(pod.Annotations, &pod.Spec, field.NewPath("metadata"), path)...)
 	if len(pod.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("ephemeralContainers"), "cannot be set on create"))
 	}

@@ -119,6 +119,7 @@ func validatePod(new, old *corev1.Pod) field.ErrorList {
 	}
 	path, metadata := field.NewPath("spec"), field.NewPath("metadata")
 	errs := podspec.ValidateAppArmorUpdate(new.Annotations, old.Annotations, metadata.Child("annotations"))
+	errs = append(errs, podspec.ValidateMirrorUpdate(new.Annotations, old.Annotations, metadata.Child("annotations"))...)
 	if apiequality.Semantic.DeepEqual(new.Spec, old.Spec) {
 		return errs
 	}
@@ -198,7 +199,7 @@ func preparePodStatus(new, old *corev1.Pod) {
 
 func validatePodStatus(new, old *corev1.Pod) field.ErrorList {
 	path := field.NewPath("status")
-	var errs field.ErrorList
+	errs := podspec.ValidateMirrorUpdate(new.Annotations, old.Annotations, field.NewPath("metadata", "annotations"))
 	for i, c := range new.Status.Conditions {
 		errs = append(errs, validateConditionType(string(c.Type), path.Child("conditions").Index(i).Child("type"))...)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -198,7 +199,8 @@ func (s *story) eventsOf(o *Object) {
 	}
 	for _, e := range s.list("events", namespace, "", "involvedObject.kind="+o.GetKind()+",involvedObject.name="+o.GetName()) {
 		uid, _, _ := unstructured.NestedString(e.Object, "involvedObject", "uid")
-		if uid == "" || uid == string(o.GetUID()) || o.GetKind() == "Node" {
+		static := o.GetAnnotations()[corev1.MirrorPodAnnotationKey] // of a mirror: kubelets' events are about the static pod
+		if uid == "" || uid == string(o.GetUID()) || uid == static || o.GetKind() == "Node" {
 			s.also(e)
 		}
 	}
