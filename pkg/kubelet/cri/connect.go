@@ -122,13 +122,15 @@ func intercept(o Options) grpc.UnaryClientInterceptor {
 }
 
 // callTimeout returns the timeout of a call; 0: only the caller's context bounds
-// it. RunPodSandbox waits for the network, StopContainer for its grace period
-// and ExecSync for its own timeout.
+// it. RunPodSandbox waits for the network, StopContainer for its grace period,
+// ExecSync and CheckpointContainer for their own timeouts.
 func callTimeout(req any, ordinary time.Duration) time.Duration {
 	switch r := req.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
 		return 2 * ordinary
 	case *runtimeapi.StopContainerRequest:
+		return ordinary + time.Duration(r.Timeout)*time.Second
+	case *runtimeapi.CheckpointContainerRequest:
 		return ordinary + time.Duration(r.Timeout)*time.Second
 	case *runtimeapi.ExecSyncRequest:
 		if r.Timeout == 0 {
@@ -148,7 +150,7 @@ var operations = map[string]string{
 	"PodSandboxStatus": "podsandbox_status", "ListPodSandbox": "list_podsandbox",
 	"CreateContainer": "create_container", "StartContainer": "start_container", "StopContainer": "stop_container",
 	"RemoveContainer": "remove_container", "ListContainers": "list_containers", "ContainerStatus": "container_status",
-	"ExecSync": "exec_sync", "Exec": "exec", "Attach": "attach", "PortForward": "port_forward",
+	"ExecSync": "exec_sync", "Exec": "exec", "Attach": "attach", "PortForward": "port_forward", "CheckpointContainer": "checkpoint_container",
 	"UpdateContainerResources": "update_container", "ReopenContainerLog": "reopen_container_log",
 	"ListContainerStats": "list_container_stats", "ContainerStats": "container_stats",
 	"PodSandboxStats": "podsandbox_stats", "ListPodSandboxStats": "list_podsandbox_stats",

@@ -58,7 +58,7 @@ func TestNoDebugPages(t *testing.T) {
 		{"exec is a stream; a browser's GET starts nothing", "GET", "/exec/ns/p/c?command=id&output=1", 400},
 		{"nor does its POST", "POST", "/exec/ns/p/c?command=id&output=1", 400},
 		{"the runtime's own pages", "GET", "/cri/exec/x", 404},
-		{"a checkpoint is a copy of a container's memory", "POST", "/checkpoint/ns/p/c", 404},
+		{"a checkpoint by a link", "GET", "/checkpoint/ns/p/c", 404},
 		{"no logs of the node unless there are some", "GET", "/logs/", 405},
 	} {
 		r := httptest.NewRequest(tc.method, tc.path, nil)

@@ -56,6 +56,8 @@ func TestWhatAPageNeeds(t *testing.T) {
 		{"GET", "/exec/ns/p/c?stdout=1", "get proxy", 403, "create nodes/proxy n"},
 		{"POST", "/exec/ns/p/c?stdout=1", "create proxy", 400, "create nodes/proxy n"},
 		{"POST", "/portForward/ns/p", "get proxy", 403, "create nodes/proxy n"},
+		{"POST", "/checkpoint/ns/p/c", "create checkpoint", 404, "create nodes/checkpoint n"},
+		{"POST", "/checkpoint/ns/p/c", "create proxy", 403, "create nodes/checkpoint n"}, // it copies memory
 		{"GET", "/configz", "get configz", 200, "get nodes/configz n"},
 		{"GET", "/configz", "get pods", 403, "get nodes/configz n, get nodes/proxy n"},
 		{"GET", "/logs/", "get proxy", 403, "get nodes/log n"},

@@ -53,7 +53,7 @@ type Config struct {
 	Profiles http.Handler         // for daemon.ProfilesPath; nil: 404
 	LogQuery http.Handler         // for /logs/?query=…; nil: the parameter has no meaning
 	LogsDir  string               // --pod-logs-dir: the directory of containers' logs
-	RootDir  string               // --root-dir: the statistics report its file system
+	RootDir  string               // --root-dir: the statistics report its file system; checkpoints are below it
 	ProcDir  string               // "": /proc
 	Log      *slog.Logger         // nil: discarded
 	Now      func() time.Time     // nil: time.Now
@@ -112,6 +112,7 @@ func (s *server) routes() http.Handler {
 	handle("GET /pods", need{"pods", "proxy"}, s.pods)
 	handle("GET /runningpods/{$}", need{"pods", "proxy"}, s.runningPods)
 	handle("GET /containerLogs/{namespace}/{pod}/{container}", need{"proxy"}, s.containerLogs)
+	handle("POST /checkpoint/{namespace}/{pod}/{container}", need{"checkpoint"}, s.checkpoint)
 	for _, method := range []string{"GET", "POST"} {
 		handle(method+" /exec/{namespace}/{pod}/{container}", need{"proxy"}, s.exec)
 		handle(method+" /exec/{namespace}/{pod}/{uid}/{container}", need{"proxy"}, s.exec)

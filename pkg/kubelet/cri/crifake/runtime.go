@@ -35,6 +35,9 @@ type Config struct {
 	// Pull returns an error if an image cannot be pulled; nil: every image can.
 	// An error that is not a gRPC status becomes NotFound.
 	Pull func(image string, auth *runtimeapi.AuthConfig) error
+	// Checkpoint returns the content of a checkpoint, or an error; nil: the runtime does not
+	// implement checkpoints.
+	Checkpoint func(ctx context.Context, c Container) ([]byte, error)
 	// NoEvents makes GetContainerEvents unimplemented, as in containerd 1.6.
 	NoEvents bool
 	// NetworkDown makes the runtime's NetworkReady condition false.
