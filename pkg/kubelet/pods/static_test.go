@@ -2,6 +2,7 @@ package pods
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,19 +25,20 @@ func newStatic(name string, uid types.UID, change ...func(*corev1.Pod)) *corev1.
 }
 
 // isolated is a node without an API, which knows its manifests if known says so.
-func isolated(known *bool) func(*rig) {
+func isolated(known *atomic.Bool) func(*rig) {
 	return func(r *rig) {
 		r.unsynced, r.api.down = true, true
 		r.tweak = func(c *Config) {
 			c.Node = func() *corev1.Node { return nil }
 			c.Services = func() ([]*corev1.Service, bool) { return nil, false }
-			c.Statics = &Statics{Known: func() bool { return *known }, Changed: func() {}, Draft: testNode}
+			c.Statics = &Statics{Known: known.Load, Changed: func() {}, Draft: testNode}
 		}
 	}
 }
 
 func TestStaticPodNeedsNoAPI(t *testing.T) {
-	known := true
+	var known atomic.Bool
+	known.Store(true)
 	bubbleWith(t, crifake.Config{}, isolated(&known), func(r *rig) {
 		r.manager.Update(nil, newPod("bound"))
 		r.manager.Update(nil, newStatic("web", "one"))
@@ -49,7 +51,8 @@ func TestStaticPodNeedsNoAPI(t *testing.T) {
 
 // A pod waits for the one with its name, also if the two are the same.
 func TestStaticPodsWithOneName(t *testing.T) {
-	known := true
+	var known atomic.Bool
+	known.Store(true)
 	slow := crifake.Config{Behave: func(crifake.Start) crifake.Behaviour { return crifake.Behaviour{TermDelay: 3 * time.Second} }}
 	bubbleWith(t, slow, isolated(&known), func(r *rig) {
 		one, two := newStatic("web", "one"), newStatic("web", "two")
@@ -76,7 +79,8 @@ func TestStaticPodsWithOneName(t *testing.T) {
 // Static pods whose manifests are gone when the kubelet starts are ended without the API,
 // once all manifests are known. Pods of the API are not.
 func TestFormerStaticPodsEnd(t *testing.T) {
-	known := true
+	var known atomic.Bool
+	known.Store(true)
 	bubbleWith(t, crifake.Config{}, isolated(&known), func(r *rig) {
 		kept := newStatic("kept", "kept")
 		for _, p := range []*corev1.Pod{newStatic("gone", "gone"), kept, newPod("bound")} {
@@ -84,12 +88,12 @@ func TestFormerStaticPodsEnd(t *testing.T) {
 		}
 		r.manager.Synced()
 		r.pass(5 * time.Second)
-		known = false
+		known.Store(false)
 		r.restart()
 		r.manager.Update(nil, kept)
 		r.pass(5 * time.Second)
 		before := len(r.runtime.Containers())
-		known = true
+		known.Store(true)
 		r.pass(5 * time.Second)
 		for _, c := range r.runtime.Containers() {
 			if c.UID == "gone" || c.Attempt > 0 {
@@ -110,7 +114,8 @@ func TestStaticPodsAreCritical(t *testing.T) {
 
 // A static pod has its start time only in the status that is written.
 func TestStaticPodHasADeadline(t *testing.T) {
-	known := true
+	var known atomic.Bool
+	known.Store(true)
 	bubbleWith(t, crifake.Config{}, isolated(&known), func(r *rig) {
 		r.manager.Update(nil, newStatic("web", "one", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(10)) }))
 		r.pass(5 * time.Second)
@@ -125,7 +130,8 @@ func TestStaticPodHasADeadline(t *testing.T) {
 }
 
 func TestCensus(t *testing.T) {
-	known := true
+	var known atomic.Bool
+	known.Store(true)
 	slow := crifake.Config{Behave: func(crifake.Start) crifake.Behaviour { return crifake.Behaviour{TermDelay: 3 * time.Second} }}
 	bubbleWith(t, slow, func(r *rig) {
 		isolated(&known)(r)

@@ -1,7 +1,6 @@
 package staticpods
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +21,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+const noPods = "apiVersion: v1\nkind: PodList\n"
+
 // server answers requests for manifests.
 type server struct {
+	mu   sync.Mutex
 	code int
 	body string
 	err  error
@@ -31,6 +33,8 @@ type server struct {
 }
 
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.got = r.Header
 	if s.err != nil {
 		return nil, s.err
@@ -38,21 +42,56 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: s.code, Status: fmt.Sprint(s.code), Body: io.NopCloser(strings.NewReader(s.body)), Request: r}, nil
 }
 
+// answer sets what the server answers from now on.
+func (s *server) answer(code int, body string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.code, s.body, s.err = code, body, err
+}
+
+func (s *server) token() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.got.Get("X-Token")
+}
+
+// logged is a log that may be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // rig runs Sources over a directory and a server.
 type rig struct {
 	t       *testing.T
 	dir     string
 	server  *server
-	log     *bytes.Buffer
-	updates []string // since the last call of takes
+	log     *logged
 	sources *Sources
+
+	mu      sync.Mutex
+	updates []string // since the last call of takes
 }
 
 func bubble(t *testing.T, f func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, dir: t.TempDir(), server: &server{code: http.StatusOK, body: "apiVersion: v1\nkind: PodList\n"}, log: &bytes.Buffer{}}
+		r := &rig{t: t, dir: t.TempDir(), server: &server{code: http.StatusOK, body: noPods}, log: &logged{}}
 		cfg := Manifests{Path: r.dir, URL: "https://user:password@example.org/pods?token=secret", Header: http.Header{"X-Token": {"secret"}}, Transport: r.server}
 		r.sources = NewSources(cfg, "n1", func(old, pod *corev1.Pod) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			if old != nil {
 				r.updates = append(r.updates, "-"+old.Name)
 			}
@@ -86,6 +125,8 @@ func (r *rig) put(name, text string) {
 // takes checks what has been started and ended since the last call.
 func (r *rig) takes(want ...string) {
 	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	slices.Sort(r.updates)
 	slices.Sort(want)
 	if diff := cmp.Diff(want, r.updates); diff != "" {
@@ -190,17 +231,17 @@ func TestSameNames(t *testing.T) {
 // A URL that cannot be read leaves its pods as they are, and its credentials are not logged.
 func TestURL(t *testing.T) {
 	bubble(t, func(r *rig) {
-		r.server.body = named("a")
+		r.server.answer(http.StatusOK, named("a"), nil)
 		r.next()
 		r.takes("+a-n1")
-		if got := r.server.got.Get("X-Token"); got != "secret" {
+		if got := r.server.token(); got != "secret" {
 			t.Errorf("the header is %q", got)
 		}
-		r.server.err = errors.New("connection refused")
+		r.server.answer(0, "", errors.New("connection refused"))
 		r.next()
-		r.server.err, r.server.code = nil, http.StatusForbidden
+		r.server.answer(http.StatusForbidden, "", nil)
 		r.next()
-		r.server.code, r.server.body = http.StatusOK, "nonsense"
+		r.server.answer(http.StatusOK, "nonsense", nil)
 		r.next()
 		r.takes()
 		for _, want := range []string{"connection refused", "the server answered 403", "cannot unmarshal"} {
@@ -211,7 +252,7 @@ func TestURL(t *testing.T) {
 		if strings.Contains(r.log.String(), "secret") || strings.Contains(r.log.String(), "password") {
 			t.Errorf("a credential is logged:\n%s", r.log)
 		}
-		r.server.body = "apiVersion: v1\nkind: PodList\n"
+		r.server.answer(http.StatusOK, noPods, nil)
 		r.next()
 		r.takes("-a-n1")
 	})
@@ -220,7 +261,7 @@ func TestURL(t *testing.T) {
 // While a URL has never been read, it is not known which pods there are.
 func TestUnknownManifests(t *testing.T) {
 	bubble(t, func(r *rig) {
-		r.server.err = errors.New("connection refused")
+		r.server.answer(0, "", errors.New("connection refused"))
 		s := NewSources(r.sources.cfg, "n1", func(*corev1.Pod, *corev1.Pod) {}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(r.t.Context())
 		var done sync.WaitGroup
@@ -231,7 +272,7 @@ func TestUnknownManifests(t *testing.T) {
 		if s.Known() {
 			t.Error("they are known")
 		}
-		r.server.err = nil
+		r.server.answer(http.StatusOK, noPods, nil)
 		r.next()
 		r.next()
 		if !s.Known() {
