@@ -1,39 +1,46 @@
-package staticpods
+package podspec
 
-import (
-	corev1 "k8s.io/api/core/v1"
+import corev1 "k8s.io/api/core/v1"
 
-	"podium/pkg/podspec"
-)
-
-// refersTo returns the resource of the first object in the API that the pod would get data
-// or an identity from, "" if there is none.
-func refersTo(spec *corev1.PodSpec) string {
+// RefersTo returns the resource of the first object in the API that the pod would get data,
+// devices or an identity from, "" if there is none. Static pods must not refer to any: a
+// node that could make mirrors of such pods would gain access to the objects.
+func RefersTo(spec *corev1.PodSpec) string {
 	switch {
 	case spec.ServiceAccountName != "" || spec.DeprecatedServiceAccount != "":
 		return "serviceaccounts"
 	case len(spec.ResourceClaims) > 0:
 		return "resourceclaims"
-	}
-	for range podspec.Secrets(spec) {
+	case len(spec.ImagePullSecrets) > 0:
 		return "secrets"
 	}
-	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+	for range Secrets(spec) {
+		return "secrets"
+	}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers, debuggers(spec)} {
 		for i := range list {
-			if usesConfigMap(&list[i]) {
+			if readsConfigMap(&list[i]) {
 				return "configmaps"
 			}
 		}
 	}
 	for i := range spec.Volumes {
-		if what := ofVolume(&spec.Volumes[i]); what != "" {
+		if what := volumeRefersTo(&spec.Volumes[i]); what != "" {
 			return what
 		}
 	}
 	return ""
 }
 
-func usesConfigMap(c *corev1.Container) bool {
+// debuggers returns the ephemeral containers.
+func debuggers(spec *corev1.PodSpec) (out []corev1.Container) {
+	for _, c := range spec.EphemeralContainers {
+		out = append(out, corev1.Container(c.EphemeralContainerCommon))
+	}
+	return out
+}
+
+func readsConfigMap(c *corev1.Container) bool {
 	for _, e := range c.EnvFrom {
 		if e.ConfigMapRef != nil {
 			return true
@@ -47,9 +54,9 @@ func usesConfigMap(c *corev1.Container) bool {
 	return false
 }
 
-func ofVolume(v *corev1.Volume) string {
+func volumeRefersTo(v *corev1.Volume) string {
 	switch {
-	case v.Secret != nil:
+	case v.Secret != nil, v.CSI != nil && v.CSI.NodePublishSecretRef != nil, v.ISCSI != nil && v.ISCSI.SecretRef != nil:
 		return "secrets"
 	case v.ConfigMap != nil:
 		return "configmaps"

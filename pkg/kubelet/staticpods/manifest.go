@@ -201,7 +201,7 @@ func (o origin) hash(pod *corev1.Pod) (string, error) {
 // validate checks the pod as the API server does a new one. What is in the API only, it
 // must not refer to.
 func validate(pod *corev1.Pod) error {
-	if what := refersTo(&pod.Spec); what != "" {
+	if what := podspec.RefersTo(&pod.Spec); what != "" {
 		return fmt.Errorf("static pods may not reference %s", what)
 	}
 	errs := apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/kubelet/podspec"
+	apispec "podium/pkg/podspec"
 )
 
 var (
@@ -147,7 +148,7 @@ func FuzzManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		pods, _ := file.decodeList(data, now)
 		for _, pod := range pods {
-			if pod.Spec.NodeName != "n1" || !podspec.Static(pod) || !validUID.MatchString(string(pod.UID)) || refersTo(&pod.Spec) != "" || !strings.HasSuffix(pod.Name, "-n1") {
+			if pod.Spec.NodeName != "n1" || !podspec.Static(pod) || !validUID.MatchString(string(pod.UID)) || apispec.RefersTo(&pod.Spec) != "" || !strings.HasSuffix(pod.Name, "-n1") {
 				t.Errorf("%+v", pod)
 			}
 		}

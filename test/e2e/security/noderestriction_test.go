@@ -78,6 +78,8 @@ func attemptsOnPods(pods, uid string) map[string]nodeAttempt {
 		"a mirror pod with a pull secret":      {"POST", pods, mirrorPod(uid, "", `,"imagePullSecrets":[{"name":"x"}]`)},
 		"a mirror pod with a secret variable":  {"POST", pods, mirrorPod(uid, "", `,"initContainers":[{"name":"i","image":"i","env":[{"name":"A","valueFrom":{"secretKeyRef":{"name":"x","key":"k"}}}]}]`)},
 		"a mirror pod with secret variables":   {"POST", pods, mirrorPod(uid, "", `,"initContainers":[{"name":"i","image":"i","envFrom":[{"secretRef":{"name":"x"}}]}]`)},
+		"a mirror pod with a resource claim":   {"POST", pods, mirrorPod(uid, "", `,"resourceClaims":[{"name":"x","resourceClaimName":"x"}]`)},
+		"a mirror pod with a target's secret":  {"POST", pods, mirrorPod(uid, "", `,"volumes":[{"name":"v","iscsi":{"targetPortal":"192.0.2.1","iqn":"iqn.2001-04.com.example:x","lun":0,"chapAuthSession":true,"secretRef":{"name":"x"}}}]`)},
 		"a mirror pod with a claim":            {"POST", pods, mirrorPod(uid, "", `,"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"x"}}]`)},
 		"change its pod":                       {"PATCH", pods + "/mine", `{"metadata":{"labels":{"app":"bank"}}}`},
 		"change its pod's image":               {"PATCH", pods + "/mine", `{"spec":{"containers":[{"name":"c","image":"evil"}]}}`},

@@ -3,6 +3,8 @@ package noderestriction
 import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"podium/pkg/podspec"
 )
 
 // mirrorPod checks the creation of a mirror pod, which represents a static pod
@@ -18,7 +20,7 @@ func (r *rules) mirrorPod(pod *corev1.Pod) error {
 	if err := r.owned(pod); err != nil {
 		return err
 	}
-	if what := refersTo(&pod.Spec); what != "" {
+	if what := podspec.RefersTo(&pod.Spec); what != "" {
 		return r.no("node %q can not create pods that reference %s", r.node, what)
 	}
 	return nil
@@ -52,83 +54,4 @@ func (r *rules) owned(pod *corev1.Pod) error {
 		return r.no("node %s UID mismatch: expected %s got %s", r.node, owner.UID, node.GetUID())
 	}
 	return nil
-}
-
-// refersTo returns the first kind of API objects that the pod would get data
-// from, "" if there is none. Other volume types with such references are
-// refused for every pod.
-func refersTo(spec *corev1.PodSpec) string {
-	if spec.ServiceAccountName != "" {
-		return "a service account"
-	}
-	if len(spec.ImagePullSecrets) > 0 {
-		return "secrets"
-	}
-	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers, ephemeral(spec)} {
-		for i := range list {
-			if what := fromEnvironment(&list[i]); what != "" {
-				return what
-			}
-		}
-	}
-	for i := range spec.Volumes {
-		if what := fromVolume(&spec.Volumes[i]); what != "" {
-			return what
-		}
-	}
-	return ""
-}
-
-func ephemeral(spec *corev1.PodSpec) (out []corev1.Container) {
-	for _, c := range spec.EphemeralContainers {
-		out = append(out, corev1.Container(c.EphemeralContainerCommon))
-	}
-	return out
-}
-
-func fromEnvironment(c *corev1.Container) string {
-	for _, e := range c.EnvFrom {
-		switch {
-		case e.SecretRef != nil:
-			return "secrets"
-		case e.ConfigMapRef != nil:
-			return "configmaps"
-		}
-	}
-	for _, e := range c.Env {
-		switch {
-		case e.ValueFrom == nil:
-		case e.ValueFrom.SecretKeyRef != nil:
-			return "secrets"
-		case e.ValueFrom.ConfigMapKeyRef != nil:
-			return "configmaps"
-		}
-	}
-	return ""
-}
-
-func fromVolume(v *corev1.Volume) string {
-	switch {
-	case v.Secret != nil, v.CSI != nil && v.CSI.NodePublishSecretRef != nil:
-		return "secrets"
-	case v.ConfigMap != nil:
-		return "configmaps"
-	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
-		return "persistentvolumeclaims"
-	case v.Projected == nil:
-		return ""
-	}
-	for _, source := range v.Projected.Sources {
-		switch {
-		case source.Secret != nil:
-			return "secrets"
-		case source.ConfigMap != nil:
-			return "configmaps"
-		case source.ClusterTrustBundle != nil:
-			return "clustertrustbundles"
-		case source.ServiceAccountToken != nil:
-			return "a service account"
-		}
-	}
-	return ""
 }
