@@ -53,6 +53,20 @@ func TestEphemeralVolumesHaveClaimsOfTheirPod(t *testing.T) {
 	})
 }
 
+func TestPodsWithEphemeralVolumesGoInTheForeground(t *testing.T) {
+	inCluster(t, 1, func(t *testing.T, c *cluster) {
+		create(c, volumeOf("v", "1Gi", ""))
+		create(c, scratchPod("web", ""))
+		c.until(time.Minute, "the claim exists", func() bool { return exists[*corev1.PersistentVolumeClaim](c, "default", "web-data") })
+		c.boundSoon("web-data", "v")
+		c.until(time.Minute, "the pod runs", func() bool { return c.pods("")[0].Status.Phase == corev1.PodRunning })
+		remove[*corev1.Pod](c, "web", metav1.DeletePropagationForeground)
+		c.until(time.Minute, "the pod and its claim are gone", func() bool {
+			return !exists[*corev1.Pod](c, "default", "web") && !exists[*corev1.PersistentVolumeClaim](c, "default", "web-data")
+		})
+	})
+}
+
 func TestClaimsOfOthersAreNotAdopted(t *testing.T) {
 	inCluster(t, 1, func(t *testing.T, c *cluster) {
 		create(c, claimOf("web-data", "1Gi", ""))

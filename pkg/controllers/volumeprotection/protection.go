@@ -123,16 +123,28 @@ func claimsOf(pod *corev1.Pod) (names []string) {
 }
 
 // uses reports whether a pod uses a claim. An ephemeral volume never uses the claim of
-// another pod, for example of an earlier one with the same name.
+// another pod, for example of an earlier one with the same name. Once its pod is shut down
+// it does not use its own either: a pod that is deleted in the foreground waits until its
+// claims are gone.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" {
 		return false
 	}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
+		if v.Ephemeral != nil && shutDown(pod) {
+			continue
+		}
 		if volumebinding.ClaimName(pod, v) == claim.Name && volumebinding.CheckOwner(pod, v, claim) == nil {
 			return true
 		}
 	}
 	return false
+}
+
+// shutDown reports whether the kubelet is done with a deleted pod, or the pod was deleted by
+// force: only finalizers hold it.
+func shutDown(pod *corev1.Pod) bool {
+	grace := pod.DeletionGracePeriodSeconds
+	return pod.DeletionTimestamp != nil && grace != nil && *grace == 0
 }
