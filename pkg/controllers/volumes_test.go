@@ -121,6 +121,46 @@ func TestClaimsGetTheSmallestVolumeThatFits(t *testing.T) {
 	})
 }
 
+// A claim that names no class gets the default class when there is one, unless a volume without
+// a class fits it.
+func TestDefaultClassIsAssignedLater(t *testing.T) {
+	inCluster(t, 0, func(t *testing.T, c *cluster) {
+		classless := func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = nil }
+		create(c, claimOf("early", "1Gi", "", classless))
+		create(c, claimOf("satisfied", "1Gi", "", classless))
+		create(c, claimOf("empty", "1Gi", ""))
+		create(c, claimOf("annotated", "1Gi", "", classless, func(p *corev1.PersistentVolumeClaim) {
+			p.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: ""}
+		}))
+		create(c, volumeOf("v", "1Gi", "", func(v *corev1.PersistentVolume) {
+			v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "satisfied"}
+		}))
+		c.boundSoon("satisfied", "v")
+		class := create(c, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "standard"}, Provisioner: "example.com/disk"})
+		c.quiet()
+		class.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
+		if _, err := client.For[*storagev1.StorageClass](c.Client).Update(t.Context(), class); err != nil {
+			t.Fatal(err)
+		}
+		c.until(5*time.Second, "the claim has the default class", func() bool {
+			name := c.claim("early").Spec.StorageClassName
+			return name != nil && *name == "standard"
+		})
+		c.until(time.Minute, "its volume is being provisioned", func() bool {
+			return c.claim("early").Annotations["volume.kubernetes.io/storage-provisioner"] == "example.com/disk"
+		})
+		if name := c.claim("satisfied").Spec.StorageClassName; name != nil {
+			t.Errorf("the bound claim has class %q", *name)
+		}
+		if name := c.claim("empty").Spec.StorageClassName; *name != "" {
+			t.Errorf("the claim of class \"\" has class %q", *name)
+		}
+		if name := c.claim("annotated").Spec.StorageClassName; name != nil {
+			t.Errorf("the claim with an annotation has class %q", *name)
+		}
+	})
+}
+
 // A volume outlives its claim, and is never given to another claim of the same name.
 func TestReleasedVolumesStay(t *testing.T) {
 	inCluster(t, 0, func(t *testing.T, c *cluster) {

@@ -80,7 +80,13 @@ func build(c controller.Context, resync time.Duration) *binder {
 		return keys
 	})
 	loop.WakeOn(b.Loop, b.volumes, b.concerned)
-	loop.WakeOn(b.Loop, b.classes, func(class *storagev1.StorageClass) []loop.Key { return claimKeys(b.claimsOf(class.Name)) })
+	loop.WakeOn(b.Loop, b.classes, func(class *storagev1.StorageClass) []loop.Key {
+		keys := claimKeys(b.claimsOf(class.Name))
+		if isDefault(class) {
+			keys = append(keys, claimKeys(b.claimsOf(""))...)
+		}
+		return keys
+	})
 	return b
 }
 

@@ -35,6 +35,9 @@ func (b *binder) unbound(ctx context.Context, key loop.Key, claim *corev1.Persis
 		}
 		return loop.Done, b.bind(ctx, key, claim, v)
 	}
+	if assigned, err := b.assignDefault(ctx, key, claim); assigned || err != nil {
+		return loop.Done, err
+	}
 	switch {
 	case delayed:
 		b.Events.Event(claim, corev1.EventTypeNormal, "WaitForFirstConsumer", "waiting for first consumer to be created before binding")
