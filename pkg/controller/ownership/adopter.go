@@ -5,13 +5,10 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
-	"podium/pkg/client/informer"
 	"podium/pkg/controller"
 	"podium/pkg/controller/loop"
 	"podium/pkg/scheme"
@@ -77,21 +74,4 @@ func (a Adopter[O, T]) withFinalizer(directive string, patch map[string]any) map
 func (a Adopter[O, T]) patch(ctx context.Context, owner O, o T, patch map[string]any) error {
 	_, err := a.writer.Patch(ctx, loop.KeyOf(owner), o, types.StrategicMergePatchType, patch)
 	return err
-}
-
-// OwnerOrCandidates returns the wake rule for objects that owners of a kind own:
-// the key of the object's controller, or, if it has none, of the owners in its
-// namespace whose selector matches it.
-func OwnerOrCandidates[O, T scheme.Object](kind string, owners *informer.Informer[O], selector func(O) *metav1.LabelSelector) func(T) []loop.Key {
-	return func(obj T) (keys []loop.Key) {
-		if metav1.GetControllerOfNoCopy(obj) != nil {
-			return loop.Owner[T](kind)(obj)
-		}
-		for _, o := range owners.In(obj.GetNamespace()) {
-			if s, err := metav1.LabelSelectorAsSelector(selector(o)); err == nil && s.Matches(labels.Set(obj.GetLabels())) {
-				keys = append(keys, loop.KeyOf(o))
-			}
-		}
-		return keys
-	}
 }

@@ -58,10 +58,12 @@ func build(c controller.Context) (controller.Runner, error) {
 	r.writer = controller.NewWriter(c, r.Loop, r.sets)
 	r.pods = podcontrol.New[*appsv1.DaemonSet](c, r.Loop)
 	r.history = history.New[*appsv1.DaemonSet](c, r.Loop, appsv1.DefaultDaemonSetUniqueLabelKey)
-	selector := func(ds *appsv1.DaemonSet) *metav1.LabelSelector { return ds.Spec.Selector }
+	owners := ownership.Owners[*appsv1.DaemonSet]{
+		Kind: kind, In: r.sets.In, Selector: func(ds *appsv1.DaemonSet) *metav1.LabelSelector { return ds.Spec.Selector },
+	}
 	loop.WakeOn(r.Loop, r.sets, loop.Self)
-	loop.WakeOn(r.Loop, pods, ownership.OwnerOrCandidates[*appsv1.DaemonSet, *corev1.Pod](kind, r.sets, selector))
-	loop.WakeOn(r.Loop, r.history.Informer, ownership.OwnerOrCandidates[*appsv1.DaemonSet, *appsv1.ControllerRevision](kind, r.sets, selector))
+	ownership.WakeOwners(r.Loop, pods, owners)
+	ownership.WakeOwners(r.Loop, r.history.Informer, owners)
 	r.nodes.OnChange(r.nodeChanged)
 	return r, nil
 }

@@ -55,8 +55,9 @@ func build(c controller.Context) (controller.Runner, error) {
 	r.writer, r.sets = controller.NewWriter(c, r.Loop, r.deployments), controller.NewWriter(c, r.Loop, r.replicaSets)
 	r.adopter = ownership.NewAdopter[*appsv1.Deployment](c, r.sets)
 	loop.WakeOn(r.Loop, r.deployments, loop.Self)
-	loop.WakeOn(r.Loop, r.replicaSets, ownership.OwnerOrCandidates[*appsv1.Deployment, *appsv1.ReplicaSet](kind.Kind, r.deployments,
-		func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector }))
+	ownership.WakeOwners(r.Loop, r.replicaSets, ownership.Owners[*appsv1.Deployment]{
+		Kind: kind.Kind, In: r.deployments.In, Selector: func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector },
+	})
 	pods.OnChange(r.podEnded)
 	return r, nil
 }

@@ -58,7 +58,7 @@ func build(c controller.Context, m *Metrics) controller.Runner {
 	r.pods = podcontrol.New[*batchv1.Job](c, r.Loop)
 	r.pods.Finalizer = batchv1.JobTrackingFinalizer
 	loop.WakeOn(r.Loop, r.jobs, loop.Self)
-	loop.WakeOn(r.Loop, r.allPods, ownership.OwnerOrCandidates[*batchv1.Job, *corev1.Pod]("Job", r.jobs, selectorOf))
+	ownership.WakeOwners(r.Loop, r.allPods, ownership.Owners[*batchv1.Job]{Kind: "Job", In: r.jobs.In, Selector: selectorOf})
 	r.allPods.OnChange(m.podChanged)
 	r.jobs.OnChange(func(old, job *batchv1.Job) {
 		if old == nil && managedElsewhere(job) {

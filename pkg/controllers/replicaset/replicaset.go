@@ -74,21 +74,11 @@ func Build[T scheme.Object](c controller.Context, kind Kind[T]) (controller.Runn
 	r.Loop = c.NewLoop(kind.Loop, pace, r.reconcile, r.sets, pods)
 	r.writer = controller.NewWriter(c, r.Loop, r.sets)
 	r.pods = podcontrol.New[T](c, r.Loop)
-	selector := func(obj T) *metav1.LabelSelector { return kind.Set(obj).Spec.Selector }
 	loop.WakeOn(r.Loop, r.sets, loop.Self)
-	loop.WakeOn(r.Loop, pods, wakes(ownership.OwnerOrCandidates[T, *corev1.Pod](scheme.KindOf[T](c.Client.Scheme()).Kind, r.sets, selector)))
+	ownership.WakeOwners(r.Loop, pods, ownership.Owners[T]{
+		Kind: scheme.KindOf[T](c.Client.Scheme()).Kind, In: r.sets.In, Selector: func(obj T) *metav1.LabelSelector { return kind.Set(obj).Spec.Selector },
+	})
 	return r, nil
-}
-
-// wakes returns rule, which maps a pod to the keys of its owner or of the sets that may
-// adopt it, for the pods that have an owner or may be adopted.
-func wakes(rule func(*corev1.Pod) []loop.Key) func(*corev1.Pod) []loop.Key {
-	return func(pod *corev1.Pod) []loop.Key {
-		if metav1.GetControllerOfNoCopy(pod) == nil && (len(pod.Labels) == 0 || !pods.Active(pod)) {
-			return nil
-		}
-		return rule(pod)
-	}
 }
 
 func (r *reconciler[T]) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {

@@ -61,10 +61,12 @@ func build(c controller.Context) (controller.Runner, error) {
 	r.history = history.New[*appsv1.StatefulSet](c, r.Loop, history.HashLabel)
 	r.pods = podcontrol.New[*appsv1.StatefulSet](c, r.Loop)
 	r.writer, r.podWriter, r.claimWriter = controller.NewWriter(c, r.Loop, r.sets), controller.NewWriter(c, r.Loop, pods), controller.NewWriter(c, r.Loop, r.claims)
-	selector := func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }
+	owners := ownership.Owners[*appsv1.StatefulSet]{
+		Kind: kind.Kind, In: r.sets.In, Selector: func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector },
+	}
 	loop.WakeOn(r.Loop, r.sets, loop.Self)
-	loop.WakeOn(r.Loop, pods, ownership.OwnerOrCandidates[*appsv1.StatefulSet, *corev1.Pod](kind.Kind, r.sets, selector))
-	loop.WakeOn(r.Loop, revisions, ownership.OwnerOrCandidates[*appsv1.StatefulSet, *appsv1.ControllerRevision](kind.Kind, r.sets, selector))
+	ownership.WakeOwners(r.Loop, pods, owners)
+	ownership.WakeOwners(r.Loop, revisions, owners)
 	loop.WakeOn(r.Loop, r.claims, r.setsOf)
 	return r, nil
 }
