@@ -8,7 +8,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // While most of a small zone is lost, its nodes get no NoExecute taint: the network is the
@@ -49,6 +51,37 @@ func TestZonesAreTaintedAtTheirRate(t *testing.T) {
 		if d := time.Since(began); d < time.Duration(6-early-1)*10*time.Second {
 			t.Errorf("%d nodes were tainted within %s", 6-early, d)
 		}
+	})
+}
+
+// A node that is deleted and registers again may be in another zone, and its endpoints too.
+func TestEndpointsFollowTheZoneOfTheirNode(t *testing.T) {
+	inCluster(t, 0, func(t *testing.T, c *cluster) {
+		node := func(zone string) *corev1.Node {
+			return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+		}
+		zone := func(want string) {
+			t.Helper()
+			c.until(30*time.Second, fmt.Sprintf("the endpoint is in zone %q", want), func() bool {
+				for _, es := range all[*discoveryv1.EndpointSlice](c, discoveryv1.LabelServiceName+"=web") {
+					for _, e := range es.Endpoints {
+						return ptr.Deref(e.Zone, "") == want
+					}
+				}
+				return false
+			})
+		}
+		create(c, node("a"))
+		c.background(func(ctx context.Context) error { return c.kubelet(ctx, "node") })
+		create(c, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80}},
+		}})
+		create(c, deploymentOf("web", 1, "v1"))
+		zone("a")
+		remove[*corev1.Node](c, "node", metav1.DeletePropagationBackground)
+		zone("")
+		create(c, node("b"))
+		zone("b")
 	})
 }
 

@@ -64,19 +64,30 @@ func (o Options) build(c controller.Context) (controller.Runner, error) {
 	return r, nil
 }
 
-// nodeMoved enqueues the services of a node's pods when its zone changes.
+// nodeMoved enqueues the services of a node's pods when its zone changes. A node that does not
+// exist has none.
 func (r *reconciler) nodeMoved(old, new *corev1.Node) {
-	if old == nil || new == nil || zoneOf(old) == zoneOf(new) {
+	if zoneOf(old) == zoneOf(new) {
 		return
 	}
-	for _, p := range r.podsOn(new.Name) {
+	node := new
+	if node == nil {
+		node = old
+	}
+	for _, p := range r.podsOn(node.Name) {
 		for _, s := range r.selecting(p) {
 			r.Wake(loop.KeyOf(s))
 		}
 	}
 }
 
-func zoneOf(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
+// zoneOf returns the zone of a node, "" if it has none; n may be nil.
+func zoneOf(n *corev1.Node) string {
+	if n == nil {
+		return ""
+	}
+	return n.Labels[corev1.LabelTopologyZone]
+}
 
 func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
 	s, ok := r.services.Get(key.Namespace, key.Name)
@@ -97,10 +108,8 @@ func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 }
 
 func (r *reconciler) zone(node string) string {
-	if n, ok := r.nodes.Get("", node); ok {
-		return zoneOf(n)
-	}
-	return ""
+	n, _ := r.nodes.Get("", node)
+	return zoneOf(n)
 }
 
 // create creates a slice with the name that decide chose. If a slice of s that the informer
