@@ -23,6 +23,9 @@ const (
 	settling = time.Second
 	// patience is how long charges that keep coming can delay this.
 	patience = 10 * time.Second
+	// perObject is the time that must pass after objects were read from the API before they
+	// are read again, for each of them; at most patience.
+	perObject = time.Millisecond
 )
 
 // Spec describes the controller. resync is the period in which the usage of every quota
@@ -44,12 +47,13 @@ type reconciler struct {
 	mu      sync.Mutex
 	changed map[loop.Key]time.Time // when the usage of a quota was last seen to change
 	delayed map[loop.Key]time.Time // since when usage waits to be lowered
+	resting map[loop.Key]time.Time // until when the API is not read for a quota
 }
 
 func build(c controller.Context, resync time.Duration) *reconciler {
 	r := &reconciler{
 		resync: resync, quotas: informers.For[*corev1.ResourceQuota](c.Informers),
-		changed: map[loop.Key]time.Time{}, delayed: map[loop.Key]time.Time{},
+		changed: map[loop.Key]time.Time{}, delayed: map[loop.Key]time.Time{}, resting: map[loop.Key]time.Time{},
 	}
 	r.sources = newSources(c, r)
 	synced := append([]loop.Syncer{r.quotas}, r.sources.syncers()...)
@@ -160,10 +164,11 @@ func (r *reconciler) used(ctx context.Context, key loop.Key, q *corev1.ResourceQ
 	if wait := r.settle(key, now); wait > 0 {
 		return nil, wait, nil
 	}
-	present, err := r.sources.present(ctx, q)
+	present, n, err := r.sources.present(ctx, q)
 	if err != nil {
 		return nil, 0, err
 	}
+	r.rest(key, now, n)
 	return usage(q, present, now), 0, nil
 }
 
@@ -175,7 +180,15 @@ func (r *reconciler) settle(key loop.Key, now time.Time) time.Duration {
 	if !ok {
 		r.delayed[key], since = now, now
 	}
-	return min(r.changed[key].Add(settling).Sub(now), since.Add(patience).Sub(now))
+	return max(min(r.changed[key].Add(settling).Sub(now), since.Add(patience).Sub(now)), r.resting[key].Sub(now))
+}
+
+// rest delays the next read from the API for a quota after one of n objects: where objects
+// come and go all the time, usage is lowered all the time.
+func (r *reconciler) rest(key loop.Key, now time.Time, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resting[key] = now.Add(min(time.Duration(n)*perObject, patience))
 }
 
 // lowered records that no usage waits to be lowered.
@@ -190,4 +203,5 @@ func (r *reconciler) forget(key loop.Key) {
 	defer r.mu.Unlock()
 	delete(r.delayed, key)
 	delete(r.changed, key)
+	delete(r.resting, key)
 }

@@ -62,7 +62,7 @@ func follow[T scheme.Object](s *sources, gr schema.GroupResource) {
 		if err != nil {
 			return nil, err
 		}
-		return &source{in: func(string) []metav1.Object { return objects(l.Items) }}, nil
+		return &source{count: func(string) int { return len(l.Items) }, in: func(string) []metav1.Object { return objects(l.Items) }}, nil
 	}
 	s.ready[gr] = &source{count: i.Count, in: func(namespace string) []metav1.Object { return objects(i.In(namespace)) }, read: read}
 	e := quota.For(gr)
@@ -95,8 +95,9 @@ func (s *sources) of(gr schema.GroupResource) *source {
 	return src
 }
 
-// present reads from the API what q limits. It returns a replacement of the method of.
-func (s *sources) present(ctx context.Context, q *corev1.ResourceQuota) (func(schema.GroupResource) *source, error) {
+// present reads from the API what q limits. It returns a replacement of the method of, and how
+// many objects it has read.
+func (s *sources) present(ctx context.Context, q *corev1.ResourceQuota) (of func(schema.GroupResource) *source, n int, err error) {
 	now := map[schema.GroupResource]*source{}
 	for _, gr := range quota.Sources(q.Spec.Hard) {
 		src := s.of(gr)
@@ -105,11 +106,12 @@ func (s *sources) present(ctx context.Context, q *corev1.ResourceQuota) (func(sc
 		}
 		read, err := src.read(ctx, q.Namespace)
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", gr, err)
+			return nil, 0, fmt.Errorf("list %s: %w", gr, err)
 		}
 		now[gr] = read
+		n += read.count(q.Namespace)
 	}
-	return func(gr schema.GroupResource) *source { return now[gr] }, nil
+	return func(gr schema.GroupResource) *source { return now[gr] }, n, nil
 }
 
 // run starts informers of wanted resources until ctx ends. It leaves no goroutine
