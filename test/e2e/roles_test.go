@@ -137,6 +137,7 @@ var spares = []spare{
 	{"system:controller:resourcequota-controller", "*/*", "list watch", noQuota},
 	{"system:controller:persistent-volume-binder", "persistentvolumeclaims", "get", "a volume is seen before its claim"},
 	{"system:controller:persistent-volume-binder", "persistentvolumes", "update", "the scheduler or a provisioner reserves the volumes here; see pkg/controllers"},
+	{"system:controller:pvc-protection-controller", "pods", "get", "a pod that the controller does not know uses a claim; see pkg/controllers"},
 	{"system:controller:device-taint-eviction-controller", "events", "patch", repeated},
 	{"system:controller:resource-claim-controller", "events", "create patch", "no template is missing; see pkg/controllers"},
 	{"system:controller:resource-claim-controller", "pods", "get", "a pod is seen before its claim"},

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
@@ -75,12 +74,12 @@ func Volumes() controller.Spec {
 
 // Claims describes the controller of PersistentVolumeClaims.
 func Claims() controller.Spec {
-	return controller.Spec{Name: "persistentvolumeclaim-protection-controller", Account: "pvc-protection-controller", Workers: 1,
+	return controller.Spec{Name: "persistentvolumeclaim-protection-controller", Account: "pvc-protection-controller", Workers: 1, // livePods is for one
 		New: func(c controller.Context) (controller.Runner, error) { return buildClaims(c), nil }}
 }
 
 func buildClaims(c controller.Context) controller.Runner {
-	pods, live := informers.For[*corev1.Pod](c.Informers), client.For[*corev1.Pod](c.Client)
+	pods, live := informers.For[*corev1.Pod](c.Informers), newLivePods(client.For[*corev1.Pod](c.Client))
 	users := informers.Index(pods, "claim", func(pod *corev1.Pod) (claims []string) {
 		for _, name := range claimsOf(pod) {
 			claims = append(claims, pod.Namespace+"/"+name)
@@ -88,16 +87,11 @@ func buildClaims(c controller.Context) controller.Runner {
 		return claims
 	})
 	p := build(c, "pvcprotection", ClaimFinalizer, func(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
-		uses := func(pod *corev1.Pod) bool { return uses(pod, claim) }
-		if slices.ContainsFunc(users(claim.Namespace+"/"+claim.Name), uses) {
+		if slices.ContainsFunc(users(claim.Namespace+"/"+claim.Name), func(pod *corev1.Pod) bool { return uses(pod, claim) }) {
 			return true, nil
 		}
 		// The informer may not show a new pod yet, and the data of the claim is at stake.
-		list, err := live.In(claim.Namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, err
-		}
-		return slices.ContainsFunc(list.Items, uses), nil
+		return live.use(ctx, claim)
 	}, pods)
 	loop.WakeOn(p.Loop, pods, func(pod *corev1.Pod) (keys []loop.Key) {
 		for _, name := range claimsOf(pod) {

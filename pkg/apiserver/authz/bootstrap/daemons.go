@@ -267,7 +267,7 @@ func (p *Policy) controllers() {
 		{"pv-protection-controller", []rbacv1.PolicyRule{rule("patch", "core", "persistentvolumes")}},
 		{"pvc-protection-controller", []rbacv1.PolicyRule{
 			rule("patch", "core", "persistentvolumeclaims"),
-			rule("list", "core", "pods"),
+			rule("get list", "core", "pods"),
 		}},
 		{"replicaset-controller", []rbacv1.PolicyRule{
 			rule("get", "apps", "replicasets"),
