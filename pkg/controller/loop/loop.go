@@ -55,9 +55,6 @@ type Loop struct {
 	queue   *queue
 	guard   *guard
 	metrics *series
-
-	mu    sync.Mutex
-	began map[Key]time.Time // reconciles under way
 }
 
 // New returns a loop. Run starts it.
@@ -76,7 +73,7 @@ func New(cfg Config) *Loop {
 	}
 	cfg.Log = cfg.Log.With("controller", cfg.Name)
 	m := cfg.Metrics.of(cfg.Name)
-	return &Loop{cfg: cfg, queue: newQueue(cfg.Pace, m), guard: newGuard(), metrics: m, began: map[Key]time.Time{}}
+	return &Loop{cfg: cfg, queue: newQueue(cfg.Pace, m), guard: newGuard(), metrics: m}
 }
 
 // Wake enqueues the keys.
@@ -138,9 +135,9 @@ func (l *Loop) step(ctx context.Context, it *item) (fails int, after time.Durati
 	if gaveUp {
 		log.Warn("informer does not show the controller's own write; continuing without it", "waited", l.cfg.StaleLimit)
 	}
-	began := l.begin(it.key)
+	end := l.metrics.runs.begin()
 	result, err := l.reconcile(ctx, it.key)
-	l.end(it.key, began)
+	l.metrics.worked.Observe(end().Seconds())
 	if err == nil {
 		return 0, result.After
 	}
@@ -172,22 +169,4 @@ func (l *Loop) backoff(fails int) time.Duration {
 		return l.cfg.MaxBackoff
 	}
 	return min(l.cfg.MinBackoff<<fails, l.cfg.MaxBackoff)
-}
-
-func (l *Loop) begin(key Key) time.Time {
-	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.began[key] = now
-	l.showUnderWay(now)
-	return now
-}
-
-func (l *Loop) end(key Key, began time.Time) {
-	now := time.Now()
-	l.metrics.worked.Observe(now.Sub(began).Seconds())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.began, key)
-	l.showUnderWay(now)
 }

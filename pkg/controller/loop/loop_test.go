@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -214,6 +215,49 @@ func TestGuardForgetsKeysThatNothingWakes(t *testing.T) {
 			t.Fatalf("the guard has forgotten write %d, which no view shows", i)
 		}
 	}
+}
+
+func TestMetricsShowReconcilesThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := prometheus.NewRegistry()
+		m := NewMetrics(r)
+		show := func() string {
+			families, err := r.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out []string
+			for _, f := range families {
+				for _, s := range f.Metric {
+					if strings.HasSuffix(f.GetName(), "_processor_seconds") || strings.HasSuffix(f.GetName(), "_unfinished_work_seconds") {
+						out = append(out, fmt.Sprint(s.Label[0].GetValue(), " ", s.Gauge.GetValue()))
+					}
+				}
+			}
+			return strings.Join(out, ", ")
+		}
+		l := New(Config{Name: "slow", Log: slog.New(slog.DiscardHandler), Metrics: m, Reconcile: func(ctx context.Context, _ Key) (Result, error) {
+			time.Sleep(15 * time.Second)
+			return Done, nil
+		}})
+		New(Config{Name: "idle", Log: slog.New(slog.DiscardHandler), Metrics: m})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- l.Run(ctx) }()
+		l.Wake(key("a"))
+		time.Sleep(4 * time.Second)
+		l.Wake(key("b"))
+		time.Sleep(6 * time.Second)
+		if got, want := show(), "idle 0, slow 10, idle 0, slow 16"; got != want {
+			t.Errorf("after 10 s: %s, want %s", got, want)
+		}
+		time.Sleep(time.Minute)
+		if got, want := show(), "idle 0, slow 0, idle 0, slow 0"; got != want {
+			t.Errorf("after the reconciles: %s, want %s", got, want)
+		}
+		cancel()
+		<-done
+	})
 }
 
 func TestOneWorkerPerKey(t *testing.T) {
