@@ -110,6 +110,28 @@ func (c *cluster) toldOf(pod, message string) {
 	})
 }
 
+// The success of an attachment is told once, also if the controllers restart.
+func TestAttachmentsAreToldOnce(t *testing.T) {
+	inCluster(t, 1, func(t *testing.T, c *cluster) {
+		c.attacher()
+		c.disk("data")
+		c.user("p", "node-0", "data")
+		c.until(time.Minute, "the volume is attached", func() bool { return c.attachedTo("node-0", "data") })
+		time.Sleep(time.Minute)
+		c.restartControllers()
+		time.Sleep(time.Minute)
+		told := 0
+		for _, e := range c.events() {
+			if e.Reason == "SuccessfulAttachVolume" {
+				told += int(e.Count)
+			}
+		}
+		if told != 1 {
+			t.Errorf("told %d times", told)
+		}
+	})
+}
+
 // The second pod waits, and an event says for what.
 func TestAVolumeIsAttachedToOneNode(t *testing.T) {
 	inCluster(t, 2, func(t *testing.T, c *cluster) {

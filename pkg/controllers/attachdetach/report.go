@@ -13,40 +13,85 @@ import (
 
 // report records events about what the pods of a node wait for, each once.
 func (r *reconciler) report(v *view, p *plan) {
-	seen := map[string]bool{}
-	tell := func(w *volume, eventType, reason, message string) {
-		key := v.name + "/" + w.pv.Name
-		seen[key] = true
-		if r.told[key] == message {
-			return
-		}
-		r.told[key] = message
-		if r.Events == nil {
-			return
-		}
-		for _, pod := range w.pods {
-			r.Events.Event(pod, eventType, reason, message)
-		}
+	n := &news{reconciler: r, node: v.name, seen: map[string]bool{}}
+	for _, w := range p.attach {
+		n.waits(w)
 	}
 	for _, w := range p.blocked {
-		tell(w, corev1.EventTypeWarning, "FailedAttachVolume", r.blockedBy(w))
+		n.failed(w, r.blockedBy(w))
 	}
 	for _, a := range v.attachments {
 		w := v.wanted[v.names[a.Name]]
 		switch {
 		case w == nil:
 		case a.Status.Attached:
-			if !attachment.Attached(&corev1.Node{Status: corev1.NodeStatus{VolumesAttached: p.attached}}, v.names[a.Name]) {
-				continue
+			if attachment.Attached(&corev1.Node{Status: corev1.NodeStatus{VolumesAttached: p.attached}}, v.names[a.Name]) {
+				n.succeeded(w)
 			}
-			tell(w, corev1.EventTypeNormal, "SuccessfulAttachVolume", fmt.Sprintf("AttachVolume.Attach succeeded for volume %q ", w.pv.Name))
 		case a.Status.AttachError != nil:
-			tell(w, corev1.EventTypeWarning, "FailedAttachVolume", fmt.Sprintf("AttachVolume.Attach failed for volume %q : %s", w.pv.Name, a.Status.AttachError.Message))
+			n.failed(w, fmt.Sprintf("AttachVolume.Attach failed for volume %q : %s", w.pv.Name, a.Status.AttachError.Message))
+		default:
+			n.waits(w)
 		}
 	}
-	for key := range r.told {
-		if strings.HasPrefix(key, v.name+"/") && !seen[key] {
-			delete(r.told, key)
+	n.forgetOthers()
+}
+
+// news are the events about the volumes of one node. The reconciler's told has the last one of
+// each volume that the node's pods need, "" if they wait for it and nothing is told yet.
+type news struct {
+	*reconciler
+	node string
+	seen map[string]bool
+}
+
+func (n *news) waits(w *volume) {
+	key := n.key(w)
+	if _, ok := n.told[key]; !ok {
+		n.told[key] = ""
+	}
+}
+
+func (n *news) failed(w *volume, message string) {
+	n.tell(w, corev1.EventTypeWarning, "FailedAttachVolume", message)
+}
+
+// succeeded tells that a volume is attached, unless it was when this process saw it first: the
+// one before it told so.
+func (n *news) succeeded(w *volume) {
+	message := fmt.Sprintf("AttachVolume.Attach succeeded for volume %q ", w.pv.Name)
+	key := n.key(w)
+	if _, waited := n.told[key]; !waited {
+		n.told[key] = message
+	}
+	n.tell(w, corev1.EventTypeNormal, "SuccessfulAttachVolume", message)
+}
+
+func (n *news) tell(w *volume, eventType, reason, message string) {
+	key := n.key(w)
+	if n.told[key] == message {
+		return
+	}
+	n.told[key] = message
+	if n.Events == nil {
+		return
+	}
+	for _, pod := range w.pods {
+		n.Events.Event(pod, eventType, reason, message)
+	}
+}
+
+func (n *news) key(w *volume) string {
+	key := n.node + "/" + w.pv.Name
+	n.seen[key] = true
+	return key
+}
+
+// forgetOthers forgets the volumes of the node that no pod needs any more.
+func (n *news) forgetOthers() {
+	for key := range n.told {
+		if strings.HasPrefix(key, n.node+"/") && !n.seen[key] {
+			delete(n.told, key)
 		}
 	}
 }
