@@ -186,6 +186,31 @@ func TestReleasedVolumesStay(t *testing.T) {
 	})
 }
 
+// A claim whose volume was removed by force recovers when a volume of that name is made.
+func TestLostClaimsHaveNoCapacity(t *testing.T) {
+	inCluster(t, 0, func(t *testing.T, c *cluster) {
+		create(c, volumeOf("v", "1Gi", ""))
+		create(c, claimOf("data", "1Gi", ""))
+		c.boundSoon("data", "v")
+		remove[*corev1.PersistentVolume](c, "v", metav1.DeletePropagationBackground)
+		v := c.volume("v")
+		v.Finalizers = nil
+		if _, err := client.For[*corev1.PersistentVolume](c.Client).Update(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		c.until(time.Minute, "the claim is lost", func() bool { return c.claim("data").Status.Phase == corev1.ClaimLost })
+		if s := c.claim("data").Status; len(s.Capacity)+len(s.AccessModes) > 0 {
+			t.Errorf("the lost claim has %v, %v", s.Capacity, s.AccessModes)
+		}
+
+		create(c, volumeOf("v", "2Gi", ""))
+		c.boundSoon("data", "v")
+		if got := c.claim("data").Status.Capacity[corev1.ResourceStorage]; got.String() != "2Gi" {
+			t.Errorf("the claim has %s of its new volume", got.String())
+		}
+	})
+}
+
 func TestUsedClaimsAndVolumesAreKept(t *testing.T) {
 	inCluster(t, 1, func(t *testing.T, c *cluster) {
 		create(c, volumeOf("v", "1Gi", ""))

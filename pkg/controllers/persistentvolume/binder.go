@@ -2,6 +2,7 @@ package persistentvolume
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,9 +34,10 @@ type binder struct {
 	volumes *informer.Informer[*corev1.PersistentVolume]
 	classes *informer.Informer[*storagev1.StorageClass]
 
-	claimsOf   func(class string) []*corev1.PersistentVolumeClaim // that have no volume
-	volumesOf  func(class string) []*corev1.PersistentVolume      // that no claim has
-	reservedBy func(claim string) []*corev1.PersistentVolume      // by namespace/name
+	claimsOf   func(class string) []*corev1.PersistentVolumeClaim  // that have no volume
+	naming     func(volume string) []*corev1.PersistentVolumeClaim // that name a volume
+	volumesOf  func(class string) []*corev1.PersistentVolume       // that no claim has
+	reservedBy func(claim string) []*corev1.PersistentVolume       // by namespace/name
 
 	claimWriter  controller.Writer[*corev1.PersistentVolumeClaim]
 	volumeWriter controller.Writer[*corev1.PersistentVolume]
@@ -53,6 +55,12 @@ func build(c controller.Context, resync time.Duration) *binder {
 			return nil
 		}
 		return []string{volumebinding.ClassOf(claim)}
+	})
+	b.naming = informers.Index(b.claims, "volume", func(claim *corev1.PersistentVolumeClaim) []string {
+		if claim.Spec.VolumeName == "" {
+			return nil
+		}
+		return []string{claim.Spec.VolumeName}
 	})
 	b.volumesOf = informers.Index(b.volumes, "free", func(v *corev1.PersistentVolume) []string {
 		if v.Spec.ClaimRef != nil {
@@ -91,13 +99,13 @@ func build(c controller.Context, resync time.Duration) *binder {
 }
 
 // concerned returns the keys of a volume, of its claim and, if it is free, of the claims
-// that it might satisfy.
+// that it might satisfy or that name it: they have lost it, and it is back.
 func (b *binder) concerned(v *corev1.PersistentVolume) []loop.Key {
 	keys := []loop.Key{loop.KeyOf(v)}
 	if ref := v.Spec.ClaimRef; ref != nil {
 		return append(keys, loop.Key{Namespace: ref.Namespace, Name: ref.Name})
 	}
-	return append(keys, claimKeys(b.claimsOf(v.Spec.StorageClassName))...)
+	return slices.Concat(keys, claimKeys(b.claimsOf(v.Spec.StorageClassName)), claimKeys(b.naming(v.Name)))
 }
 
 func claimKeys(claims []*corev1.PersistentVolumeClaim) []loop.Key {

@@ -124,12 +124,13 @@ func (b *binder) lost(ctx context.Context, key loop.Key, claim *corev1.Persisten
 	return b.phase(ctx, key, claim, corev1.ClaimLost)
 }
 
+// phase sets the phase of a claim that has no volume: there is neither capacity nor access.
 func (b *binder) phase(ctx context.Context, key loop.Key, claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase) error {
-	if claim.Status.Phase == phase {
+	next := claim.DeepCopy()
+	next.Status.Phase, next.Status.Capacity, next.Status.AccessModes = phase, nil, nil
+	if apiequality.Semantic.DeepEqual(next.Status, claim.Status) {
 		return nil
 	}
-	next := claim.DeepCopy()
-	next.Status.Phase = phase
 	_, err := b.claimWriter.UpdateStatus(ctx, key, next)
 	return err
 }
