@@ -7,8 +7,10 @@ import (
 	"podium/pkg/controllers/ephemeralvolume"
 	"podium/pkg/controllers/horizontalpodautoscaler"
 	"podium/pkg/controllers/job"
+	"podium/pkg/controllers/nodelifecycle"
 	"podium/pkg/controllers/podgc"
 	"podium/pkg/controllers/resourceclaim"
+	"podium/pkg/controllers/statefulset"
 	"podium/pkg/controllers/ttlafterfinished"
 )
 
@@ -22,12 +24,14 @@ type metrics struct {
 	ephemeralVolume  *ephemeralvolume.Metrics
 	podGC            *podgc.Metrics
 	resourceClaim    *resourceclaim.Metrics
+	statefulSet      *statefulset.Metrics
+	nodeLifecycle    *nodelifecycle.Metrics
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
 	return metrics{
 		job.NewMetrics(r), cronjob.NewMetrics(r), ttlafterfinished.NewMetrics(r),
 		horizontalpodautoscaler.NewMetrics(r), ephemeralvolume.NewMetrics(r), podgc.NewMetrics(r),
-		resourceclaim.NewMetrics(r),
+		resourceclaim.NewMetrics(r), statefulset.NewMetrics(r), nodelifecycle.NewMetrics(r),
 	}
 }

@@ -7,16 +7,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"podium/pkg/controllers"
 )
 
 // While most of a small zone is lost, its nodes get no NoExecute taint: the network is the
 // likely cause. Once all of it is lost, they get it one by one, at the eviction rate.
 func TestZonesAreTaintedAtTheirRate(t *testing.T) {
 	inCluster(t, 0, func(t *testing.T, c *cluster) {
+		metrics := prometheus.NewRegistry()
+		c.config = func(cfg *controllers.Config) { cfg.Registry = metrics }
+		c.restartControllers()
 		add := func(zone string, n int) {
 			for i := range n {
 				name := fmt.Sprintf("%s-%d", zone, i)
@@ -50,6 +57,11 @@ func TestZonesAreTaintedAtTheirRate(t *testing.T) {
 		c.until(2*time.Minute, "all nodes are tainted", func() bool { return count("unreachable:NoExecute") == 6 })
 		if d := time.Since(began); d < time.Duration(6-early-1)*10*time.Second {
 			t.Errorf("%d nodes were tainted within %s", 6-early, d)
+		}
+		want := "# HELP node_collector_evictions_total Nodes that got a NoExecute taint because they were not ready\n# TYPE node_collector_evictions_total counter\n" +
+			"node_collector_evictions_total{zone=\":\x00:kept\"} 0\nnode_collector_evictions_total{zone=\":\x00:lost\"} 6\n"
+		if err := testutil.GatherAndCompare(metrics, strings.NewReader(want), "node_collector_evictions_total"); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func Run(ctx context.Context, cfg *Config, begin func() (Term, error)) error {
 		}
 		return g.Wait()
 	}
-	err := cfg.Lead(ctx, cfg.Client, cfg.Log, nil, lead)
+	err := cfg.Lead(ctx, cfg.Client, cfg.Log, showLeading(cfg.Registry, cfg.LeaseName), lead)
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
 	}

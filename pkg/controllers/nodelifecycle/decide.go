@@ -100,6 +100,11 @@ func evicting(n *corev1.Node) []corev1.Taint {
 	return nil
 }
 
+// evicted reports whether a node has a NoExecute taint of this controller.
+func evicted(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return ours(t) && t.Effect == corev1.TaintEffectNoExecute })
+}
+
 // ours reports whether this controller manages a taint.
 func ours(t corev1.Taint) bool {
 	switch t.Effect {

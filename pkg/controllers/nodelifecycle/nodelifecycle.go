@@ -43,8 +43,10 @@ const recheck = 5 * time.Second
 const minFresh = 15 * time.Second
 
 // Spec describes the node lifecycle controller.
-func Spec(o Options) controller.Spec {
-	return controller.Spec{Name: "node-lifecycle-controller", Account: "node-controller", Workers: 8, New: o.build}
+func Spec(o Options, m *Metrics) controller.Spec {
+	return controller.Spec{Name: "node-lifecycle-controller", Account: "node-controller", Workers: 8, New: func(c controller.Context) (controller.Runner, error) {
+		return o.build(c, m), nil
+	}}
 }
 
 type reconciler struct {
@@ -58,19 +60,26 @@ type reconciler struct {
 	pods   controller.Writer[*corev1.Pod]
 	health *health
 	census censuses
+
+	metrics *Metrics
 }
 
-func (o Options) build(c controller.Context) (controller.Runner, error) {
+func (o Options) build(c controller.Context, m *Metrics) *reconciler {
 	pods := informers.For[*corev1.Pod](c.Informers)
 	r := &reconciler{
-		Context: c, Options: o, health: newHealth(),
+		Context: c, Options: o, health: newHealth(), metrics: m,
 		nodes: informers.For[*corev1.Node](c.Informers), leases: informers.NodeLeases(c.Informers), podsOn: informers.PodsByNode(c.Informers),
 	}
 	r.Loop = c.NewLoop("node_lifecycle_controller", 0, r.reconcile, r.nodes, r.leases, pods)
 	r.writer, r.pods = controller.NewWriter(c, r.Loop, r.nodes), controller.NewWriter(c, r.Loop, pods)
 	loop.WakeOn(r.Loop, r.nodes, loop.Self)
 	loop.WakeOn(r.Loop, r.leases, loop.Named(func(l *coordinationv1.Lease) string { return l.Name }))
-	return r, nil
+	r.nodes.OnChange(func(_, n *corev1.Node) {
+		if n != nil {
+			m.of(n) // 0 is shown, too
+		}
+	})
+	return r
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
@@ -158,6 +167,9 @@ func (r *reconciler) taint(ctx context.Context, key loop.Key, n *corev1.Node, si
 	if got == nil {
 		return 0, err
 	}
+	if evict && !evicted(n) {
+		r.metrics.of(n).Inc()
+	}
 	return wait, nil
 }
 
@@ -177,7 +189,7 @@ func (r *reconciler) mayEvict(n *corev1.Node, silent bool) (ok bool, wait time.D
 	switch {
 	case !anyReady:
 		return false, recheck
-	case slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return ours(t) && t.Effect == corev1.TaintEffectNoExecute }):
+	case evicted(n):
 		return true, 0
 	case recovered || !silent && readiness(n) == corev1.ConditionUnknown:
 		return false, recheck

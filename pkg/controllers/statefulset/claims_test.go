@@ -76,7 +76,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 		w := &world{clienttest.New().Client(t), t}
 		log := slog.New(slog.DiscardHandler)
 		shared := informers.New(w.Client, log)
-		r, err := Spec(1).New(controller.Context{Client: w.Client, Informers: shared, Log: log, Metrics: loop.NewMetrics(prometheus.NewRegistry())})
+		r, err := Spec(1, NewMetrics(nil)).New(controller.Context{Client: w.Client, Informers: shared, Log: log, Metrics: loop.NewMetrics(prometheus.NewRegistry())})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -180,12 +180,7 @@ func (s *state) outdated(besides []*corev1.Pod) (out []*corev1.Pod) {
 	if s.onDelete() {
 		return nil
 	}
-	budget := s.maxUnavailable()
-	for _, pod := range s.replicas {
-		if !s.available(pod) {
-			budget--
-		}
-	}
+	budget := s.maxUnavailable() - s.unavailable()
 	failing := s.failing()
 	for i, pod := range slices.Backward(s.replicas) {
 		if i < s.partition() {
@@ -240,6 +235,16 @@ func (s *state) maxUnavailable() int {
 		return 1 // the API refuses such values
 	}
 	return max(n, 1)
+}
+
+// unavailable returns how many replicas are missing or not available.
+func (s *state) unavailable() (n int) {
+	for _, pod := range s.replicas {
+		if !s.available(pod) {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *state) available(pod *corev1.Pod) bool {

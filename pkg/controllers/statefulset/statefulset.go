@@ -27,8 +27,10 @@ import (
 )
 
 // Spec describes the stateful set controller.
-func Spec(workers int) controller.Spec {
-	return controller.Spec{Name: "statefulset-controller", Workers: workers, New: build}
+func Spec(workers int, m *Metrics) controller.Spec {
+	return controller.Spec{Name: "statefulset-controller", Workers: workers, New: func(c controller.Context) (controller.Runner, error) {
+		return build(c, m), nil
+	}}
 }
 
 type reconciler struct {
@@ -42,6 +44,7 @@ type reconciler struct {
 	writer      controller.Writer[*appsv1.StatefulSet]
 	podWriter   controller.Writer[*corev1.Pod]
 	claimWriter controller.Writer[*corev1.PersistentVolumeClaim]
+	metrics     *Metrics
 }
 
 var kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
@@ -49,13 +52,14 @@ var kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 // pace is the minimum time between two status updates of a set whose pods change.
 const pace = 20 * time.Millisecond
 
-func build(c controller.Context) (controller.Runner, error) {
+func build(c controller.Context, m *Metrics) *reconciler {
 	pods, revisions := informers.For[*corev1.Pod](c.Informers), informers.For[*appsv1.ControllerRevision](c.Informers)
 	r := &reconciler{
 		Context:   c,
 		sets:      informers.For[*appsv1.StatefulSet](c.Informers),
 		claims:    informers.For[*corev1.PersistentVolumeClaim](c.Informers),
 		ownedPods: informers.ByController[*corev1.Pod](c.Informers),
+		metrics:   m,
 	}
 	r.Loop = c.NewLoop("statefulset", pace, r.reconcile, r.sets, pods, revisions, r.claims)
 	r.history = history.New[*appsv1.StatefulSet](c, r.Loop, history.HashLabel)
@@ -68,7 +72,15 @@ func build(c controller.Context) (controller.Runner, error) {
 	ownership.WakeOwners(r.Loop, pods, owners)
 	ownership.WakeOwners(r.Loop, revisions, owners)
 	loop.WakeOn(r.Loop, r.claims, r.setsOf)
-	return r, nil
+	return r
+}
+
+// Run runs the loop until ctx ends.
+func (r *reconciler) Run(ctx context.Context) error {
+	states := r.rolling
+	r.metrics.states.Store(&states)
+	defer r.metrics.states.Store(nil)
+	return r.Loop.Run(ctx)
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
