@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -127,6 +129,39 @@ func TestOwners(t *testing.T) {
 			t.Error("what cannot be known must not be deleted")
 		}
 		c.quiet()
+	})
+}
+
+// An object whose owner is in another namespace is deleted, unless it is in none, and an event
+// says why.
+func TestOwnersInOtherNamespaces(t *testing.T) {
+	inCluster(t, 0, func(t *testing.T, c *cluster) {
+		owner := configMap("owner")
+		owner.Namespace = "kube-system"
+		owner = create(c, owner)
+		c.until(time.Minute, "the owner is known", func() bool { return exists[*corev1.ConfigMap](c, "kube-system", "owner") })
+		time.Sleep(time.Second)
+		create(c, configMap("elsewhere", owner))
+		nowhere := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "nowhere", OwnerReferences: configMap("", owner).OwnerReferences}}
+		create(c, nowhere)
+		c.until(time.Minute, "the object is deleted", func() bool { return !exists[*corev1.ConfigMap](c, "default", "elsewhere") })
+		var got []string
+		for _, e := range c.events() {
+			if e.Reason == "OwnerRefInvalidNamespace" {
+				got = append(got, fmt.Sprintf("%s %s %s/%s: %s", e.Type, e.InvolvedObject.Kind, e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.Message))
+			}
+		}
+		slices.Sort(got)
+		want := []string{
+			fmt.Sprintf(`Warning ClusterRole /nowhere: ownerRef [v1/ConfigMap, namespace: , name: owner, uid: %s] does not exist in namespace ""`, owner.UID),
+			fmt.Sprintf(`Warning ConfigMap default/elsewhere: ownerRef [v1/ConfigMap, namespace: default, name: owner, uid: %s] does not exist in namespace "default"`, owner.UID),
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		if !exists[*rbacv1.ClusterRole](c, "", "nowhere") {
+			t.Error("the cluster-scoped object was deleted")
+		}
 	})
 }
 

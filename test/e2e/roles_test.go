@@ -157,6 +157,7 @@ var spares = []spare{
 	{"system:controller:endpointslice-controller", "events", "create patch", noEvent},
 	{"system:controller:endpointslicemirroring-controller", "discovery.k8s.io/endpointslices", "create delete update", noMirror},
 	{"system:controller:endpointslicemirroring-controller", "events", "create patch", noMirror},
+	{"system:controller:generic-garbage-collector", "events", "create patch", noEvent},
 	{"system:controller:generic-garbage-collector", "*/*", "get patch", "an owner is of a kind that is not watched, or a dependent is orphaned"},
 	{"system:controller:namespace-controller", "namespaces/status", "update", "a namespace is not empty at the first look"},
 	{"system:controller:node-controller", "nodes/status", "update", oneNode},

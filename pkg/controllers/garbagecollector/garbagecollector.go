@@ -7,8 +7,10 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/controller"
@@ -80,19 +82,27 @@ func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 
 // stateOf returns the state of the owner that ref refers to.
 func (r *reconciler) stateOf(ctx context.Context, n *node, ref metav1.OwnerReference) (ownerState, error) {
-	if o := r.graph.node(ref.UID); o != nil && o.is(ref, n.namespace) {
-		if o.waits() {
-			return waiting, nil
-		}
+	o := r.graph.node(ref.UID)
+	switch {
+	case o == nil:
+	case o.is(ref, n.namespace) && o.waits():
+		return waiting, nil
+	case o.is(ref, n.namespace):
 		return solid, nil
+	case n.namespace != "" && o.kind.Namespaced && o.namespace != n.namespace:
+		r.misplaced(n, ref)
 	}
 	coordinates := reference{ref.UID, ref.APIVersion, ref.Kind, n.namespace, ref.Name}
 	if r.absent.has(coordinates) {
 		return absent, nil
 	}
 	k, ok := r.monitors.kindOf(ref)
-	if !ok || k.Namespaced && n.namespace == "" {
-		return solid, nil // the kind is not served, or the reference is invalid
+	if !ok {
+		return solid, nil // the kind is not served
+	}
+	if k.Namespaced && n.namespace == "" {
+		r.misplaced(n, ref)
+		return solid, nil
 	}
 	namespace := ""
 	if k.Namespaced {
@@ -110,6 +120,18 @@ func (r *reconciler) stateOf(ctx context.Context, n *node, ref metav1.OwnerRefer
 		return waiting, nil
 	}
 	return solid, nil
+}
+
+// misplaced tells that an owner reference cannot be to what it names: an object in another
+// namespace, or, in a cluster-scoped object, one in any namespace.
+func (r *reconciler) misplaced(n *node, ref metav1.OwnerReference) {
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(n.kind.GroupVersionKind)
+	obj.SetNamespace(n.namespace)
+	obj.SetName(n.name)
+	obj.SetUID(n.uid)
+	r.Events.Eventf(obj, corev1.EventTypeWarning, "OwnerRefInvalidNamespace", "ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
+		ref.APIVersion, ref.Kind, n.namespace, ref.Name, ref.UID, n.namespace)
 }
 
 func (r *reconciler) carryOut(ctx context.Context, n *node, v verdict) error {

@@ -216,7 +216,7 @@ func (p *Policy) controllers() {
 			events(),
 		}},
 		// Owners and dependents may be of any kind.
-		{"generic-garbage-collector", []rbacv1.PolicyRule{rule("delete get list patch watch", "*", "*")}},
+		{"generic-garbage-collector", []rbacv1.PolicyRule{rule("delete get list patch watch", "*", "*"), events()}},
 		// Targets, and the objects of custom metrics, may be of any kind.
 		{"horizontal-pod-autoscaler", []rbacv1.PolicyRule{
 			rule("get update", "*", "*/scale"),
