@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
@@ -94,6 +95,33 @@ func TestEndpointsFollowTheZoneOfTheirNode(t *testing.T) {
 		zone("")
 		create(c, node("b"))
 		zone("b")
+	})
+}
+
+func TestNodesThatComeAndGoAreTold(t *testing.T) {
+	inCluster(t, 1, func(t *testing.T, c *cluster) {
+		told := func() (messages []string) {
+			for _, e := range c.events() {
+				if e.Reason == "RegisteredNode" || e.Reason == "RemovingNode" {
+					messages = append(messages, e.Message)
+				}
+			}
+			return messages
+		}
+		registered, removing := "Node node-0 event: Registered Node node-0 in Controller", "Node node-0 event: Removing Node node-0 from Controller"
+		if diff := cmp.Diff([]string{registered}, told()); diff != "" {
+			t.Errorf("the node came (-want +got):\n%s", diff)
+		}
+		time.Sleep(10 * time.Minute)
+		c.restartControllers()
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff([]string{registered}, told()); diff != "" {
+			t.Errorf("the controllers restarted (-want +got):\n%s", diff)
+		}
+		remove[*corev1.Node](c, "node-0", metav1.DeletePropagationBackground)
+		if diff := cmp.Diff([]string{registered, removing}, told()); diff != "" {
+			t.Errorf("the node went (-want +got):\n%s", diff)
+		}
 	})
 }
 

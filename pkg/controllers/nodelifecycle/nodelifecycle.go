@@ -42,6 +42,10 @@ const recheck = 5 * time.Second
 // 10 s.
 const minFresh = 15 * time.Second
 
+// fresh is the age up to which a node that is seen for the first time has just registered. A
+// restart must not write an event for each of thousands of nodes.
+const fresh = 5 * time.Minute
+
 // Spec describes the node lifecycle controller.
 func Spec(o Options, m *Metrics) controller.Spec {
 	return controller.Spec{Name: "node-lifecycle-controller", Account: "node-controller", Workers: 8, New: func(c controller.Context) (controller.Runner, error) {
@@ -74,12 +78,21 @@ func (o Options) build(c controller.Context, m *Metrics) *reconciler {
 	r.writer, r.pods = controller.NewWriter(c, r.Loop, r.nodes), controller.NewWriter(c, r.Loop, pods)
 	loop.WakeOn(r.Loop, r.nodes, loop.Self)
 	loop.WakeOn(r.Loop, r.leases, loop.Named(func(l *coordinationv1.Lease) string { return l.Name }))
-	r.nodes.OnChange(func(_, n *corev1.Node) {
-		if n != nil {
-			m.of(n) // 0 is shown, too
-		}
-	})
+	r.nodes.OnChange(r.nodeChanged)
 	return r
+}
+
+// nodeChanged tells which nodes come and go. Nodes that registered longer ago than fresh are
+// those of a former process.
+func (r *reconciler) nodeChanged(old, n *corev1.Node) {
+	switch {
+	case n == nil:
+		r.Events.Eventf(old, corev1.EventTypeNormal, "RemovingNode", "Node %s event: Removing Node %s from Controller", old.Name, old.Name)
+		return
+	case old == nil && time.Since(n.CreationTimestamp.Time) < fresh:
+		r.Events.Eventf(n, corev1.EventTypeNormal, "RegisteredNode", "Node %s event: Registered Node %s in Controller", n.Name, n.Name)
+	}
+	r.metrics.of(n) // makes it appear, with 0
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"podium/pkg/client/informer"
 	"podium/pkg/controller"
@@ -28,12 +30,14 @@ type reconciler struct {
 	writer controller.Writer[*corev1.Pod]
 
 	added wallclock.Anchors[string, taintKey] // when the taints of a node were added
+	later scheduled
 }
 
 func build(c controller.Context) (controller.Runner, error) {
 	all := informers.For[*corev1.Pod](c.Informers)
 	r := &reconciler{
 		Context: c, nodes: informers.For[*corev1.Node](c.Informers), podsOn: informers.PodsByNode(c.Informers),
+		later: scheduled{pods: map[string]sets.Set[types.UID]{}},
 	}
 	r.Loop = c.NewLoop("taint_eviction", 0, r.reconcile, r.nodes, all)
 	r.writer = controller.NewWriter(c, r.Loop, all)
@@ -57,25 +61,42 @@ func (r *reconciler) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	taints := noExecute(n)
 	since := r.since(key.Name, taints, time.Now())
 	if len(taints) == 0 {
+		r.tellCancelled(n, r.later.replace(key.Name, nil, nil))
 		return loop.Done, nil
 	}
-	var evict []*corev1.Pod
+	var later, evict []*corev1.Pod
 	next := forever
 	for _, p := range r.podsOn(n.Name) {
 		if !pods.Active(p) {
 			continue
 		}
-		if left := stay(taints, p.Spec.Tolerations, since, time.Now()); left > 0 {
+		switch left := stay(taints, p.Spec.Tolerations, since, time.Now()); {
+		case left == forever:
+		case left > 0:
+			later = append(later, p)
 			next = min(next, left)
-		} else {
+		default:
 			evict = append(evict, p)
 		}
 	}
+	r.tellCancelled(n, r.later.replace(key.Name, later, evict))
 	err := loop.Parallel(ctx, len(evict), func(ctx context.Context, i int) error { return r.evict(ctx, key, evict[i]) })
 	if err != nil || next == forever {
 		return loop.Done, err
 	}
 	return loop.After(next), nil
+}
+
+// tellCancelled tells which pods of a node are not to be evicted any more.
+func (r *reconciler) tellCancelled(n *corev1.Node, cancelled sets.Set[types.UID]) {
+	if len(cancelled) == 0 {
+		return
+	}
+	for _, p := range r.podsOn(n.Name) {
+		if cancelled.Has(p.UID) && pods.Active(p) {
+			r.Events.Eventf(p, corev1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s/%s", p.Namespace, p.Name)
+		}
+	}
 }
 
 // taintKey identifies a taint of a node. A taint that is added again has another time.
