@@ -55,6 +55,19 @@ func TestEphemeralContainersAreOnlyAdded(t *testing.T) {
 	}
 }
 
+func TestEphemeralContainersGetOnlyMountableSecrets(t *testing.T) {
+	w := start(t)
+	must[corev1.ServiceAccount](w, 201, "POST", "/api/v1/namespaces/default/serviceaccounts", jsonType,
+		`{"metadata":{"name":"default","annotations":{"kubernetes.io/enforce-mountable-secrets":"true"}},"secrets":[{"name":"ours"}]}`)
+	must[corev1.Pod](w, 201, "POST", podPath, jsonType, podWith("p", `{}`))
+	for secret, code := range map[string]int{"theirs": 403, "ours": 200} {
+		body := fmt.Sprintf(`{"spec":{"ephemeralContainers":[{"name":%q,"image":"i","envFrom":[{"secretRef":{"name":%[1]q}}]}]}}`, secret)
+		if res := w.do("PATCH", podPath+"/p/ephemeralcontainers", smpType, body); res.Code != code {
+			t.Errorf("%s: %d %s, want %d", secret, res.Code, res.Body, code)
+		}
+	}
+}
+
 func TestResizeChangesOnlyComputeResources(t *testing.T) {
 	w := start(t)
 	withAccount(w)

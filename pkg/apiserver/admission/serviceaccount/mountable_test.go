@@ -6,6 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"podium/pkg/apiserver/admission"
+	"podium/pkg/apiserver/admission/serviceaccount"
 )
 
 // A pod of an account with enforce-mountable-secrets must not refer to a Secret
@@ -60,5 +63,37 @@ func TestMountableSecrets(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// An ephemeral container is no way around the limits of the pod's account. What the
+// pod has since its creation is not checked again.
+func TestMountableSecretsOfEphemeralContainers(t *testing.T) {
+	limited := account("limited", func(a *corev1.ServiceAccount) {
+		a.Annotations = map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"}
+		a.Secrets = []corev1.ObjectReference{{Name: "ours"}}
+	})
+	from := func(secret string) []corev1.EnvFromSource {
+		return []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: secret}}}}
+	}
+	for name, tc := range map[string]struct{ account, secret, want string }{
+		"a secret that the account lists": {"limited", "ours", ""},
+		"a secret of another":             {"limited", "theirs", `ephemeral container e with envFrom referencing secret.secretName="theirs" is not allowed because service account limited does not reference that secret`},
+		"an account that is gone":         {"gone", "ours", "error looking up service account ns/gone"},
+		"no account":                      {"", "ours", "no service account specified for pod ns/p"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newPod(func(p *corev1.Pod) {
+				p.Spec.ServiceAccountName = tc.account
+				p.Spec.Containers[0].EnvFrom = from("theirs")
+				p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", EnvFrom: from(tc.secret)}}}
+			})
+			a := attributes(pod)
+			a.Operation, a.Subresource = admission.Update, "ephemeralcontainers"
+			err := admission.Chain{serviceaccount.New(admission.Host{Objects: with(limited)})}.Admit(t.Context(), a, nil)
+			if tc.want == "" && err != nil || tc.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+		})
 	}
 }

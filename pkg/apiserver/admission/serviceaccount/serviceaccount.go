@@ -1,6 +1,7 @@
 // Package serviceaccount is the admission plugin ServiceAccount: it gives a new
 // pod its service account, a mounted token, and the account's image pull
-// secrets, and checks that the pod may refer to the Secrets that it names.
+// secrets, and checks that the pod, and an ephemeral container that it gets later,
+// may refer to the Secrets that they name.
 package serviceaccount
 
 import (
@@ -34,15 +35,33 @@ const (
 // New returns the plugin.
 func New(h admission.Host) admission.Plugin {
 	return admission.Plugin{
-		Operations: []admission.Operation{admission.Create},
-		Resource:   corev1.Resource("pods"),
+		Operations: []admission.Operation{admission.Create, admission.Update},
 		Mutate: func(ctx context.Context, a *admission.Attributes) error {
+			if !creates(a) {
+				return nil
+			}
 			return mutate(ctx, h.Objects, a, a.Object.(*corev1.Pod))
 		},
 		Validate: func(ctx context.Context, a *admission.Attributes) error {
-			return validate(ctx, h.Objects, a, a.Object.(*corev1.Pod))
+			switch {
+			case creates(a):
+				return validate(ctx, h.Objects, a, a.Object.(*corev1.Pod))
+			case addsContainers(a):
+				return validateAdded(ctx, h.Objects, a, a.Object.(*corev1.Pod))
+			}
+			return nil
 		},
 	}
+}
+
+// creates reports whether the request creates a pod.
+func creates(a *admission.Attributes) bool {
+	return a.Operation == admission.Create && a.Resource.GroupResource() == corev1.Resource("pods") && a.Subresource == ""
+}
+
+// addsContainers reports whether the request adds ephemeral containers to a pod.
+func addsContainers(a *admission.Attributes) bool {
+	return a.Operation == admission.Update && a.Resource.GroupResource() == corev1.Resource("pods") && a.Subresource == "ephemeralcontainers"
 }
 
 // mutate also checks the pod, so that a refusal because of the account precedes
@@ -60,7 +79,7 @@ func mutate(ctx context.Context, objects admission.Objects, a *admission.Attribu
 	if err != nil {
 		return lookupFailed(a, pod, err)
 	}
-	if err := checkAccount(a, pod, account); err != nil {
+	if err := checkAccount(a, spec, account); err != nil {
 		return err
 	}
 	if len(spec.ImagePullSecrets) == 0 {
@@ -77,15 +96,34 @@ func validate(ctx context.Context, objects admission.Objects, a *admission.Attri
 	if isMirror(pod) {
 		return checkMirror(a, pod)
 	}
+	account, err := accountOf(ctx, objects, a, pod)
+	if err != nil {
+		return err
+	}
+	return checkAccount(a, &pod.Spec, account)
+}
+
+// validateAdded checks the ephemeral containers of a pod: the rest of the pod was
+// checked when it was created, by what its account listed then.
+func validateAdded(ctx context.Context, objects admission.Objects, a *admission.Attributes, pod *corev1.Pod) error {
+	account, err := accountOf(ctx, objects, a, pod)
+	if err != nil {
+		return err
+	}
+	return checkAccount(a, &corev1.PodSpec{EphemeralContainers: pod.Spec.EphemeralContainers}, account)
+}
+
+// accountOf returns the service account that the pod names.
+func accountOf(ctx context.Context, objects admission.Objects, a *admission.Attributes, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
 	name := pod.Spec.ServiceAccountName
 	if name == "" {
-		return admission.Forbidden(a, "no service account specified for pod %s/%s", a.Namespace, pod.Name)
+		return nil, admission.Forbidden(a, "no service account specified for pod %s/%s", a.Namespace, pod.Name)
 	}
 	account, err := admission.Cached(ctx, objects, corev1.SchemeGroupVersion.WithResource("serviceaccounts"), a.Namespace, name)
 	if err != nil {
-		return lookupFailed(a, pod, err)
+		return nil, lookupFailed(a, pod, err)
 	}
-	return checkAccount(a, pod, account.(*corev1.ServiceAccount))
+	return account.(*corev1.ServiceAccount), nil
 }
 
 // isMirror reports whether the pod is the mirror of a static pod.
@@ -99,9 +137,9 @@ func lookupFailed(a *admission.Attributes, pod *corev1.Pod, err error) error {
 }
 
 // checkAccount refuses Secrets that a restricted account does not list.
-func checkAccount(a *admission.Attributes, pod *corev1.Pod, account *corev1.ServiceAccount) error {
+func checkAccount(a *admission.Attributes, spec *corev1.PodSpec, account *corev1.ServiceAccount) error {
 	if limited, _ := strconv.ParseBool(account.Annotations[mountableAnnotation]); limited {
-		if err := checkMountable(&pod.Spec, account); err != nil {
+		if err := checkMountable(spec, account); err != nil {
 			return admission.Forbidden(a, "%w", err)
 		}
 	}
