@@ -183,7 +183,10 @@ func TestWhatNodeAMayWrite(t *testing.T) {
 		"a mirror with a target's secret":  {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{SecretRef: &corev1.LocalObjectReference{}}})), nil, "reference secrets"},
 		"a mirror with a certificate":      {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{}}}}})), nil, "reference podcertificates"},
 		"a mirror with a claim":            {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}})), nil, "reference persistentvolumeclaims"},
-		"a mirror with an empty folder":    {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})), nil, ""},
+		"a mirror with a device": {admission.Create, "pods", "p", nil, mirror(func(p *corev1.Pod) {
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}}
+		}), nil, "reference resourceclaims"},
+		"a mirror with an empty folder": {admission.Create, "pods", "p", nil, mirror(volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})), nil, ""},
 
 		"its node":                {admission.Create, "nodes", "a", nil, node("a", "kubernetes.io/hostname=a", "disk=ssd", "node.kubernetes.io/kind=big"), nil, ""},
 		"another node":            {admission.Create, "nodes", "b", nil, node("b"), nil, `is not allowed to modify node "b"`},

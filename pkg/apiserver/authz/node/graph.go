@@ -32,8 +32,8 @@ type volume struct {
 // ref is an object that a pod refers to.
 type ref struct{ resource, namespace, name string }
 
-// bound is a pod. A pod without a node has no references here: it gives access
-// to nothing.
+// bound is a pod. A pod without a node has no references here, nor has a mirror pod,
+// which the node itself writes: they give access to nothing.
 type bound struct {
 	node string
 	refs []ref
@@ -124,7 +124,7 @@ func (g *Graph) Remove(namespace, name string) {
 func (g *Graph) putLocked(p *corev1.Pod) {
 	b := &bound{node: p.Spec.NodeName}
 	g.pods[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = b
-	if b.node == "" {
+	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror || b.node == "" {
 		return
 	}
 	b.refs = refs(p)

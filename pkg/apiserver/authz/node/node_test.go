@@ -92,6 +92,12 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 	g.Put(claiming)
 	g.Put(pod("theirs", "b", secret("theirs")))
 	g.Put(pod("waiting", "", secret("waiting")))
+	static := pod("static", "a", func(s *corev1.PodSpec) {
+		secret("static")(s)
+		s.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("static")}}
+	})
+	static.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	g.Put(static)
 	volumes := node.Volumes{Graph: g}
 	mine := volume("mine", "data")
 	mine.Spec.CSI = &corev1.CSIPersistentVolumeSource{NodeStageSecretRef: &corev1.SecretReference{Namespace: "storage", Name: "stage"}}
@@ -177,6 +183,7 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 		{"GET", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/generated", "", true},
 		{"GET", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/extended", "", true},
 		{"GET", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/other", unrelated, false},
+		{"GET", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/static", unrelated, false},
 		{"GET", "/apis/resource.k8s.io/v1/namespaces/other/resourceclaims/gpu", unrelated, false},
 		{"GET", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims", "", false},
 		{"PATCH", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/gpu/status", "", false},
@@ -191,6 +198,7 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 		{"GET", "/api/v1/namespaces/ns/configmaps/pull", unrelated, false},
 		{"GET", "/api/v1/namespaces/ns/secrets/theirs", unrelated, false},
 		{"GET", "/api/v1/namespaces/ns/secrets/waiting", unrelated, false},
+		{"GET", "/api/v1/namespaces/ns/secrets/static", unrelated, false},
 		{"GET", "/api/v1/namespaces/other/secrets/volume", unrelated, false},
 		{"GET", "/api/v1/namespaces/ns/secrets", "", false},
 		{"GET", "/api/v1/secrets", "", false},
@@ -217,6 +225,7 @@ func TestAKubeletReachesWhatItsPodsReferTo(t *testing.T) {
 		{"PATCH", "/api/v1/namespaces/ns/pods/theirs/status", unrelated, false},
 		{"DELETE", "/api/v1/namespaces/ns/pods/theirs", unrelated, false},
 		{"DELETE", "/api/v1/namespaces/ns/pods/mine", "", true},
+		{"DELETE", "/api/v1/namespaces/ns/pods/static", "", true},
 		{"POST", "/api/v1/namespaces/ns/pods", "", true},
 		{"POST", "/api/v1/namespaces/ns/pods/mine/binding", "", false},
 		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/a", "", true},
