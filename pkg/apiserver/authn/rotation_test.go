@@ -120,7 +120,7 @@ func TestKeysAreRotatedWithoutDowntime(t *testing.T) {
 			everywhere("server signs anew", first, issue(servers[i]), issue(servers[1-i]))
 		}
 		last := issue(servers[1])
-		time.Sleep(life) // 3. wait until the old key's tokens have expired
+		time.Sleep(life + time.Minute) // 3. wait until the old key's tokens have expired
 		for _, f := range files {
 			f.verify(young)
 		}

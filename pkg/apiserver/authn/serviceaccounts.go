@@ -225,10 +225,11 @@ func (t *Tokens) bound(ctx context.Context, objects Objects, p Presented) (*Iden
 	return &Identity{User: userOf(public, k), Audiences: audiences}, nil
 }
 
-// checkTime returns an error unless the token is valid now. A token without an
-// expiry is invalid.
+// checkTime returns an error unless the token is valid now, or was or will be within
+// a minute: as upstream, for servers whose clocks differ. A token without an expiry
+// is invalid.
 func (t *Tokens) checkTime(c jwt.Claims) error {
-	err := c.ValidateWithLeeway(jwt.Expected{Time: t.cfg.Now()}, 0)
+	err := c.ValidateWithLeeway(jwt.Expected{Time: t.cfg.Now()}, jwt.DefaultLeeway)
 	switch {
 	case c.Expiry == nil || errors.Is(err, jwt.ErrExpired):
 		return errTokenExpired

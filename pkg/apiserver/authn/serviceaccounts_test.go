@@ -144,8 +144,10 @@ func TestTokens(t *testing.T) {
 		{"of a pod whose node is gone", signer, func(c *authn.Claims) {
 			c.Pod, c.Node = &authn.Ref{Name: "lives", UID: "2"}, &authn.Ref{Name: "gone", UID: "0"}
 		}, true},
-		{"expired", signer, func(c *authn.Claims) { c.Expires = now.Add(-time.Second) }, false},
-		{"not yet", signer, func(c *authn.Claims) { c.IssuedAt = now.Add(time.Hour) }, false},
+		{"expired by a faster clock", signer, func(c *authn.Claims) { c.Expires = now.Add(-time.Second) }, true},
+		{"expired", signer, func(c *authn.Claims) { c.Expires = now.Add(-2 * time.Minute) }, false},
+		{"issued by a faster clock", signer, func(c *authn.Claims) { c.IssuedAt = now.Add(time.Second) }, true},
+		{"not yet", signer, func(c *authn.Claims) { c.IssuedAt = now.Add(2 * time.Minute) }, false},
 		{"for others", signer, func(c *authn.Claims) { c.Audiences = []string{"vault"} }, false},
 		{"of an account deleted and made again", signer, func(c *authn.Claims) { c.ServiceAccount.UID = "0" }, false},
 		{"of another issuer", newTokens(t, "https://them", key, now), nil, false},

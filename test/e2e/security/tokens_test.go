@@ -204,7 +204,7 @@ func signedTokens(t *testing.T, good string) map[string]string {
 	account := bound["serviceaccount"].(map[string]any)
 	ghost := claims{"name": "ghost", "uid": "00000000-0000-4000-8000-000000000000"}
 	changed := map[string]claims{
-		"expired":                         payload.with("exp", now-60),
+		"expired":                         payload.with("exp", now-120),
 		"expired at the epoch":            payload.with("exp", 0),
 		"without end":                     payload.with("exp", nil),
 		"valid in an hour":                payload.with("nbf", now+3600),
