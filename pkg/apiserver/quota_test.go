@@ -151,6 +151,24 @@ func TestQuotaDenials(t *testing.T) {
 	}
 }
 
+func TestQuotaOfDevices(t *testing.T) {
+	w := start(t)
+	const devices, path = "gpu.deviceclass.resource.k8s.io/devices", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+	withQuota(w, "q", `{"`+devices+`":"1"}`, `{"`+devices+`":"0"}`)
+	claim := func(name, class string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":%q}}]}}}`, name, class)
+	}
+	must[metav1.PartialObjectMetadata](w, 201, "POST", path, jsonType, claim("a", "gpu"))
+	s := must[metav1.Status](w, 403, "POST", path, jsonType, claim("b", "gpu"))
+	if want := fmt.Sprintf(`"b" is forbidden: exceeded quota: q, requested: %s=1, used: %[1]s=1, limited: %[1]s=1`, devices); !strings.HasSuffix(s.Message, want) {
+		t.Errorf("%s\nwant %s", s.Message, want)
+	}
+	must[metav1.PartialObjectMetadata](w, 201, "POST", path, jsonType, claim("c", "nic"))
+	if got := usedOf(w, "q", devices); got != "1" {
+		t.Errorf("%s devices are used, want 1", got)
+	}
+}
+
 func TestLimitRangeDefaultsAndLimits(t *testing.T) {
 	w := start(t)
 	withAccount(w)

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -49,6 +50,21 @@ func quotaOf(name string, limits map[string]string, scopes ...corev1.ResourceQuo
 	return &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: hard(limits), Scopes: scopes},
 	}
+}
+
+func TestQuotaUsageFollowsDevices(t *testing.T) {
+	inCluster(t, 1, func(t *testing.T, c *cluster) {
+		create(c, &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gpus"},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+				{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 2}},
+			}}},
+		})
+		create(c, quotaOf("devices", map[string]string{"gpu.deviceclass.resource.k8s.io/devices": "3", "count/resourceclaims.resource.k8s.io": "3"}))
+		c.usedSoon("devices", "count/resourceclaims.resource.k8s.io=1,gpu.deviceclass.resource.k8s.io/devices=2")
+		remove[*resourcev1.ResourceClaim](c, "gpus", metav1.DeletePropagationBackground)
+		c.usedSoon("devices", "count/resourceclaims.resource.k8s.io=0,gpu.deviceclass.resource.k8s.io/devices=0")
+	})
 }
 
 func TestQuotaUsageFollowsObjects(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -50,6 +51,16 @@ func TestUsage(t *testing.T) {
 	shrinking := claim.DeepCopy()
 	shrinking.Status.AllocatedResources = list("storage", "3Gi")
 	deleted := metav1.NewTime(now.Add(-time.Minute))
+	exactly := func(class string, mode resourcev1.DeviceAllocationMode, n int64) resourcev1.DeviceRequest {
+		return resourcev1.DeviceRequest{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class, AllocationMode: mode, Count: n}}
+	}
+	alternative := func(class string, mode resourcev1.DeviceAllocationMode, n int64) resourcev1.DeviceSubRequest {
+		return resourcev1.DeviceSubRequest{DeviceClassName: class, AllocationMode: mode, Count: n}
+	}
+	const counted, all = resourcev1.DeviceAllocationModeExactCount, resourcev1.DeviceAllocationModeAll
+	devices := func(requests ...resourcev1.DeviceRequest) *resourcev1.ResourceClaim {
+		return &resourcev1.ResourceClaim{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: requests}}}
+	}
 	for name, row := range map[string]struct {
 		resource schema.GroupResource
 		obj      metav1.Object
@@ -67,9 +78,14 @@ func TestUsage(t *testing.T) {
 		"NoNodePorts":   {corev1.Resource("services"), service(corev1.ServiceTypeLoadBalancer, new(false), 0, 30000), "count/services=1,services=1,services.loadbalancers=1,services.nodeports=1"},
 		"Claim":         {corev1.Resource("persistentvolumeclaims"), claim, "count/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/requests.storage=1Gi,persistentvolumeclaims=1,requests.storage=1Gi"},
 		"ShrunkenClaim": {corev1.Resource("persistentvolumeclaims"), shrinking, "count/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/requests.storage=3Gi,persistentvolumeclaims=1,requests.storage=3Gi"},
-		"Secret":        {corev1.Resource("secrets"), nil, "count/secrets=1,secrets=1"},
-		"ReplicaSet":    {schema.GroupResource{Group: "apps", Resource: "replicasets"}, nil, "count/replicasets.apps=1"},
-		"PodsOfOthers":  {schema.GroupResource{Group: "example.com", Resource: "pods"}, nil, "count/pods.example.com=1"},
+		"Devices": {resourcev1.Resource("resourceclaims"), devices(exactly("gpu", counted, 2), exactly("gpu", counted, 1), exactly("nic", all, 0)),
+			"count/resourceclaims.resource.k8s.io=1,gpu.deviceclass.resource.k8s.io/devices=3,nic.deviceclass.resource.k8s.io/devices=32"},
+		"Alternatives": {resourcev1.Resource("resourceclaims"), devices(exactly("gpu", counted, 1), resourcev1.DeviceRequest{FirstAvailable: []resourcev1.DeviceSubRequest{
+			alternative("gpu", counted, 1), alternative("gpu", counted, 4), alternative("gpu", counted, 2), alternative("nic", "Some", 7),
+		}}), "count/resourceclaims.resource.k8s.io=1,gpu.deviceclass.resource.k8s.io/devices=5,nic.deviceclass.resource.k8s.io/devices=0"},
+		"Secret":       {corev1.Resource("secrets"), nil, "count/secrets=1,secrets=1"},
+		"ReplicaSet":   {schema.GroupResource{Group: "apps", Resource: "replicasets"}, nil, "count/replicasets.apps=1"},
+		"PodsOfOthers": {schema.GroupResource{Group: "example.com", Resource: "pods"}, nil, "count/pods.example.com=1"},
 	} {
 		if got := quota.Text(quota.For(row.resource).Usage(row.obj, now)); got != row.want {
 			t.Errorf("%s: %s\nwant %s", name, got, row.want)
@@ -121,8 +137,8 @@ func TestScopes(t *testing.T) {
 
 func TestSources(t *testing.T) {
 	got := quota.Sources(list("pods", "1", "limits.cpu", "1", "services.nodeports", "1", "gold.storageclass.storage.k8s.io/requests.storage", "1",
-		"secrets", "1", "count/jobs.batch", "1", "requests.example.com/gpu", "1", "example.com/unknown", "1"))
-	want := []schema.GroupResource{{Group: "batch", Resource: "jobs"}, {Resource: "persistentvolumeclaims"}, {Resource: "pods"}, {Resource: "secrets"}, {Resource: "services"}}
+		"secrets", "1", "count/jobs.batch", "1", "requests.example.com/gpu", "1", "example.com/unknown", "1", "gpu.deviceclass.resource.k8s.io/devices", "1"))
+	want := []schema.GroupResource{{Group: "batch", Resource: "jobs"}, {Resource: "persistentvolumeclaims"}, {Resource: "pods"}, {Group: "resource.k8s.io", Resource: "resourceclaims"}, {Resource: "secrets"}, {Resource: "services"}}
 	slices.SortFunc(want, func(a, b schema.GroupResource) int { return slices.Compare([]byte(a.String()), []byte(b.String())) })
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

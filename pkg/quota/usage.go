@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,6 +53,8 @@ func (e Evaluator) measures(name corev1.ResourceName) bool {
 		return name == corev1.ResourceServicesNodePorts || name == corev1.ResourceServicesLoadBalancers
 	case corev1.Resource("persistentvolumeclaims"):
 		return name == corev1.ResourceRequestsStorage || strings.Contains(string(name), storageClassInfix)
+	case resourcev1.Resource("resourceclaims"):
+		return strings.HasSuffix(string(name), corev1.ResourceClaimsPerClass)
 	}
 	return false
 }
@@ -83,8 +86,8 @@ func (e Evaluator) Meets(scopes []corev1.ScopedResourceSelectorRequirement, obj 
 	return out
 }
 
-// Usage returns what an object uses. Of resources other than pods, services and
-// persistent volume claims it reads nothing of obj.
+// Usage returns what an object uses. Of resources other than pods, services, persistent
+// volume claims and resource claims it reads nothing of obj.
 func (e Evaluator) Usage(obj metav1.Object, now time.Time) corev1.ResourceList {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	out := corev1.ResourceList{e.count: one}
@@ -98,6 +101,8 @@ func (e Evaluator) Usage(obj metav1.Object, now time.Time) corev1.ResourceList {
 		addService(out, obj)
 	case *corev1.PersistentVolumeClaim:
 		addClaim(out, obj)
+	case *resourcev1.ResourceClaim:
+		addDevices(out, obj)
 	}
 	if e.plain != "" {
 		out[e.plain] = one
@@ -230,7 +235,7 @@ func Sources(list corev1.ResourceList) []schema.GroupResource {
 			found[schema.ParseGroupResource(counted)] = true
 			continue
 		}
-		for _, gr := range []schema.GroupResource{corev1.Resource("pods"), corev1.Resource("services"), corev1.Resource("persistentvolumeclaims"), corev1.Resource(string(name))} {
+		for _, gr := range []schema.GroupResource{corev1.Resource("pods"), corev1.Resource("services"), corev1.Resource("persistentvolumeclaims"), resourcev1.Resource("resourceclaims"), corev1.Resource(string(name))} {
 			if e := For(gr); name == e.plain || e.measures(name) {
 				found[gr] = true
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -25,8 +26,9 @@ import (
 // serve yet are looked for.
 const rediscovery = 10 * time.Second
 
-// sources holds copies of the objects that quotas limit: pods, services and persistent
-// volume claims always, the metadata of others from when a quota first limits them.
+// sources holds copies of the objects that quotas limit: pods, services, persistent
+// volume claims and resource claims always, the metadata of others from when a quota
+// first limits them.
 type sources struct {
 	controller.Context
 	*reconciler
@@ -47,6 +49,7 @@ func newSources(c controller.Context, r *reconciler) *sources {
 	follow[*corev1.Pod](s, corev1.Resource("pods"))
 	follow[*corev1.Service](s, corev1.Resource("services"))
 	follow[*corev1.PersistentVolumeClaim](s, corev1.Resource("persistentvolumeclaims"))
+	follow[*resourcev1.ResourceClaim](s, resourcev1.Resource("resourceclaims"))
 	return s
 }
 
