@@ -165,6 +165,32 @@ func (w *world) checkEviction(evicted, budget, spent bool) {
 	}
 }
 
+// Admission is asked about the eviction. What refuses deletions of pods does not
+// refuse their eviction.
+func TestAdmissionOfEvictions(t *testing.T) {
+	rules := func(operation, resource string) string {
+		return fmt.Sprintf(`{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":[%q],"resources":[%q]}]},"validations":[{"expression":"false"}]}`, operation, resource)
+	}
+	for name, row := range map[string]struct {
+		policy string
+		code   int
+	}{
+		"Deletions": {rules("DELETE", "pods"), 201},
+		"Evictions": {rules("CREATE", "pods/eviction"), 422},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t)
+			withAccount(w)
+			w.webPod("p", "Running", "True")
+			w.policy("Validating", "p", row.policy, denies)
+			if rec := w.evict("p", ""); rec.Code != row.code {
+				t.Errorf("%d: %s", rec.Code, rec.Body)
+			}
+			w.checkEviction(row.code == 201, false, false)
+		})
+	}
+}
+
 // A pod that two budgets select cannot be evicted.
 func TestEvictionUnderTwoBudgets(t *testing.T) {
 	w := start(t)

@@ -209,3 +209,13 @@ func (a *API) Delete(ctx context.Context, gvr schema.GroupVersionResource, names
 	_, _, err = r.delete(ctx, namespace, name, opts)
 	return err
 }
+
+// DeleteAdmitted deletes an object with finalizers and without admission.
+func (a *API) DeleteAdmitted(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts *metav1.DeleteOptions) error {
+	r, err := a.backed(gvr)
+	if err != nil {
+		return err
+	}
+	_, _, err = r.remove(ctx, namespace, name, opts, nil)
+	return err
+}

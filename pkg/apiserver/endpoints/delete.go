@@ -129,11 +129,35 @@ func queryDeleteOptions(c *call, opts *metav1.DeleteOptions) error {
 	return nil
 }
 
-// delete removes an object or sets its deletion timestamp; gone reports which. The
-// returned object is the last state, or the present one if it still exists.
+// delete admits the deletion of an object and removes it.
 func (v *version) delete(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (s *stored, gone bool, err error) {
+	return v.remove(ctx, namespace, name, opts, v.admitDelete)
+}
+
+// admitDelete asks admission about the deletion of old.
+func (v *version) admitDelete(ctx context.Context, old scheme.Object, opts *metav1.DeleteOptions) error {
+	return v.admit(ctx, &admission.Attributes{
+		Operation: admission.Delete, Namespace: old.GetNamespace(), Name: old.GetName(), Old: old, Options: opts, DryRun: len(opts.DryRun) > 0,
+		Forms: v.storedForms(ctx),
+	}, nil)
+}
+
+// remove removes an object or sets its deletion timestamp; gone reports which. The
+// returned object is the last state, or the present one if it still exists. An error of
+// admit, which may be nil, keeps the object.
+func (v *version) remove(
+	ctx context.Context, namespace, name string, opts *metav1.DeleteOptions, admit func(context.Context, scheme.Object, *metav1.DeleteOptions) error,
+) (s *stored, gone bool, err error) {
 	s, err = v.asStored().mutate(ctx, v.key(namespace, name), name, len(opts.DryRun) > 0, func(cur *present) (plan, error) {
-		p, err := v.planDelete(ctx, cur.obj, opts)
+		if err := v.checkDeletePreconditions(cur.obj, opts.Preconditions); err != nil {
+			return plan{}, err
+		}
+		if admit != nil {
+			if err := admit(ctx, cur.obj, opts); err != nil {
+				return plan{}, err
+			}
+		}
+		p, err := v.planDelete(cur.obj, opts)
 		gone = p.next == nil
 		return p, err
 	})
@@ -142,17 +166,7 @@ func (v *version) delete(ctx context.Context, namespace, name string, opts *meta
 
 // planDelete decides whether a delete removes old or marks it as deleted. It does
 // not modify old.
-func (v *version) planDelete(ctx context.Context, old scheme.Object, opts *metav1.DeleteOptions) (p plan, err error) {
-	if err := v.checkDeletePreconditions(old, opts.Preconditions); err != nil {
-		return p, err
-	}
-	a := &admission.Attributes{
-		Operation: admission.Delete, Namespace: old.GetNamespace(), Name: old.GetName(), Old: old, Options: opts, DryRun: len(opts.DryRun) > 0,
-		Forms: v.storedForms(ctx),
-	}
-	if err := v.admit(ctx, a, nil); err != nil {
-		return p, err
-	}
+func (v *version) planDelete(old scheme.Object, opts *metav1.DeleteOptions) (p plan, err error) {
 	next := old.DeepCopyObject().(scheme.Object)
 	setGarbageFinalizers(next, opts, v.OrphanByDefault)
 	keep, now := false, v.api.Now()

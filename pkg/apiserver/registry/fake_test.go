@@ -64,6 +64,10 @@ func (b *backend) Delete(_ context.Context, gvr schema.GroupVersionResource, nam
 	return err
 }
 
+func (b *backend) DeleteAdmitted(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts *metav1.DeleteOptions) error {
+	return b.Delete(ctx, gvr, namespace, name, opts)
+}
+
 // holding returns a backend with these objects, by their resource in the core
 // group.
 func holding(objects map[string][]scheme.Object) *backend {

@@ -241,6 +241,9 @@ type Backend interface {
 	// server itself makes the change.
 	Update(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, change func(scheme.Object) error) (scheme.Object, error)
 	Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts *metav1.DeleteOptions) error
+	// DeleteAdmitted is Delete as a part of a request that admission has let pass: no
+	// plugin is asked about the deletion.
+	DeleteAdmitted(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts *metav1.DeleteOptions) error
 }
 
 // Kind returns the rules without their Go type. k is the entry of T in the scheme.

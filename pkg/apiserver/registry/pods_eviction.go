@@ -215,7 +215,7 @@ func forbidden(b *policyv1.PodDisruptionBudget, text string) error {
 }
 
 // remove marks the pod as evicted and deletes it. pinned makes it fail if the pod has
-// changed.
+// changed. As upstream, admission is asked about the eviction and not about the deletion.
 func (e eviction) remove(ctx context.Context, pod *corev1.Pod, pinned bool) error {
 	options := e.options.DeepCopy()
 	if pinned && options.Preconditions.ResourceVersion == nil {
@@ -227,7 +227,7 @@ func (e eviction) remove(ctx context.Context, pod *corev1.Pod, pinned bool) erro
 		}
 		options.Preconditions.ResourceVersion = nil // mark has checked and changed it
 	}
-	return e.Delete(ctx, podsGVR(), e.namespace, e.name, options)
+	return e.DeleteAdmitted(ctx, podsGVR(), e.namespace, e.name, options)
 }
 
 // mark adds the condition DisruptionTarget to the status of the pod, which tells
