@@ -169,6 +169,36 @@ func TestQuotaOfDevices(t *testing.T) {
 	}
 }
 
+// A claim is charged to the quota of its class when it gets this class, too.
+func TestQuotaOfAttributesClass(t *testing.T) {
+	w := start(t)
+	const path = "/api/v1/namespaces/default/persistentvolumeclaims"
+	must[corev1.ResourceQuota](w, 201, "POST", quotaPath, jsonType,
+		`{"metadata":{"name":"gold"},"spec":{"hard":{"requests.storage":"1Gi"},"scopeSelector":{"matchExpressions":[{"scopeName":"VolumeAttributesClass","operator":"In","values":["gold"]}]}}}`)
+	must[corev1.ResourceQuota](w, 200, "PATCH", quotaPath+"/gold/status", mergeType, `{"status":{"hard":{"requests.storage":"1Gi"},"used":{"requests.storage":"0"}}}`)
+	claim := func(name, class, size string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"accessModes":["ReadWriteOnce"],"storageClassName":"fast","volumeAttributesClassName":%q,"resources":{"requests":{"storage":%q}}}}`, name, class, size)
+	}
+	const refused = "exceeded quota: gold, requested: requests.storage=2Gi, used: requests.storage=0, limited: requests.storage=1Gi"
+	if s := must[metav1.Status](w, 403, "POST", path, jsonType, claim("a", "gold", "2Gi")); !strings.HasSuffix(s.Message, refused) {
+		t.Error(s.Message)
+	}
+	must[corev1.PersistentVolumeClaim](w, 201, "POST", path, jsonType, claim("iron", "iron", "2Gi"))
+	must[corev1.PersistentVolumeClaim](w, 201, "POST", path, jsonType, claim("small", "iron", "1Gi"))
+	for _, name := range []string{"iron", "small"} {
+		must[corev1.PersistentVolumeClaim](w, 200, "PATCH", path+"/"+name+"/status", mergeType, `{"status":{"phase":"Bound"}}`)
+	}
+	const toGold = `{"spec":{"volumeAttributesClassName":"gold"}}`
+	if s := must[metav1.Status](w, 403, "PATCH", path+"/iron", mergeType, toGold); !strings.HasSuffix(s.Message, refused) {
+		t.Error(s.Message)
+	}
+	must[corev1.PersistentVolumeClaim](w, 200, "PATCH", path+"/small", mergeType, toGold)
+	must[corev1.PersistentVolumeClaim](w, 200, "PATCH", path+"/small", mergeType, `{"metadata":{"labels":{"a":"b"}}}`)
+	if got := usedOf(w, "gold", "requests.storage"); got != "1Gi" {
+		t.Errorf("%s of storage is used, want 1Gi", got)
+	}
+}
+
 func TestLimitRangeDefaultsAndLimits(t *testing.T) {
 	w := start(t)
 	withAccount(w)

@@ -135,6 +135,46 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+func TestScopesOfClaims(t *testing.T) {
+	type requirement = corev1.ScopedResourceSelectorRequirement
+	class := func(op corev1.ScopeSelectorOperator, values ...string) requirement {
+		return requirement{ScopeName: corev1.ResourceQuotaScopeVolumeAttributesClass, Operator: op, Values: values}
+	}
+	claim := func(spec, current *string, target string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: spec},
+			Status: corev1.PersistentVolumeClaimStatus{
+				CurrentVolumeAttributesClassName: current, ModifyVolumeStatus: &corev1.ModifyVolumeStatus{TargetVolumeAttributesClassName: target},
+			},
+		}
+	}
+	plain, gold := claim(nil, new(""), ""), claim(new("gold"), nil, "")
+	for _, row := range []struct {
+		scope requirement
+		claim *corev1.PersistentVolumeClaim
+		want  bool
+	}{
+		{class(corev1.ScopeSelectorOpExists), plain, false},
+		{class(corev1.ScopeSelectorOpExists), gold, true},
+		{class(corev1.ScopeSelectorOpDoesNotExist), plain, true},
+		{class(corev1.ScopeSelectorOpDoesNotExist), gold, false},
+		{class(corev1.ScopeSelectorOpIn, "gold"), plain, false},
+		{class(corev1.ScopeSelectorOpIn, "gold"), gold, true},
+		{class(corev1.ScopeSelectorOpIn, "gold"), claim(new("iron"), new("gold"), ""), true},
+		{class(corev1.ScopeSelectorOpIn, "gold"), claim(new("iron"), nil, "gold"), true},
+		{class(corev1.ScopeSelectorOpIn, "gold"), claim(new("iron"), nil, "iron"), false},
+		{class(corev1.ScopeSelectorOpNotIn, "gold"), plain, true},
+		{class(corev1.ScopeSelectorOpNotIn, "gold"), gold, false},
+		{class(corev1.ScopeSelectorOpNotIn, "gold"), claim(new("gold"), new("iron"), ""), true},
+		{requirement{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpExists}, gold, false},
+	} {
+		q := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []requirement{row.scope}}}}
+		if got := quota.For(corev1.Resource("persistentvolumeclaims")).InScopes(q, row.claim); got != row.want {
+			t.Errorf("%+v, %+v: %v", row.scope, row.claim, got)
+		}
+	}
+}
+
 func TestSources(t *testing.T) {
 	got := quota.Sources(list("pods", "1", "limits.cpu", "1", "services.nodeports", "1", "gold.storageclass.storage.k8s.io/requests.storage", "1",
 		"secrets", "1", "count/jobs.batch", "1", "requests.example.com/gpu", "1", "example.com/unknown", "1", "gpu.deviceclass.resource.k8s.io/devices", "1"))

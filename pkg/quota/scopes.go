@@ -11,7 +11,8 @@ func KnownScope(scope corev1.ResourceQuotaScope) bool {
 	switch scope {
 	case corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating,
 		corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort,
-		corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
+		corev1.ResourceQuotaScopeVolumeAttributesClass:
 		return true
 	}
 	return false
@@ -19,6 +20,9 @@ func KnownScope(scope corev1.ResourceQuotaScope) bool {
 
 // ScopeApplies reports whether a quota with this scope may limit a standard resource.
 func ScopeApplies(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
+	if scope == corev1.ResourceQuotaScopeVolumeAttributesClass {
+		return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
+	}
 	if name == corev1.ResourcePods || !KnownScope(scope) {
 		return true
 	}
@@ -59,6 +63,32 @@ func inScope(r corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
 		return crossesNamespaces(pod.Spec.Affinity)
 	}
 	return false
+}
+
+// claimInScope reports whether a persistent volume claim meets a requirement: one of the
+// classes that it asks for, has, or is being changed to.
+func claimInScope(r corev1.ScopedResourceSelectorRequirement, c *corev1.PersistentVolumeClaim) bool {
+	if r.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {
+		return false
+	}
+	var classes []string
+	add := func(class string) {
+		if class != "" {
+			classes = append(classes, class)
+		}
+	}
+	for _, class := range []*string{c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName} {
+		if class != nil {
+			add(*class)
+		}
+	}
+	if m := c.Status.ModifyVolumeStatus; m != nil {
+		add(m.TargetVolumeAttributesClassName)
+	}
+	if len(classes) == 0 {
+		return selects(r, "")
+	}
+	return slices.ContainsFunc(classes, func(class string) bool { return selects(r, class) })
 }
 
 // terminating reports whether a pod ends by itself.

@@ -60,7 +60,7 @@ func (e Evaluator) measures(name corev1.ResourceName) bool {
 }
 
 // Matches reports whether a quota applies to an object: it limits one of the resources
-// that the object uses, and the object is in all of its scopes. Only pods are in scopes.
+// that the object uses, and the object is in all of its scopes.
 func (e Evaluator) Matches(q *corev1.ResourceQuota, obj metav1.Object) bool {
 	return len(e.Limiting(q.Status.Hard)) > 0 && e.InScopes(q, obj)
 }
@@ -71,15 +71,19 @@ func (e Evaluator) InScopes(q *corev1.ResourceQuota, obj metav1.Object) bool {
 	return len(scopes) == len(e.Meets(scopes, obj))
 }
 
-// Meets returns the requirements that an object meets.
+// Meets returns the requirements that an object meets. Only pods and persistent volume
+// claims are in scopes.
 func (e Evaluator) Meets(scopes []corev1.ScopedResourceSelectorRequirement, obj metav1.Object) []corev1.ScopedResourceSelectorRequirement {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return nil
-	}
 	var out []corev1.ScopedResourceSelectorRequirement
 	for _, r := range scopes {
-		if inScope(r, pod) {
+		meets := false
+		switch obj := obj.(type) {
+		case *corev1.Pod:
+			meets = inScope(r, obj)
+		case *corev1.PersistentVolumeClaim:
+			meets = claimInScope(r, obj)
+		}
+		if meets {
 			out = append(out, r)
 		}
 	}

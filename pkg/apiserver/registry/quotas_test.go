@@ -69,8 +69,11 @@ func TestResourceQuotaValidation(t *testing.T) {
 	}{
 		"Good": {corev1.ResourceQuotaSpec{Hard: quantities("pods", "1", "cpu", "500m", "requests.storage", "1Gi", "count/jobs.batch", "1", "gold.storageclass.storage.k8s.io/requests.storage", "1Gi",
 			"requests.example.com/gpu", "1", "hugepages-2Mi", "2Mi")}, nil},
-		"Scopes":   {corev1.ResourceQuotaSpec{Hard: quantities("pods", "1"), Scopes: []corev1.ResourceQuotaScope{"BestEffort", "Terminating"}}, nil},
-		"Selector": {corev1.ResourceQuotaSpec{Hard: quantities("pods", "1", "cpu", "1"), ScopeSelector: selector("PriorityClass", "In", "high")}, nil},
+		"Scopes":     {corev1.ResourceQuotaSpec{Hard: quantities("pods", "1"), Scopes: []corev1.ResourceQuotaScope{"BestEffort", "Terminating"}}, nil},
+		"Selector":   {corev1.ResourceQuotaSpec{Hard: quantities("pods", "1", "cpu", "1"), ScopeSelector: selector("PriorityClass", "In", "high")}, nil},
+		"Attributes": {corev1.ResourceQuotaSpec{Hard: quantities("requests.storage", "1Gi", "persistentvolumeclaims", "1"), ScopeSelector: selector("VolumeAttributesClass", "NotIn", "gold")}, nil},
+		"AttributesOfPods": {corev1.ResourceQuotaSpec{Hard: quantities("pods", "1"), Scopes: []corev1.ResourceQuotaScope{"VolumeAttributesClass"}}, []string{
+			`spec.scopes: Invalid value: ["VolumeAttributesClass"]: unsupported scope applied to resource`}},
 		"BadNames": {corev1.ResourceQuotaSpec{Hard: quantities("nonsense", "1", "storage", "1", "a b", "1")}, []string{
 			`spec.hard[a b]: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`,
 			`spec.hard[a b]: Invalid value: "a b": must be a standard resource for quota`,

@@ -141,7 +141,8 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path) fie
 // validateScopeRequirement validates the operator and the values of a requirement.
 func validateScopeRequirement(r corev1.ScopedResourceSelectorRequirement, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if quota.KnownScope(r.ScopeName) && r.ScopeName != corev1.ResourceQuotaScopePriorityClass && r.Operator != corev1.ScopeSelectorOpExists {
+	classes := r.ScopeName == corev1.ResourceQuotaScopePriorityClass || r.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
+	if quota.KnownScope(r.ScopeName) && !classes && r.Operator != corev1.ScopeSelectorOpExists {
 		errs = append(errs, field.Invalid(path.Child("operator"), r.Operator,
 			"must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
 	}

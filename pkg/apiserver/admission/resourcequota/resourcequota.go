@@ -37,8 +37,8 @@ func New(h admission.Host, c Config) admission.Plugin {
 }
 
 // handles reports whether a request can use more of a quota. Updates change the usage
-// only of pods that are resized, and of services and claims. As upstream, Events are
-// not limited.
+// only of pods that are resized, and of services and persistent volume claims. As
+// upstream, Events are not limited.
 func handles(a *admission.Attributes) bool {
 	if a.Namespace == "" || a.Object == nil || a.Resource.GroupResource() == corev1.Resource("events") {
 		return false
@@ -49,8 +49,10 @@ func handles(a *admission.Attributes) bool {
 	switch a.Object.(type) {
 	case *corev1.Pod:
 		return a.Subresource == "resize"
-	case *corev1.Service, *corev1.PersistentVolumeClaim:
+	case *corev1.Service:
 		return a.Subresource == ""
+	case *corev1.PersistentVolumeClaim:
+		return a.Subresource == "" || a.Subresource == "status"
 	}
 	return false
 }
@@ -65,7 +67,7 @@ func (p *plugin) validate(ctx context.Context, a *admission.Attributes) error {
 	}
 	c := p.charge(a)
 	touched, err := c.match(found, p.limited)
-	if err != nil || len(c.usage) == 0 || len(touched) == 0 {
+	if err != nil || len(touched) == 0 {
 		return err
 	}
 	return p.ledger.enter(ctx, a.Namespace, c, touched)
@@ -74,21 +76,31 @@ func (p *plugin) validate(ctx context.Context, a *admission.Attributes) error {
 // charge returns what a request uses in addition.
 func (p *plugin) charge(a *admission.Attributes) *charge {
 	e, now := quota.For(a.Resource.GroupResource()), p.now()
-	before := corev1.ResourceList{}
+	before, after := corev1.ResourceList{}, e.Usage(a.Object, now)
 	if a.Operation == admission.Update {
 		before = e.Usage(a.Old, now)
 	}
-	return &charge{attributes: a, evaluator: e, usage: quota.Growth(e.Usage(a.Object, now), before)}
+	return &charge{attributes: a, evaluator: e, usage: quota.Growth(after, before), whole: quota.Growth(after, nil)}
 }
 
 // charge is the usage of one request.
 type charge struct {
 	attributes *admission.Attributes
 	evaluator  quota.Evaluator
-	usage      corev1.ResourceList // without zeros
+	usage      corev1.ResourceList // what the object uses in addition, without zeros
+	whole      corev1.ResourceList // what the object uses, without zeros
 }
 
-// match returns the names of the quotas that the charge belongs to. It refuses objects
+// of returns what the request uses of a quota that the object matches: all that the
+// object uses if an update brings it into the scopes of the quota.
+func (c *charge) of(q *corev1.ResourceQuota) corev1.ResourceList {
+	if c.attributes.Operation == admission.Update && !c.evaluator.InScopes(q, c.attributes.Old) {
+		return c.whole
+	}
+	return c.usage
+}
+
+// match returns the names of the quotas that are to be charged. It refuses objects
 // that lack what a quota limits, or whose consumption must be covered by a quota and
 // is not.
 func (c *charge) match(found []scheme.Object, limited []LimitedResource) (names []string, err error) {
@@ -112,7 +124,9 @@ func (c *charge) match(found []scheme.Object, limited []LimitedResource) (names 
 		for _, name := range limits {
 			covered[name] = true
 		}
-		names = append(names, q.Name)
+		if len(c.of(q)) > 0 {
+			names = append(names, q.Name)
+		}
 	}
 	return names, c.checkCovered(limited, covered, scopes)
 }
@@ -151,7 +165,7 @@ func (c *charge) checkCovered(limited []LimitedResource, covered map[corev1.Reso
 
 // check refuses the charge if it exceeds a quota, of which used is the present usage.
 func (c *charge) check(q *corev1.ResourceQuota, used corev1.ResourceList) error {
-	more := quota.Select(c.usage, c.evaluator.Limiting(q.Status.Hard))
+	more := quota.Select(c.of(q), c.evaluator.Limiting(q.Status.Hard))
 	exceeded := quota.Exceeded(used, more, q.Status.Hard)
 	if len(exceeded) == 0 {
 		return nil
@@ -162,5 +176,5 @@ func (c *charge) check(q *corev1.ResourceQuota, used corev1.ResourceList) error 
 
 // add adds the charge to the usage of a quota.
 func (c *charge) add(q *corev1.ResourceQuota, used corev1.ResourceList) {
-	quota.Add(used, quota.Select(c.usage, c.evaluator.Limiting(q.Status.Hard)))
+	quota.Add(used, quota.Select(c.of(q), c.evaluator.Limiting(q.Status.Hard)))
 }
