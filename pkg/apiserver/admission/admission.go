@@ -26,7 +26,8 @@ const (
 )
 
 // Attributes describe one request to the plugins. Plugins may modify Object in
-// Mutate, and nothing else.
+// Mutate, and nothing else. A name that is generated is not known yet in Mutate: Name is
+// empty then.
 type Attributes struct {
 	Operation   Operation
 	Resource    schema.GroupVersionResource
@@ -87,26 +88,34 @@ func (p *Plugin) handles(a *Attributes) bool {
 // concurrent use.
 type Chain []Plugin
 
-// Admit runs a request through the chain: it calls each plugin's Mutate, twice
-// if that changes what others have seen, then prepare, which prepares and validates the object
-// by the rules of its kind (nil: nothing), then each plugin's Validate. It stops
+// Admit runs a request through the chain: Mutate, then prepare, which prepares and
+// validates the object by the rules of its kind (nil: nothing), then Validate. It stops
 // at the first error and returns it.
 func (c Chain) Admit(ctx context.Context, a *Attributes, prepare func() error) error {
-	mutate := func(p *Plugin) Func { return p.Mutate }
-	if err := c.run(ctx, a, mutate); err != nil {
+	if err := c.Mutate(ctx, a); err != nil {
 		return err
-	}
-	if a.again {
-		a.Round++
-		if err := c.run(ctx, a, mutate); err != nil {
-			return err
-		}
 	}
 	if prepare != nil {
 		if err := prepare(); err != nil {
 			return err
 		}
 	}
+	return c.Validate(ctx, a)
+}
+
+// Mutate calls each plugin's Mutate, twice if that changes what others have seen, up to
+// the first error.
+func (c Chain) Mutate(ctx context.Context, a *Attributes) error {
+	mutate := func(p *Plugin) Func { return p.Mutate }
+	if err := c.run(ctx, a, mutate); err != nil || !a.again {
+		return err
+	}
+	a.Round++
+	return c.run(ctx, a, mutate)
+}
+
+// Validate calls each plugin's Validate, up to the first error.
+func (c Chain) Validate(ctx context.Context, a *Attributes) error {
 	return c.run(ctx, a, func(p *Plugin) Func { return p.Validate })
 }
 

@@ -18,11 +18,16 @@ import (
 // user and the resource of a, and the kind unless the caller has set it. prepare
 // runs after the mutating plugins and before the validating ones; nil skips it.
 func (r *resource) admit(ctx context.Context, a *admission.Attributes, prepare func() error) error {
+	r.describe(ctx, a)
+	return r.api.Admission.Admit(ctx, a, prepare)
+}
+
+// describe fills in the user and the resource of a, and the kind unless it is set.
+func (r *resource) describe(ctx context.Context, a *admission.Attributes) {
 	a.User, a.Resource = request.UserFrom(ctx), r.GVR()
 	if a.Kind.Empty() {
 		a.Kind = r.gvk()
 	}
-	return r.api.Admission.Admit(ctx, a, prepare)
 }
 
 // formsOf returns the forms of a write with these options.

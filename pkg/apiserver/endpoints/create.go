@@ -44,15 +44,19 @@ func (c *call) create() error {
 // generateAttempts is the maximum number of generated names to try.
 const generateAttempts = 8
 
-// create stores obj, which it may change. If a generated name is taken, it
-// generates another one. As upstream, only a dry run accepts a resourceVersion, and
-// keeps it.
+// create stores obj, which it may change. As upstream, mutating plugins see neither a
+// generated name nor system metadata. If a generated name is taken, create generates
+// another one, and does not ask them again.
 func (r *resource) create(ctx context.Context, namespace string, obj scheme.Object, o writeOptions) (*stored, error) {
 	if err := r.matchNamespace(obj, namespace); err != nil {
 		return nil, err
 	}
+	a, err := r.mutateNew(ctx, obj, o)
+	if err != nil {
+		return nil, err
+	}
 	if obj.GetName() != "" || obj.GetGenerateName() == "" {
-		return r.createOnce(ctx, obj, o)
+		return r.createOnce(ctx, a, obj, o)
 	}
 	for range generateAttempts {
 		try := obj.DeepCopyObject().(scheme.Object)
@@ -61,7 +65,7 @@ func (r *resource) create(ctx context.Context, namespace string, obj scheme.Obje
 			return nil, err
 		}
 		try.SetName(name)
-		s, err := r.createOnce(ctx, try, o)
+		s, err := r.createOnce(ctx, a, try, o)
 		if !apierrors.IsAlreadyExists(err) {
 			return s, err
 		}
@@ -69,12 +73,10 @@ func (r *resource) create(ctx context.Context, namespace string, obj scheme.Obje
 	return nil, apierrors.NewGenerateNameConflict(r.group(), obj.GetGenerateName(), 1)
 }
 
-// createOnce admits, prepares, validates and stores obj under its present name. It
-// returns allocations of the kind if a later step fails.
-func (r *resource) createOnce(ctx context.Context, obj scheme.Object, o writeOptions) (s *stored, err error) {
-	if err := r.api.setSystemMetadata(obj); err != nil {
-		return nil, err
-	}
+// mutateNew runs the mutating plugins on a new object. It returns the attributes that
+// they saw.
+func (r *resource) mutateNew(ctx context.Context, obj scheme.Object, o writeOptions) (*admission.Attributes, error) {
+	clearSystemMetadata(obj)
 	if _, err := r.track(nil, obj, o); err != nil {
 		return nil, err
 	}
@@ -83,11 +85,19 @@ func (r *resource) createOnce(ctx context.Context, obj scheme.Object, o writeOpt
 		Operation: admission.Create, Namespace: obj.GetNamespace(), Name: obj.GetName(), Object: obj, Options: o.options, DryRun: o.dryRun,
 		Forms: r.formsOf(o),
 	}
-	prepare := func() error {
-		restore()
-		return r.prepareNew(ctx, obj, o)
+	r.describe(ctx, a)
+	if err := r.api.Admission.Mutate(ctx, a); err != nil {
+		return nil, err
 	}
-	if err := r.admit(ctx, a, prepare); err != nil {
+	restore()
+	return a, nil
+}
+
+// createOnce prepares, validates and stores a mutated object under its present name. It
+// returns allocations of the kind if a later step fails. As upstream, only a dry run
+// accepts a resourceVersion, and keeps it.
+func (r *resource) createOnce(ctx context.Context, a *admission.Attributes, obj scheme.Object, o writeOptions) (s *stored, err error) {
+	if err := r.validateMutated(ctx, *a, obj, o); err != nil {
 		return nil, err
 	}
 	if n, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && n != 0 && !o.dryRun {
@@ -108,6 +118,22 @@ func (r *resource) createOnce(ctx context.Context, obj scheme.Object, o writeOpt
 		return r.insert(ctx, obj, o.dryRun)
 	}
 	return s, err
+}
+
+// validateMutated prepares a mutated object and validates it, by the rules of its kind
+// and by the validating plugins. a is a copy of what the mutating plugins saw.
+func (r *resource) validateMutated(ctx context.Context, a admission.Attributes, obj scheme.Object, o writeOptions) error {
+	if err := r.api.setSystemMetadata(obj); err != nil {
+		return err
+	}
+	if err := r.prepareNew(ctx, obj, o); err != nil {
+		return err
+	}
+	a.Object = obj
+	if a.Name == "" {
+		a.Name = obj.GetName()
+	}
+	return r.api.Admission.Validate(ctx, &a)
 }
 
 // prepareNew prepares and validates a new object.

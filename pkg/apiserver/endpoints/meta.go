@@ -30,8 +30,16 @@ func (r *resource) matchNamespace(obj scheme.Object, namespace string) error {
 	return nil
 }
 
-// setSystemMetadata sets the system metadata of a new object: UID and creation timestamp. It
-// clears what only the server may set later.
+// clearSystemMetadata clears what only the server may set in a new object.
+func clearSystemMetadata(obj scheme.Object) {
+	obj.SetUID("")
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+}
+
+// setSystemMetadata sets the system metadata of a new object: UID and creation timestamp.
 func (a *API) setSystemMetadata(obj scheme.Object) error {
 	uid, err := uuid.NewRandomFromReader(a.Random)
 	if err != nil {
@@ -39,9 +47,6 @@ func (a *API) setSystemMetadata(obj scheme.Object) error {
 	}
 	obj.SetUID(types.UID(uid.String()))
 	obj.SetCreationTimestamp(metav1.NewTime(a.Now().Truncate(1e9)))
-	obj.SetDeletionTimestamp(nil)
-	obj.SetDeletionGracePeriodSeconds(nil)
-	obj.SetSelfLink("")
 	return nil
 }
 
