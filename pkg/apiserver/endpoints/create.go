@@ -34,6 +34,7 @@ func (c *call) create() error {
 	if err != nil {
 		return err
 	}
+	uniteOwners(c.ctx, obj, ownersRepeated)
 	s, err := c.res.create(c.ctx, c.info.Namespace, obj, o)
 	if err != nil {
 		return err
@@ -90,6 +91,7 @@ func (r *resource) mutateNew(ctx context.Context, obj scheme.Object, o writeOpti
 		return nil, err
 	}
 	restore()
+	uniteOwners(ctx, obj, ownersRepeatedByPlugin)
 	return a, nil
 }
 

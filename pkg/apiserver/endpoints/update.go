@@ -30,11 +30,8 @@ func (c *call) update() error {
 	if err != nil {
 		return err
 	}
-	sent, err := c.decodeObject(b, o.validation)
+	sent, err := c.decodeUpdate(b, o.validation)
 	if err != nil {
-		return err
-	}
-	if err := c.checkName(sent); err != nil {
 		return err
 	}
 	fresh := true
@@ -44,11 +41,7 @@ func (c *call) update() error {
 			fresh = false
 			return sent, nil
 		}
-		again, err := c.decodeObject(b, metav1.FieldValidationIgnore)
-		if err == nil {
-			err = c.checkName(again)
-		}
-		return again, err
+		return c.decodeUpdate(b, metav1.FieldValidationIgnore)
 	})
 	if err != nil {
 		return err
@@ -57,6 +50,16 @@ func (c *call) update() error {
 		return c.respond(http.StatusCreated, f, s)
 	}
 	return c.respond(http.StatusOK, f, s)
+}
+
+// decodeUpdate decodes the successor of the object of the call.
+func (c *call) decodeUpdate(b body, validation string) (scheme.Object, error) {
+	obj, err := c.decodeObject(b, validation)
+	if err != nil {
+		return nil, err
+	}
+	uniteOwners(c.ctx, obj, ownersRepeated)
+	return obj, c.checkName(obj)
 }
 
 // checkName returns a 400 if the name or namespace of the object differ from the
@@ -137,6 +140,7 @@ func (r *resource) planUpdate(ctx context.Context, old, next scheme.Object, o wr
 	}
 	prepare := func() error {
 		restore()
+		uniteOwners(ctx, next, ownersRepeatedByPlugin)
 		return r.prepareUpdate(ctx, next, old, o)
 	}
 	if err := r.admit(ctx, a, prepare); err != nil {
