@@ -40,8 +40,16 @@ func resourceClaims(k *scheme.Kind, v deviceChecks) *Kind {
 		},
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		Subresources:             []*Subresource{life.status(k, nil, validateResourceClaimStatus)},
+		Subresources:             []*Subresource{life.status(k, dropDeallocated, validateResourceClaimStatus)},
 	}.Kind(k)
+}
+
+// dropDeallocated drops what drivers have said about devices when a write takes them from
+// the claim.
+func dropDeallocated(new, old *resourcev1.ResourceClaim) {
+	if old.Status.Allocation != nil && new.Status.Allocation == nil {
+		new.Status.Devices = nil
+	}
 }
 
 // deviceClaimState returns the printed state, such as "allocated,reserved".

@@ -12,6 +12,7 @@ import (
 	"podium/pkg/apiserver/admission/alwayspullimages"
 	"podium/pkg/apiserver/admission/certificates"
 	"podium/pkg/apiserver/admission/claimresize"
+	"podium/pkg/apiserver/admission/claimstatus"
 	"podium/pkg/apiserver/admission/defaultclass"
 	"podium/pkg/apiserver/admission/defaulttolerations"
 	"podium/pkg/apiserver/admission/deviceadmin"
@@ -85,7 +86,7 @@ func missing() []string {
 // Chain returns the enabled plugins for a server, in order. c must be valid.
 func (c *Config) Chain(h admission.Host) admission.Chain {
 	h.Series = admission.NewSeries(h.Metrics)
-	chain := admission.Chain{deviceadmin.New(h)}
+	chain := admission.Chain{deviceadmin.New(h), claimstatus.New(h)}
 	for _, e := range c.ordered() {
 		if slices.Contains(c.Disable, e.name) || e.off && !slices.Contains(c.Enable, e.name) {
 			continue

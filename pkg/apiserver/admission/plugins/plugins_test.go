@@ -47,7 +47,7 @@ func names(c plugins.Config) (out []string) {
 // The order is upstream's: webhooks, which run after the others, see what they
 // have added.
 func TestOrder(t *testing.T) {
-	const byDefault = "DRAAdminAccess NamespaceLifecycle LimitRanger ServiceAccount NodeRestriction TaintNodesByCondition PodSecurity Priority DefaultTolerationSeconds " +
+	const byDefault = "DRAAdminAccess DRAResourceClaimGranularStatusAuthorization NamespaceLifecycle LimitRanger ServiceAccount NodeRestriction TaintNodesByCondition PodSecurity Priority DefaultTolerationSeconds " +
 		"EventRateLimit DefaultStorageClass StorageObjectInUseProtection PersistentVolumeClaimResize RuntimeClass CertificateApproval CertificateSigning CertificateSubjectRestriction DefaultIngressClass DenyServiceExternalIPs " +
 		"MutatingAdmissionPolicy MutatingAdmissionWebhook ValidatingAdmissionPolicy ValidatingAdmissionWebhook ResourceQuota"
 	if got := strings.Join(names(plugins.Config{}), " "); got != byDefault {

@@ -31,7 +31,7 @@ func (p *Policy) daemons() {
 		rule("patch", "core", "pods/status"),
 		rule("list watch", "resource.k8s.io", "deviceclasses devicetaintrules resourceslices"),
 		rule("create delete list update watch", "resource.k8s.io", "resourceclaims"),
-		rule("update", "resource.k8s.io", "resourceclaims/status"),
+		rule("update", "resource.k8s.io", "resourceclaims/binding resourceclaims/status"),
 		events(),
 		delegate("authentication.k8s.io", "tokenreviews"),
 		delegate("authorization.k8s.io", "subjectaccessreviews"))
@@ -285,7 +285,7 @@ func (p *Policy) controllers() {
 			rule("get", "core", "pods"),
 			rule("patch", "core", "pods/status"),
 			rule("create delete update", "resource.k8s.io", "resourceclaims"),
-			rule("update", "resource.k8s.io", "resourceclaims/status"),
+			rule("update", "resource.k8s.io", "resourceclaims/binding resourceclaims/status"),
 			events(),
 		}},
 		// Quotas may limit the number of objects of any kind.

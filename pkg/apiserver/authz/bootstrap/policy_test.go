@@ -52,6 +52,8 @@ func TestDefaultPolicy(t *testing.T) {
 		{user("system:kube-scheduler"), "PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager", false},
 		{user("system:kube-scheduler"), "GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?watch=1&fieldSelector=metadata.name%3Dkube-scheduler", true},
 		{user("system:kube-scheduler"), "GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?watch=1", false},
+		{user("system:kube-scheduler"), "PUT", "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/c/binding", true},
+		{controller("resource-claim-controller"), "PUT", "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/c/binding", true},
 		{user("system:kube-controller-manager"), "POST", "/api/v1/namespaces/kube-system/serviceaccounts/deployment-controller/token", true},
 		{user("system:kube-controller-manager"), "POST", "/api/v1/namespaces/default/serviceaccounts/default/token", false},
 		{user("system:kube-controller-manager"), "POST", "/api/v1/namespaces/default/pods", false},
