@@ -27,6 +27,7 @@ type auditEvent struct {
 	Level, AuditID, Stage, RequestURI, Verb  string
 	User                                     authenticationv1.UserInfo
 	ImpersonatedUser                         *authenticationv1.UserInfo
+	AuthenticationMetadata                   struct{ ImpersonationConstraint string }
 	SourceIPs                                []string
 	UserAgent                                string
 	ObjectRef                                *struct{ Resource, Namespace, Name, APIGroup, APIVersion, Subresource string }

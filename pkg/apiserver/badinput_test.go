@@ -136,7 +136,7 @@ func TestBadInput(t *testing.T) {
 		{name: "delete of an immortal namespace", method: "DELETE", path: "/api/v1/namespaces/default", code: 403, reason: metav1.StatusReasonForbidden, message: `namespaces "default" is forbidden: this namespace may not be deleted`},
 		{name: "not allowed", method: "GET", path: pods, header: []string{"X-User", "joe"}, code: 403, reason: metav1.StatusReasonForbidden,
 			message: `pods is forbidden: User "joe" cannot list resource "pods" in API group "" in the namespace "default"`},
-		{name: "not allowed to be someone else", method: "GET", path: "/version", header: []string{"X-User", "joe", "Impersonate-User", "ann"}, code: 403, reason: metav1.StatusReasonForbidden, message: `User "joe" cannot impersonate resource "users"`},
+		{name: "not allowed to be someone else", method: "GET", path: "/version", header: []string{"X-User", "joe", "Impersonate-User", "ann"}, code: 403, reason: metav1.StatusReasonForbidden, message: `User "joe" cannot impersonate-on:user-info:get path "/version"`},
 		{name: "a group without a user", method: "GET", path: "/version", header: []string{"Impersonate-Group", "g"}, code: 400, reason: metav1.StatusReasonBadRequest},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

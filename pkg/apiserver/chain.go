@@ -113,7 +113,7 @@ func (s *Server) admit(rec *recorder, r *http.Request, req *request.Request) err
 	if req.Verb == "" {
 		return methodNotAllowed(rec, r)
 	}
-	if user, err = s.impersonated(r, user); err != nil {
+	if user, req.Constraint, err = s.impersonated(r, user, &req.Info); err != nil {
 		return err
 	}
 	req.User = user

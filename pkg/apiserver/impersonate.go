@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"podium/pkg/apiserver/authn"
-	"podium/pkg/apiserver/authz"
 	"podium/pkg/apiserver/request"
 )
 
@@ -22,17 +21,20 @@ const (
 )
 
 // impersonated returns the user that the request acts as: user itself, or the
-// one that the impersonation headers name if user may impersonate it. It
-// removes these headers from r.
-func (s *Server) impersonated(r *http.Request, user *request.User) (*request.User, error) {
-	as, err := wanted(r.Header)
+// one that the impersonation headers name if user may impersonate it for what
+// info describes. constraint is the verb that allows this, "" if it is not
+// constrained. It removes these headers from r.
+func (s *Server) impersonated(r *http.Request, user *request.User, info *request.Info) (as *request.User, constraint string, err error) {
+	as, err = wanted(r.Header)
 	if as == nil || err != nil {
-		return user, err
+		return user, "", err
 	}
-	for _, info := range impersonations(as) {
-		if d, reason := s.cfg.Authorizer.Authorize(r.Context(), user, &info); d != authz.Allow {
-			return nil, s.refusal(user, &info, reason)
-		}
+	m, err := s.actAs(r.Context(), user, as, info)
+	if err != nil {
+		return nil, "", err
+	}
+	if m.name != "" && nodeOf(as.Name) != "" {
+		as.Groups = []string{request.Nodes}
 	}
 	completeGroups(as)
 	// Remove the headers so that a backend behind a proxy does not apply them
@@ -42,7 +44,7 @@ func (s *Server) impersonated(r *http.Request, user *request.User) (*request.Use
 			delete(r.Header, key)
 		}
 	}
-	return as, nil
+	return as, m.constraint(), nil
 }
 
 // wanted returns the user that the headers name, nil if there are none. It
@@ -65,35 +67,6 @@ func wanted(h http.Header) (*request.User, error) {
 		return nil, apierrors.NewBadRequest("requested to impersonate groups, a UID or extras without impersonating a user")
 	}
 	return nil, nil
-}
-
-// impersonations returns the attributes that user must be authorized for to act
-// as as: one for each name, group, UID and extra value.
-func impersonations(as *request.User) []request.Info {
-	requestClientCertificates := func(group, resource, sub, namespace, name string) request.Info {
-		return request.Info{
-			IsResource: true, Verb: "impersonate", Group: group, Version: "v1",
-			Resource: resource, Subresource: sub, Namespace: namespace, Name: name,
-		}
-	}
-	var out []request.Info
-	if namespace, name, ok := serviceAccount(as.Name); ok {
-		out = append(out, requestClientCertificates("", "serviceaccounts", "", namespace, name))
-	} else {
-		out = append(out, requestClientCertificates("", "users", "", "", as.Name))
-	}
-	for _, g := range as.Groups {
-		out = append(out, requestClientCertificates("", "groups", "", "", g))
-	}
-	if as.UID != "" {
-		out = append(out, requestClientCertificates("authentication.k8s.io", "uids", "", "", as.UID))
-	}
-	for key, values := range as.Extra {
-		for _, v := range values {
-			out = append(out, requestClientCertificates("authentication.k8s.io", "userextras", key, "", v))
-		}
-	}
-	return out
 }
 
 // serviceAccount splits the user name of a service account.

@@ -115,7 +115,7 @@ func (c *recheck) check(ctx context.Context) error {
 	default:
 		return fmt.Errorf("authenticate: %w", err)
 	}
-	if user, err = s.impersonated(r, user); err != nil {
+	if user, _, err = s.impersonated(r, user, &c.req.Info); err != nil {
 		return err
 	}
 	if user.Name != c.req.User.Name || user.UID != c.req.User.UID {

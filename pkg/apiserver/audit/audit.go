@@ -238,7 +238,7 @@ func (t *Trail) send(stage Stage) error {
 	}
 	ev.Stage, ev.At = stage, t.a.now()
 	if u := t.req.User; u != nil && u != ev.User {
-		ev.Impersonated = u
+		ev.Impersonated, ev.Constraint = u, t.req.Constraint
 	}
 	if stage == StageRequestReceived {
 		ev.request = nil

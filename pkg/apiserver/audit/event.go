@@ -25,6 +25,7 @@ type Event struct {
 	RequestURI   string
 	User         *request.User // nil: not authenticated
 	Impersonated *request.User // nil: no impersonation
+	Constraint   string        // the verb that constrains the impersonation; "": none does
 	UserAgent    string
 	Info         *request.Info
 	Object       request.Reference // the object that the body names
@@ -159,6 +160,12 @@ func (e *Event) AppendJSON(out []byte, d *bodies) []byte {
 	o.user("user", e.User)
 	if e.Impersonated != nil {
 		o.user("impersonatedUser", e.Impersonated)
+	}
+	if e.Constraint != "" {
+		o.key("authenticationMetadata")
+		inner := object{out: append(o.out, '{'), most: o.most}
+		inner.text("impersonationConstraint", e.Constraint)
+		o.out = append(inner.out, '}')
 	}
 	o.list("sourceIPs", e.from.addresses())
 	o.optional("userAgent", e.UserAgent)

@@ -36,6 +36,10 @@ type Request struct {
 	Turns   *budget.Pool // for a watch's initial events; nil: no limit
 	Heavy   *budget.Pool // for decoding large bodies and encoding large lists, taken before Memory; nil: no limit
 
+	// Constraint is the verb that allowed the client to act as User, and limits this to
+	// some requests. "": the client is User, or may do all that User may.
+	Constraint string
+
 	// Spend counts bytes written to the store for a flow. It returns a 429
 	// error if the flow has exceeded its limit. nil: no limit.
 	Spend func(flow string, bytes int) error
