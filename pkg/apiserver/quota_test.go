@@ -197,6 +197,13 @@ func TestQuotaOfAttributesClass(t *testing.T) {
 	if got := usedOf(w, "gold", "requests.storage"); got != "1Gi" {
 		t.Errorf("%s of storage is used, want 1Gi", got)
 	}
+	// A status that says nothing about a quota is written while its usage is unknown, too.
+	must[corev1.ResourceQuota](w, 200, "PATCH", quotaPath+"/gold/status", mergeType, `{"status":{"used":null}}`)
+	for status, code := range map[string]int{`{"phase":"Lost"}`: 200, `{"currentVolumeAttributesClassName":"gold"}`: 403} {
+		if res := w.do("PATCH", path+"/small/status", mergeType, `{"status":`+status+`}`); res.Code != code {
+			t.Errorf("%s: %d %s, want %d", status, res.Code, res.Body, code)
+		}
+	}
 }
 
 func TestLimitRangeDefaultsAndLimits(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"podium/pkg/apiserver/admission"
 	"podium/pkg/quota"
@@ -46,15 +47,22 @@ func handles(a *admission.Attributes) bool {
 	if a.Operation == admission.Create {
 		return a.Subresource == ""
 	}
-	switch a.Object.(type) {
+	switch obj := a.Object.(type) {
 	case *corev1.Pod:
 		return a.Subresource == "resize"
 	case *corev1.Service:
 		return a.Subresource == ""
 	case *corev1.PersistentVolumeClaim:
-		return a.Subresource == "" || a.Subresource == "status"
+		return a.Subresource == "" || a.Subresource == "status" && counts(&a.Old.(*corev1.PersistentVolumeClaim).Status, &obj.Status)
 	}
 	return false
+}
+
+// counts reports whether a write of the status of a claim changes what quotas read of it.
+func counts(old, next *corev1.PersistentVolumeClaimStatus) bool {
+	same := apiequality.Semantic.DeepEqual
+	return !same(old.AllocatedResources, next.AllocatedResources) ||
+		!same(old.CurrentVolumeAttributesClassName, next.CurrentVolumeAttributesClassName) || !same(old.ModifyVolumeStatus, next.ModifyVolumeStatus)
 }
 
 func (p *plugin) validate(ctx context.Context, a *admission.Attributes) error {
