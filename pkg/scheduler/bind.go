@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/backoff"
 	"podium/pkg/scheduler/extender"
@@ -40,13 +41,49 @@ func (s *scheduler) startBinding(ctx context.Context, b *binding) {
 		s.writes.do(func() { s.permitted(ctx, b) })
 		return
 	}
+	s.bindAfter(ctx, b, func(ctx context.Context) error {
+		return s.of(b.attempt.Pod).algorithm.Permit(ctx, b.pod, b.node)
+	})
+}
+
+// bindAfter binds a pod when wait returns nil. Until then the pod does not count against
+// Config.Binds. The context of wait ends when the pod is no longer pending.
+func (s *scheduler) bindAfter(ctx context.Context, b *binding, wait func(context.Context) error) {
 	s.writes.aside(func() {
-		if err := s.of(b.attempt.Pod).algorithm.Permit(ctx, b.pod, b.node); err != nil {
+		waitCtx, stop := s.whilePending(ctx, b.pod.Pod)
+		err := wait(waitCtx)
+		stop()
+		if err != nil {
 			s.rollBack(ctx, b, err)
 			return
 		}
 		s.writes.do(func() { s.bind(ctx, b) })
 	})
+}
+
+// whilePending returns a context that ends when the pod is no longer pending, or when stop is called.
+func (s *scheduler) whilePending(ctx context.Context, pod *corev1.Pod) (waitCtx context.Context, stop func()) {
+	waitCtx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.pending(pod) {
+		cancel()
+		return waitCtx, cancel
+	}
+	s.waits[pod.UID] = cancel
+	return waitCtx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.endWait(pod.UID)
+	}
+}
+
+// endWait ends the context of whilePending, if there is one. Callers hold the lock.
+func (s *scheduler) endWait(uid types.UID) {
+	if cancel := s.waits[uid]; cancel != nil {
+		delete(s.waits, uid)
+		cancel()
+	}
 }
 
 // permitted binds a pod for which no Permit plugin blocks.
@@ -61,7 +98,7 @@ func (s *scheduler) permitted(ctx context.Context, b *binding) {
 func (s *scheduler) bind(ctx context.Context, b *binding) {
 	err := s.of(b.attempt.Pod).algorithm.PreBind(ctx, b.pod, b.node)
 	if later := (*framework.LaterError)(nil); errors.As(err, &later) {
-		s.bindLater(ctx, b, later)
+		s.bindAfter(ctx, b, later.Await)
 		return
 	}
 	if err != nil {
@@ -80,31 +117,21 @@ func (s *scheduler) bind(ctx context.Context, b *binding) {
 	s.of(b.attempt.Pod).algorithm.PostBind(ctx, b.pod, b.node)
 }
 
-// bindLater binds a pod when a PreBind plugin has what it waits for. Until then the pod does not
-// count against Config.Binds.
-func (s *scheduler) bindLater(ctx context.Context, b *binding, later *framework.LaterError) {
-	s.writes.aside(func() {
-		if err := later.Await(ctx); err != nil {
-			s.rollBack(ctx, b, err)
-			return
-		}
-		s.writes.do(func() { s.bind(ctx, b) })
-	})
-}
-
-// rollBack ends an attempt whose pod was not bound.
+// rollBack ends an attempt whose pod was not bound. The error does not tell whether the pod still
+// exists: a claim of the pod may be what was not found.
 func (s *scheduler) rollBack(ctx context.Context, b *binding, err error) {
 	if ctx.Err() != nil {
 		return // the next leader reads the outcome from the API
 	}
 	s.mu.Lock()
 	b.undo.Run()
+	pending := s.pending(b.pod.Pod)
 	s.mu.Unlock()
-	if apierrors.IsNotFound(err) {
+	s.queue.Wake(framework.PodGone | framework.DeviceChanged) // its reserved resources are free
+	if !pending {
 		s.queue.Remove(b.pod.UID)
 		return
 	}
-	s.queue.Wake(framework.PodGone | framework.DeviceChanged) // its reserved resources are free
 	s.failed(ctx, b.attempt, b.began, err)
 }
 

@@ -111,9 +111,8 @@ func (s *scheduler) onPod(old, new *corev1.Pod) {
 	case finished(new):
 		s.gone(new)
 	case new.Spec.NodeName != "":
-		s.dropNomination(new.UID)
+		s.notPending(new)
 		s.snap.Assign(new)
-		s.queue.Remove(new.UID)
 		if e := podEvent(old, new); e != 0 {
 			s.queue.Wake(e)
 		}
@@ -121,14 +120,19 @@ func (s *scheduler) onPod(old, new *corev1.Pod) {
 		s.nominated(old, new)
 		s.queue.Add(new, old != nil && specChanged(old, new))
 	default:
-		s.queue.Remove(new.UID)
-		s.dropNomination(new.UID)
+		s.notPending(new)
 	}
 }
 
-func (s *scheduler) gone(p *corev1.Pod) {
+// notPending ends what the scheduler does to find a node for the pod.
+func (s *scheduler) notPending(p *corev1.Pod) {
 	s.queue.Remove(p.UID)
 	s.dropNomination(p.UID)
+	s.endWait(p.UID)
+}
+
+func (s *scheduler) gone(p *corev1.Pod) {
+	s.notPending(p)
 	if s.snap.Remove(p.UID) {
 		s.queue.Wake(framework.PodGone)
 	}

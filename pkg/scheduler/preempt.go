@@ -69,7 +69,8 @@ func (s *scheduler) dropNomination(uid types.UID) {
 	}
 }
 
-// unnominate ends the nomination of a pod that is about to be bound, until the binding fails.
+// unnominate ends the nomination of a pod that is about to be bound. If the binding fails and the
+// pod still waits for a node, the nomination holds again.
 func (s *scheduler) unnominate(b *binding) {
 	n, ok := s.snap.Nominated(b.pod.UID)
 	if !ok {
@@ -77,7 +78,11 @@ func (s *scheduler) unnominate(b *binding) {
 	}
 	node := n.Name()
 	s.dropNomination(b.pod.UID)
-	b.undo.Push(func() { s.snap.Nominate(b.pod, node) })
+	b.undo.Push(func() {
+		if s.pending(b.pod.Pod) {
+			s.snap.Nominate(b.pod, node)
+		}
+	})
 }
 
 const evictTries = 5

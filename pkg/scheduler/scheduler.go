@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
 	"podium/pkg/client/events"
@@ -91,8 +92,9 @@ type scheduler struct {
 	profiles  map[string]*profile // by spec.schedulerName
 	extenders extender.List
 
-	mu   sync.Mutex // guards snap and the profiles' algorithms; locked before the queue's own lock
-	snap *snapshot.Snapshot
+	mu    sync.Mutex // guards the fields below and the profiles' algorithms; locked before the queue's own lock
+	snap  *snapshot.Snapshot
+	waits map[types.UID]context.CancelFunc // of pods whose bindings wait
 }
 
 // profile schedules the pods of one spec.schedulerName.
@@ -117,6 +119,7 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 		queue:  queue.New(cfg.Queue),
 		writes: pool{max: cfg.Binds},
 		snap:   snapshot.New(),
+		waits:  map[types.UID]context.CancelFunc{},
 
 		profiles: map[string]*profile{},
 	}

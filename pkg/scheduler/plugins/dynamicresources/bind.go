@@ -163,7 +163,7 @@ func (p *Plugin) write(ctx context.Context, e *entry, key types.NamespacedName, 
 		case apierrors.IsConflict(err):
 			err = p.awaitNewer(ctx, key, now, changed)
 		case definite(err):
-			return errors.New(err.Error()) // a claim that is not found is no pod that is not found
+			return err
 		default:
 			err = retry.Wait(ctx)
 		}
