@@ -422,6 +422,21 @@ func TestNodesHaveALimitOfVolumes(t *testing.T) {
 	})
 }
 
+// The answer for a claim that no volume fits is not the answer for a claim that is bound.
+func TestBoundClaimsAreUnlikeThoseWithoutVolumes(t *testing.T) {
+	withDisks(t, func(d *disks) {
+		d.claim("none", "static", corev1.ReadWriteOnce)
+		d.pod("waiting", "none")
+		d.on("waiting", "", "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling. a, b: node(s) didn't find available persistent volumes to bind.")
+		d.csiVolume("bound", nil)
+		d.pod("p", "bound")
+		time.Sleep(2 * time.Minute)
+		if p, err := d.pods.Get(d.t.Context(), "p"); err != nil || p.Spec.NodeName == "" {
+			d.t.Errorf("a pod whose claim is bound waits: %s, %v", condition(p), err)
+		}
+	})
+}
+
 func TestPodsAreInTheZoneOfTheirVolumes(t *testing.T) {
 	withDisks(t, func(d *disks) {
 		nodes := client.For[*corev1.Node](d.api)

@@ -170,10 +170,9 @@ func affinity(v *corev1.PersistentVolume) *corev1.NodeSelector {
 	return v.Spec.NodeAffinity.Required
 }
 
-// candidates returns the volumes that a claim may get, the smallest first; never nil. The
-// caller holds s.mu.
+// candidates returns the volumes that a claim may get, the smallest first. The caller holds s.mu.
 func (s *store) candidates(pod types.UID, claim *corev1.PersistentVolumeClaim) []*candidate {
-	fitting := []*corev1.PersistentVolume{}
+	var fitting []*corev1.PersistentVolume
 	for name := range s.free[volumebinding.ClassOf(claim)] {
 		v := s.volumes[name]
 		if by, taken := s.assumed[name]; taken && by != pod {

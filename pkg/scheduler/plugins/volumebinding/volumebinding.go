@@ -26,7 +26,7 @@ type need struct {
 	Dynamic    bool                          // a volume can be provisioned
 	Topologies []corev1.TopologySelectorTerm // where; nil: anywhere
 
-	claim *corev1.PersistentVolumeClaim // not part of the shape
+	claim *corev1.PersistentVolumeClaim // that is to be bound, nil if it is; the shape has which of both
 	space *space                        // where it can be provisioned; nil: anywhere
 }
 
@@ -55,7 +55,7 @@ func (*Plugin) Name() string { return "VolumeBinding" }
 func (p *Plugin) Reads(pod *snapshot.Pod) []any {
 	var out []any
 	for _, n := range p.needs(pod) {
-		out = append(out, n.Reason, n.Affinity, n.Node, n.Volumes, n.Dynamic, n.Topologies)
+		out = append(out, n.Reason, n.claim != nil, n.Affinity, n.Node, n.Volumes, n.Dynamic, n.Topologies)
 		if n.space != nil {
 			out = append(out, n.space.Version, n.claim.Spec.Resources.Requests.Storage().Value())
 		}
@@ -97,8 +97,8 @@ func place(needs []need, node *corev1.Node) ([]choice, *framework.Status) {
 			return nil, framework.NewStatus(framework.UnschedulableAndUnresolvable, n.Reason)
 		case !matches(n.Affinity, node):
 			return nil, framework.NewStatus(framework.UnschedulableAndUnresolvable, conflict)
-		case !n.Dynamic && n.Volumes == nil:
-			continue // bound
+		case n.claim == nil:
+			continue
 		case n.Node != "" && n.Node != node.Name:
 			return nil, framework.NewStatus(framework.UnschedulableAndUnresolvable, noVolume)
 		}
