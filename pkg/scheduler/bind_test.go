@@ -70,7 +70,9 @@ func TestDeletedPodLosesItsNomination(t *testing.T) {
 		stop := w.start(scheduler.Config{})
 		w.create(important("low", "1", 0))
 		settle()
-		w.create(w.delayedClaim(important("vip", "1", 10), "data"))
+		vip := w.delayedClaim(important("vip", "1", 10), "data")
+		settle()
+		w.create(vip)
 		settle()
 		if got := w.where(); got != "vip:" {
 			t.Fatal(got)

@@ -18,8 +18,8 @@ import (
 )
 
 // preempt applies a nomination: from now on the node is reserved for the pod, and the victims
-// count as terminating. They are evicted in the background. Pods of lower priority lose their
-// nominations for the node. Callers hold the lock.
+// count as terminating. Those that do not terminate yet are evicted in the background. Pods of
+// lower priority lose their nominations for the node. Callers hold the lock.
 func (s *scheduler) preempt(ctx context.Context, pod *snapshot.Pod, n framework.Nomination) {
 	if n.Release != nil {
 		s.writes.do(func() { n.Release(ctx) })
@@ -44,6 +44,9 @@ func (s *scheduler) preempt(ctx context.Context, pod *snapshot.Pod, n framework.
 		s.metrics.victims.Observe(float64(len(n.Victims)))
 	}
 	for _, victim := range n.Victims {
+		if victim.DeletionTimestamp != nil {
+			continue
+		}
 		undo := s.snap.Evict(victim.UID)
 		s.writes.do(func() { s.evict(ctx, pod.Pod, victim.Pod, n.Node, undo) })
 	}

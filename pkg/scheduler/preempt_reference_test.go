@@ -63,6 +63,9 @@ func importance(a, b *corev1.Pod) int {
 	return cmp.Or(-cmp.Compare(*a.Spec.Priority, *b.Spec.Priority), a.Status.StartTime.Compare(b.Status.StartTime.Time), cmp.Compare(a.UID, b.UID))
 }
 
+// preempted reports whether a pod terminates because it was evicted for another one.
+func preempted(o *corev1.Pod) bool { return o.DeletionTimestamp != nil && len(o.Status.Conditions) > 0 }
+
 // violating returns the pods whose eviction one after the other exceeds a budget.
 func (p *priorities) violating(pods []*corev1.Pod) map[*corev1.Pod]bool {
 	out, used := map[*corev1.Pod]bool{}, map[string]int32{}
@@ -88,7 +91,7 @@ func (p *priorities) evictions(pod *corev1.Pod, node *corev1.Node) *eviction {
 		switch {
 		case *o.Spec.Priority >= *pod.Spec.Priority:
 			kept = append(kept, o)
-		case o.DeletionTimestamp == nil:
+		case !preempted(o):
 			lower = append(lower, o)
 			helps = true
 		default:
@@ -165,6 +168,9 @@ func (p *priorities) change(r *rand.Rand, snap *snapshot.Snapshot, step int) {
 		o.Spec.NodeName = pick(r, p.nodes...).Name
 		if oneIn(r, 6) {
 			o.DeletionTimestamp = &metav1.Time{}
+			if oneIn(r, 2) {
+				o.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+			}
 		}
 		p.pods = append(p.pods, o)
 		snap.Assign(o)
@@ -249,12 +255,16 @@ func (p *priorities) compare(t *testing.T, seed uint64, pod *corev1.Pod, got fra
 func (p *priorities) carryOut(t *testing.T, r *rand.Rand, snap *snapshot.Snapshot, algorithm *framework.Scheduler, pod *snapshot.Pod, n framework.Nomination) {
 	t.Helper()
 	snap.Nominate(pod, n.Node)
+	evicted := false
 	for _, v := range n.Victims {
-		snap.Evict(v.UID)
+		if v.DeletionTimestamp == nil {
+			snap.Evict(v.UID)
+			evicted = true
+		}
 	}
 	_, err := algorithm.Schedule(snap, pod)
 	var fit *framework.FitError
-	if len(n.Victims) > 0 && errors.As(err, &fit) {
+	if evicted && errors.As(err, &fit) {
 		if again := algorithm.PostFilter(snap, pod, fit); again.Node != "" || again.Void || again.Message != "preemption: not eligible due to a terminating pod on the nominated node." {
 			t.Errorf("while the victims terminate: %+v", again)
 		}

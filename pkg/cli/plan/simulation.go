@@ -265,6 +265,9 @@ func (s *Simulation) try(a *attempt) bool {
 	s.nominate(a.pod, n.Node)
 	a.victims = n.Victims
 	for _, v := range n.Victims {
+		if v.DeletionTimestamp != nil {
+			continue
+		}
 		r.Preempts = append(r.Preempts, v.Namespace+"/"+v.Name)
 		s.snap.Evict(v.UID)
 	}

@@ -140,7 +140,7 @@ type PostFilterPlugin interface {
 // Nomination is the decision of a PostFilterPlugin.
 type Nomination struct {
 	Node    string          // on which the pod will fit once the victims are gone; "" if there is none
-	Victims []*snapshot.Pod // to evict
+	Victims []*snapshot.Pod // to evict, unless they terminate already
 	Void    bool            // an earlier nomination of the pod no longer holds
 	Message string          // why no node is nominated
 

@@ -4,6 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"podium/pkg/conditions"
 )
 
 // Evict marks a pod on a node as terminating before its deletion reaches the API, so that
@@ -39,4 +41,13 @@ func terminating(p *corev1.Pod) *corev1.Pod {
 	gone := *p
 	gone.DeletionTimestamp = &metav1.Time{}
 	return &gone
+}
+
+// Preempted reports whether a pod terminates because a scheduler has evicted it for another pod.
+func (s *Snapshot) Preempted(p *Pod) bool {
+	if p.DeletionTimestamp == nil {
+		return false
+	}
+	c := conditions.Find(p.Status.Conditions, corev1.DisruptionTarget)
+	return s.leaving[p.UID] || c != nil && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonPreemptionByScheduler
 }

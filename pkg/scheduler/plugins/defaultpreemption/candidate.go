@@ -34,8 +34,8 @@ func (a *candidate) better(b *candidate) bool {
 
 // newCandidate removes all pods of lower priority from a node, hypothetically, and then puts
 // back as many as possible: first those whose eviction would violate a PodDisruptionBudget, and
-// the more important ones before others. Pods that terminate anyway are not put back, and cost
-// nothing.
+// the more important ones before others. Pods that were preempted already are not put back, and
+// cost nothing. Others that terminate cost as much as their eviction: they may take long.
 func newCandidate(c *framework.Cycle, row int) candidate {
 	n := c.Snapshot.At(row)
 	if !c.Resolvable(row) {
@@ -58,7 +58,7 @@ func newCandidate(c *framework.Cycle, row int) candidate {
 	if !trial.Fits() {
 		return candidate{}
 	}
-	lower = slices.DeleteFunc(lower, func(p *snapshot.Pod) bool { return p.DeletionTimestamp != nil })
+	lower = slices.DeleteFunc(lower, c.Snapshot.Preempted)
 	slices.SortFunc(lower, byImportance)
 	protected, others := split(c.Snapshot, lower)
 	out := candidate{found: true, highest: math.MinInt32}

@@ -33,8 +33,8 @@ func New() *Plugin { return &Plugin{} }
 // Name is upstream's name of the plugin.
 func (*Plugin) Name() string { return "DefaultPreemption" }
 
-// PostFilter looks at all nodes. It nominates none if pods that leave the pod's nominated node
-// are about to make room there.
+// PostFilter looks at all nodes. It nominates none if pods that were evicted from the pod's
+// nominated node are about to make room there.
 func (p *Plugin) PostFilter(c *framework.Cycle) framework.Nomination {
 	if why := ineligible(c); why != "" {
 		return framework.Nomination{Message: "preemption: " + why}
@@ -88,15 +88,15 @@ func ineligible(c *framework.Cycle) string {
 	return ""
 }
 
-// waits reports whether pods of lower priority terminate on the pod's nominated node, on which
-// it may fit then.
+// waits reports whether pods of lower priority that were preempted terminate on the pod's
+// nominated node, on which it may fit then. Pods that terminate for another reason may take long.
 func waits(c *framework.Cycle) bool {
 	n, ok := c.Snapshot.Nominated(c.Pod.UID)
 	if !ok || !resolvable(c, n.Row()) {
 		return false
 	}
 	for other := range n.Pods() {
-		if other.DeletionTimestamp != nil && other.Priority() < c.Pod.Priority() {
+		if other.Priority() < c.Pod.Priority() && c.Snapshot.Preempted(other) {
 			return true
 		}
 	}
