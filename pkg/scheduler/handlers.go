@@ -118,7 +118,7 @@ func (s *scheduler) onPod(old, new *corev1.Pod) {
 		}
 	case s.ours(new):
 		s.nominated(old, new)
-		s.queue.Add(new, old != nil && specChanged(old, new))
+		s.queue.Add(new, old != nil && needsChanged(old, new))
 	default:
 		s.notPending(new)
 	}
@@ -159,8 +159,10 @@ func (s *scheduler) ours(p *corev1.Pod) bool {
 	return s.of(p) != nil && p.DeletionTimestamp == nil && len(p.Spec.SchedulingGates) == 0
 }
 
-func specChanged(old, new *corev1.Pod) bool {
-	return !equality.Semantic.DeepEqual(old.Spec, new.Spec) ||
+// needsChanged reports whether a pending pod changed in a way that may let it fit. Its labels may be what
+// other pods repel.
+func needsChanged(old, new *corev1.Pod) bool {
+	return !maps.Equal(old.Labels, new.Labels) || !equality.Semantic.DeepEqual(old.Spec, new.Spec) ||
 		!equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, new.Status.ResourceClaimStatuses)
 }
 

@@ -259,6 +259,39 @@ func TestSpreadPodsWaitForRoomInTheirDomain(t *testing.T) {
 	})
 }
 
+// TestRelabelledPodIsRetried changes the label for which a pod is repelled.
+func TestRelabelledPodIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		n := node("a", "4", "4Gi")
+		n.Labels = map[string]string{corev1.LabelHostname: "a"}
+		w.node(n)
+		alone := pod("alone", "1")
+		alone.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}}}
+		w.create(alone)
+		stop := w.start(scheduler.Config{})
+		settle()
+		p := pod("p", "1")
+		p.Labels = map[string]string{"app": "web"}
+		w.create(p)
+		settle()
+		if got := w.where(); got != "alone:a p:" {
+			t.Fatal(got)
+		}
+		p = w.get("p")
+		p.Labels = map[string]string{"app": "db"}
+		if _, err := w.pods.Update(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if got := w.where(); got != "alone:a p:a" {
+			t.Error(got)
+		}
+		stop()
+	})
+}
+
 // TestReplicasSpread has two nodes, of which the larger one would get all pods for its free
 // resources: the pods of a ReplicaSet go to both.
 func TestReplicasSpread(t *testing.T) {

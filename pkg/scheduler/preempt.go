@@ -57,7 +57,7 @@ func (s *scheduler) preempt(ctx context.Context, pod *snapshot.Pod, n framework.
 func (s *scheduler) nominated(old, new *corev1.Pod) {
 	name := new.Status.NominatedNodeName
 	switch {
-	case old != nil && old.Status.NominatedNodeName == name && !specChanged(old, new):
+	case old != nil && old.Status.NominatedNodeName == name && !needsChanged(old, new):
 	case name != "":
 		s.snap.Nominate(snapshot.NewPod(new), name)
 	case old != nil && old.Status.NominatedNodeName != "":
