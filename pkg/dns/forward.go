@@ -25,7 +25,7 @@ type Exchange func(ctx context.Context, network, server string, msg *dns.Msg) (*
 const (
 	attemptTimeout = 2 * time.Second // of one server
 	forwardTimeout = 5 * time.Second // of all servers; clients give up after that
-	restAfterError = 5 * time.Second // how long a server that failed is tried last
+	reviveEvery    = 5 * time.Second // between probes of servers that failed
 	probeEvery     = 30 * time.Second
 	udpSize        = 1232 // fits every path without fragmentation (DNS flag day 2020)
 )
@@ -52,7 +52,7 @@ type forwarder struct {
 	probe  string // a random name: a query for it means a forwarding loop
 
 	mu     sync.Mutex
-	failed map[string]time.Time
+	failed map[string]bool // servers that are tried last
 }
 
 func newForwarder(cfg Config, m *metrics) *forwarder {
@@ -61,7 +61,7 @@ func newForwarder(cfg Config, m *metrics) *forwarder {
 		cache:  newCache(cfg.CacheBytes, cfg.CacheTTL),
 		slots:  make(chan struct{}, cfg.MaxForwards),
 		probe:  strings.ToLower(rand.Text()) + probeSuffix,
-		failed: map[string]time.Time{},
+		failed: map[string]bool{},
 	}
 }
 
@@ -111,7 +111,8 @@ func keyOf(r *dns.Msg) question {
 }
 
 // forward sends the query to the servers in turn until one answers, and caches the
-// answer. It returns errBusy at once if too many queries are waiting.
+// answer. It asks again those that do not respond, because packets get lost, until ctx
+// ends. It returns errBusy at once if too many queries are waiting.
 func (f *forwarder) forward(ctx context.Context, key question, overTCP bool) (*dns.Msg, error) {
 	select {
 	case f.slots <- struct{}{}:
@@ -124,18 +125,30 @@ func (f *forwarder) forward(ctx context.Context, key question, overTCP bool) (*d
 		network = "tcp"
 	}
 	var errs []error
-	for _, server := range f.inOrder() {
-		answer, err := f.try(ctx, network, server, key)
-		if err == nil {
-			f.cache.put(key, answer)
-			return answer, nil
+	for servers := f.inOrder(); len(servers) > 0; {
+		var silent []string
+		for _, server := range servers {
+			answer, err := f.try(ctx, network, server, key)
+			if err == nil {
+				f.cache.put(key, answer)
+				return answer, nil
+			}
+			errs = append(errs, fmt.Errorf("%s: %w", server, err))
+			if ctx.Err() != nil {
+				return nil, errors.Join(errs...)
+			}
+			if timedOut(err) {
+				silent = append(silent, server)
+			}
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", server, err))
-		if ctx.Err() != nil {
-			break
-		}
+		servers = silent
 	}
 	return nil, errors.Join(errs...)
+}
+
+func timedOut(err error) bool {
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
 }
 
 // try sends the query to one server and records whether that failed.
@@ -151,7 +164,7 @@ func (f *forwarder) try(ctx context.Context, network, server string, key questio
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil {
-		f.failed[server] = time.Now()
+		f.failed[server] = true
 		f.metrics.forwardErrors.WithLabelValues(server).Inc()
 		return nil, err
 	}
@@ -182,19 +195,54 @@ func credible(answer *dns.Msg, key question) error {
 	return nil
 }
 
-// inOrder returns the servers, with those last that failed within restAfterError.
+// inOrder returns the servers, with those that failed last.
 func (f *forwarder) inOrder() []string {
+	well, ill := f.split()
+	return append(well, ill...)
+}
+
+// split returns the servers whose last answer was good, or that were not asked, and the others.
+func (f *forwarder) split() (well, ill []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var well, ill []string
 	for _, s := range f.servers {
-		if at, bad := f.failed[s]; bad && time.Since(at) < restAfterError {
+		if f.failed[s] {
 			ill = append(ill, s)
 		} else {
 			well = append(well, s)
 		}
 	}
-	return append(well, ill...)
+	return well, ill
+}
+
+// revive periodically probes the servers that failed, so that no client waits for one that
+// does not respond. A server that responds is tried in its turn again. It blocks until ctx ends.
+func (f *forwarder) revive(ctx context.Context) error {
+	t := time.NewTicker(reviveEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		_, ill := f.split()
+		for _, server := range ill {
+			if f.send(ctx, server) == nil {
+				f.mu.Lock()
+				delete(f.failed, server)
+				f.mu.Unlock()
+			}
+		}
+	}
+}
+
+// send sends the probe to a server. It returns an error if there is no response.
+func (f *forwarder) send(ctx context.Context, server string) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	_, err := f.exchange(ctx, "udp", server, question{name: f.probe, kind: dns.TypeHINFO}.message())
+	return err
 }
 
 // watchLoop periodically sends a query for a random name to each server. If the query
@@ -206,9 +254,7 @@ func (f *forwarder) watchLoop(ctx context.Context) error {
 	for {
 		before := f.metrics.probes.Load()
 		for _, server := range f.servers {
-			attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-			_, _ = f.exchange(attempt, "udp", server, question{name: f.probe, kind: dns.TypeHINFO}.message()) // the answer does not matter
-			cancel()
+			_ = f.send(ctx, server) // the answer does not matter
 		}
 		looping := f.metrics.probes.Load() != before
 		if f.loop.Swap(looping) != looping && looping {

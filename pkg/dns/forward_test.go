@@ -23,6 +23,7 @@ import (
 type elsewhere struct {
 	answer func(server string, q *dns.Msg) (*dns.Msg, error)
 	wait   time.Duration
+	silent func(server string) bool // whether a query gets no response; nil: each gets one
 
 	mu    sync.Mutex
 	asked []string
@@ -38,7 +39,12 @@ func (e *elsewhere) untilNow() []string {
 func (e *elsewhere) exchange(ctx context.Context, network, server string, q *dns.Msg) (*dns.Msg, error) {
 	e.mu.Lock()
 	e.asked = append(e.asked, fmt.Sprintf("%s %s %s", network, server, q.Question[0].Name))
+	silent := e.silent != nil && e.silent(server)
 	e.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	select {
 	case <-time.After(e.wait):
 		return e.answer(server, q)
@@ -178,22 +184,55 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
+// A client waits at most once for a server that does not respond. Another one is asked until it does.
 func TestAServerThatFailedIsAskedLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &elsewhere{answer: func(s string, q *dns.Msg) (*dns.Msg, error) {
-			if s == "a:53" {
-				return nil, errors.New("down")
-			}
-			return reply(q), nil // neither records nor SOA: not cached
-		}}
+		dead := true
+		e := &elsewhere{
+			silent: func(server string) bool { return dead && server == "a:53" },
+			answer: func(_ string, q *dns.Msg) (*dns.Msg, error) { return reply(q), nil }, // neither records nor SOA: not cached
+		}
 		h := newTestHandler(e, "a:53", "b:53")
-		ask(h, "one.example.", dns.TypeA)
-		ask(h, "two.example.", dns.TypeA)
-		time.Sleep(restAfterError)
-		ask(h, "three.example.", dns.TypeA)
-		want := []string{"udp a:53 one.example.", "udp b:53 one.example.", "udp b:53 two.example.", "udp a:53 three.example.", "udp b:53 three.example."}
-		if diff := cmp.Diff(want, e.asked); diff != "" {
+		h.forward.slots = make(chan struct{}, 10)
+		ctx, cancel := context.WithCancel(t.Context())
+		go h.forward.revive(ctx)
+		ask(h, "first.example.", dns.TypeA)
+		time.Sleep(reviveEvery)
+		var wg sync.WaitGroup
+		began := time.Now()
+		for i := range 10 {
+			wg.Go(func() { ask(h, fmt.Sprintf("q%d.example.", i), dns.TypeA) })
+		}
+		wg.Wait()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("queries took %s", took)
+		}
+		e.mu.Lock()
+		dead = false
+		e.mu.Unlock()
+		time.Sleep(2 * reviveEvery)
+		ask(h, "last.example.", dns.TypeA)
+		asked := slices.DeleteFunc(e.untilNow(), func(q string) bool {
+			return strings.HasPrefix(q, "udp b:53 q") || strings.HasSuffix(q, probeSuffix)
+		})
+		want := []string{"udp a:53 first.example.", "udp b:53 first.example.", "udp a:53 last.example."}
+		if diff := cmp.Diff(want, asked); diff != "" {
 			t.Error(diff)
+		}
+		cancel()
+	})
+}
+
+func TestALostPacketIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := 1
+		e := &elsewhere{
+			silent: func(string) bool { lost--; return lost >= 0 },
+			answer: func(_ string, q *dns.Msg) (*dns.Msg, error) { return reply(q, "example.org. 60 IN A 192.0.2.1"), nil },
+		}
+		h := newTestHandler(e, "a:53")
+		if got := brief(ask(h, "example.org.", dns.TypeA)); got != "NOERROR; example.org. 60 IN A 192.0.2.1" {
+			t.Error(got)
 		}
 	})
 }

@@ -80,6 +80,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { return s.views.run(ctx) })
 	g.Go(func() error { return s.forward.watchLoop(ctx) })
+	g.Go(func() error { return s.forward.revive(ctx) })
 	return g.Wait()
 }
 
