@@ -61,17 +61,24 @@ func (z *zone) headless(q dns.Question, svc *corev1.Service, labels []string) fo
 	}
 	switch {
 	case len(labels) == 0:
-		return found{exists: true, answer: z.addresses(q.Name, q.Qtype, unique(all))}
+		return z.hosts(q, svc, all)
 	case strings.HasPrefix(labels[len(labels)-1], "_"):
 		return z.headlessPorts(q, svc, all, labels)
 	case len(labels) > 1:
 		return nothing
 	}
-	named := slices.DeleteFunc(all, func(e endpoint) bool { return e.host != labels[0] })
-	if len(named) == 0 {
+	return z.hosts(q, svc, slices.DeleteFunc(all, func(e endpoint) bool { return e.host != labels[0] }))
+}
+
+// hosts answers for a name of these endpoints: with their addresses, or all of their ports.
+func (z *zone) hosts(q dns.Question, svc *corev1.Service, all []endpoint) found {
+	switch {
+	case len(all) == 0:
 		return nothing
+	case q.Qtype == dns.TypeSRV:
+		return z.headlessPorts(q, svc, all, nil)
 	}
-	return found{exists: true, answer: z.addresses(q.Name, q.Qtype, unique(named))}
+	return found{exists: true, answer: z.addresses(q.Name, q.Qtype, unique(all))}
 }
 
 // unique returns the addresses of the sorted endpoints without duplicates.
@@ -85,8 +92,8 @@ func unique(all []endpoint) []netip.Addr {
 	return out
 }
 
-// headlessPorts answers for _port._protocol with a record for each endpoint that has
-// such a port.
+// headlessPorts answers for _port._protocol, or for no port's name, with a record for each
+// such port of each endpoint.
 func (z *zone) headlessPorts(q dns.Question, svc *corev1.Service, all []endpoint, labels []string) found {
 	type target struct {
 		host string
@@ -94,7 +101,7 @@ func (z *zone) headlessPorts(q dns.Question, svc *corev1.Service, all []endpoint
 	}
 	seen := map[target]bool{}
 	var targets []target
-	f := found{}
+	f := found{exists: len(labels) == 0}
 	for _, e := range all {
 		for _, p := range e.ports {
 			if !matches(p, labels) {
@@ -123,15 +130,12 @@ func (z *zone) headlessPorts(q dns.Question, svc *corev1.Service, all []endpoint
 }
 
 func matches(p discoveryv1.EndpointPort, labels []string) bool {
-	if p.Name == nil || *p.Name == "" {
-		return false
+	name, protocol := "", corev1.ProtocolTCP
+	if p.Name != nil {
+		name = *p.Name
 	}
-	protocol := corev1.ProtocolTCP
 	if p.Protocol != nil {
 		protocol = *p.Protocol
 	}
-	if labels[len(labels)-1] != "_"+strings.ToLower(string(protocol)) {
-		return false
-	}
-	return len(labels) == 1 || len(labels) == 2 && labels[0] == "_"+*p.Name
+	return named(labels, name, protocol)
 }

@@ -177,37 +177,46 @@ func (z *zone) clusterIP(q dns.Question, svc *corev1.Service, labels []string) f
 	if len(ips) == 0 {
 		return nothing
 	}
-	if len(labels) == 0 {
+	if len(labels) == 0 && q.Qtype != dns.TypeSRV {
 		return found{exists: true, answer: z.addresses(q.Name, q.Qtype, ips)}
 	}
-	ports, ok := portsNamed(svc, labels)
-	if !ok {
+	ports := portsNamed(svc, labels)
+	switch {
+	case len(labels) > 0 && len(ports) == 0:
 		return nothing
-	}
-	if q.Qtype != dns.TypeSRV || len(labels) == 1 {
+	case q.Qtype != dns.TypeSRV || len(labels) == 1 || len(ports) == 0:
 		return nodata
 	}
 	f := found{exists: true}
 	target := z.serviceName(svc)
 	for _, p := range ports {
-		f.answer = append(f.answer, z.srv(q.Name, p, target, 1))
+		f.answer = append(f.answer, z.srv(q.Name, p, target, len(ports)))
 	}
 	f.extra = z.bothAddresses(target, ips)
 	return f
 }
 
-// portsNamed returns the ports with the name _port._protocol. For the protocol alone,
-// exists reports whether there are names below it.
-func portsNamed(svc *corev1.Service, labels []string) (ports []uint16, exists bool) {
+// portsNamed returns the ports with the name _port._protocol; those of a protocol for its name
+// alone, and all for no name.
+func portsNamed(svc *corev1.Service, labels []string) (ports []uint16) {
 	for _, p := range svc.Spec.Ports {
-		if p.Name == "" || labels[len(labels)-1] != "_"+strings.ToLower(string(p.Protocol)) {
-			continue
-		}
-		if len(labels) == 1 || len(labels) == 2 && labels[0] == "_"+p.Name {
-			ports = append(ports, uint16(p.Port))
+		if port := uint16(p.Port); named(labels, p.Name, p.Protocol) && !slices.Contains(ports, port) {
+			ports = append(ports, port)
 		}
 	}
-	return ports, len(ports) > 0
+	return ports
+}
+
+// named reports whether a port has the name _port._protocol, or is of the protocol for its name
+// alone. Without a name all ports do, also those that have none.
+func named(labels []string, port string, protocol corev1.Protocol) bool {
+	if len(labels) == 0 {
+		return true
+	}
+	if port == "" || labels[len(labels)-1] != "_"+strings.ToLower(string(protocol)) {
+		return false
+	}
+	return len(labels) == 1 || len(labels) == 2 && labels[0] == "_"+port
 }
 
 // srv returns an SRV record; among is the number of records that share the weight.

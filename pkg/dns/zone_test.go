@@ -93,6 +93,9 @@ func shop() world {
 				s.Ports = []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}, {Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}
 			}),
 			service("six", func(s *corev1.ServiceSpec) { s.ClusterIP = "fd00::7" }),
+			service("plain", func(s *corev1.ServiceSpec) {
+				s.ClusterIP, s.Ports = "10.96.0.8", []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}
+			}),
 			service("db", func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }),
 			service("early", func(s *corev1.ServiceSpec) { s.ClusterIP, s.PublishNotReadyAddresses = corev1.ClusterIPNone, true }),
 			service("empty", func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }),
@@ -142,6 +145,14 @@ func TestZone(t *testing.T) {
 		"nothing is below an address":           {"x.web.shop.svc." + z, dns.TypeA, "NXDOMAIN"},
 		"SRV of a Service": {"_http._tcp.web.shop.svc." + z, dns.TypeSRV,
 			"_http._tcp.web.shop.svc.cluster.local. 5 IN SRV 0 100 80 web.shop.svc.cluster.local.\n+ web.shop.svc.cluster.local. 5 IN A 10.96.0.7"},
+		"SRV of a Service's own name has all ports": {"web.shop.svc." + z, dns.TypeSRV, strings.Join([]string{
+			"web.shop.svc.cluster.local. 5 IN SRV 0 50 80 web.shop.svc.cluster.local.",
+			"web.shop.svc.cluster.local. 5 IN SRV 0 50 53 web.shop.svc.cluster.local.",
+			"+ web.shop.svc.cluster.local. 5 IN A 10.96.0.7",
+		}, "\n")},
+		"and the one without a name": {"plain.shop.svc." + z, dns.TypeSRV,
+			"plain.shop.svc.cluster.local. 5 IN SRV 0 100 80 plain.shop.svc.cluster.local.\n+ plain.shop.svc.cluster.local. 5 IN A 10.96.0.8"},
+		"but nothing without ports":        {"six.shop.svc." + z, dns.TypeSRV, ""},
 		"the port's protocol must fit":     {"_http._udp.web.shop.svc." + z, dns.TypeSRV, "NXDOMAIN"},
 		"a protocol alone is only a name":  {"_tcp.web.shop.svc." + z, dns.TypeSRV, ""},
 		"a protocol nobody has is no name": {"_sctp.web.shop.svc." + z, dns.TypeSRV, "NXDOMAIN"},
@@ -160,6 +171,18 @@ func TestZone(t *testing.T) {
 			"+ 10-244-1-6.db.shop.svc.cluster.local. 5 IN A 10.244.1.6",
 			"+ db-0.db.shop.svc.cluster.local. 5 IN AAAA fd01::5",
 		}, "\n")},
+		"SRV of a headless Service's own name": {"db.shop.svc." + z, dns.TypeSRV, strings.Join([]string{
+			"db.shop.svc.cluster.local. 5 IN SRV 0 50 8080 db-0.db.shop.svc.cluster.local.",
+			"db.shop.svc.cluster.local. 5 IN SRV 0 50 8080 10-244-1-6.db.shop.svc.cluster.local.",
+			"+ db-0.db.shop.svc.cluster.local. 5 IN A 10.244.0.5",
+			"+ 10-244-1-6.db.shop.svc.cluster.local. 5 IN A 10.244.1.6",
+			"+ db-0.db.shop.svc.cluster.local. 5 IN AAAA fd01::5",
+		}, "\n")},
+		"SRV of an endpoint": {"10-244-1-6.db.shop.svc." + z, dns.TypeSRV, strings.Join([]string{
+			"10-244-1-6.db.shop.svc.cluster.local. 5 IN SRV 0 100 8080 10-244-1-6.db.shop.svc.cluster.local.",
+			"+ 10-244-1-6.db.shop.svc.cluster.local. 5 IN A 10.244.1.6",
+		}, "\n")},
+		"SRV of endpoints without ports":   {"early.shop.svc." + z, dns.TypeSRV, ""},
 		"ExternalName":                     {"away.shop.svc." + z, dns.TypeA, "away.shop.svc.cluster.local. 5 IN CNAME example.org."},
 		"nothing is below an ExternalName": {"x.away.shop.svc." + z, dns.TypeA, "NXDOMAIN"},
 		"a pod by its address":             {"10-1-2-3.shop.pod." + z, dns.TypeA, "10-1-2-3.shop.pod.cluster.local. 5 IN A 10.1.2.3"},
