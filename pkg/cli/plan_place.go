@@ -233,6 +233,7 @@ func readCluster(ctx context.Context, c *rest.Cluster) (_ *plan.Cluster, unread,
 	out.Drivers = all[*storagev1.CSIDriver](l, "csidrivers")
 	out.Capacities = all[*storagev1.CSIStorageCapacity](l, "csistoragecapacities")
 	out.CSINodes = all[*storagev1.CSINode](l, "csinodes")
+	out.Attachments = all[*storagev1.VolumeAttachment](l, "volumeattachments")
 	unread, l.forbidden = l.forbidden, nil
 	out.DeviceClaims = all[*resourcev1.ResourceClaim](l, "resourceclaims")
 	out.ClaimTemplates = all[*resourcev1.ResourceClaimTemplate](l, "resourceclaimtemplates")

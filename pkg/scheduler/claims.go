@@ -5,12 +5,31 @@ import (
 	"encoding/json"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"podium/pkg/client"
 	"podium/pkg/scheduler/framework"
+	"podium/pkg/scheduler/plugins"
 	"podium/pkg/volumebinding"
 )
+
+// volumeSources returns the informers of what the plugins of volumes read.
+func (s *scheduler) volumeSources(volumes plugins.Volumes) []source {
+	return []source{
+		watched(s, "persistentvolumeclaims", storage(s, volumes.OnClaim)),
+		watched(s, "persistentvolumes", storage(s, volumes.OnVolume)),
+		watched(s, "storageclasses", storage(s, volumes.OnClass)),
+		watched(s, "csidrivers", storage(s, volumes.OnDriver)),
+		watched(s, "csistoragecapacities", storage(s, volumes.OnCapacity)),
+		watched(s, "csinodes", storage(s, volumes.OnCSINode)),
+		watched(s, "volumeattachments", func(old, new *storagev1.VolumeAttachment) {
+			if volumes.OnAttachment(old, new) {
+				s.queue.Wake(framework.VolumeChanged)
+			}
+		}),
+	}
+}
 
 // storage returns a handler that retries pods after the change of a claim, a volume or a
 // class.

@@ -161,14 +161,8 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 		watched(s, "replicationcontrollers", onOwner(s, func(o *corev1.ReplicationController) *metav1.LabelSelector {
 			return &metav1.LabelSelector{MatchLabels: o.Spec.Selector}
 		})),
-		watched(s, "persistentvolumeclaims", storage(s, volumes.OnClaim)),
-		watched(s, "persistentvolumes", storage(s, volumes.OnVolume)),
-		watched(s, "storageclasses", storage(s, volumes.OnClass)),
-		watched(s, "csidrivers", storage(s, volumes.OnDriver)),
-		watched(s, "csistoragecapacities", storage(s, volumes.OnCapacity)),
-		watched(s, "csinodes", storage(s, volumes.OnCSINode)),
 	}
-	s.others = append(s.others, s.deviceSources(devices)...)
+	s.others = slices.Concat(s.others, s.volumeSources(volumes), s.deviceSources(devices))
 	return s, nil
 }
 

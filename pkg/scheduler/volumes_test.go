@@ -382,17 +382,24 @@ func (d *disks) csiVolume(name string, labels map[string]string) {
 	d.bind(name, name)
 }
 
+// limit says how many volumes a node may have.
+func (d *disks) limit(node string, count int32) {
+	d.t.Helper()
+	_, err := client.For[*storagev1.CSINode](d.api).Create(d.t.Context(), &storagev1.CSINode{
+		ObjectMeta: metav1.ObjectMeta{Name: node},
+		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
+			{Name: "disks.example.com", NodeID: node, Allocatable: &storagev1.VolumeNodeResources{Count: &count}},
+		}},
+	})
+	d.must(err)
+}
+
 // A node gets no more volumes of a driver than its CSINode says. A pod fits again when the
 // limit grows.
 func TestNodesHaveALimitOfVolumes(t *testing.T) {
 	withDisks(t, func(d *disks) {
-		nodes := client.For[*storagev1.CSINode](d.api)
-		for _, name := range []string{"a", "b"} {
-			_, err := nodes.Create(d.t.Context(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
-				{Name: "disks.example.com", NodeID: name, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(1))}},
-			}}})
-			d.must(err)
-		}
+		d.limit("a", 1)
+		d.limit("b", 1)
 		used := map[string]bool{}
 		for _, name := range []string{"one", "two"} {
 			d.csiVolume(name, nil)
@@ -413,12 +420,40 @@ func TestNodesHaveALimitOfVolumes(t *testing.T) {
 		if p, err := d.pods.Get(d.t.Context(), "shared"); err != nil || p.Spec.NodeName == "" {
 			d.t.Errorf("a pod with a volume that is there: %v", err)
 		}
+		nodes := client.For[*storagev1.CSINode](d.api)
 		n, err := nodes.Get(d.t.Context(), "b")
 		d.must(err)
 		n.Spec.Drivers[0].Allocatable.Count = new(int32(2))
 		_, err = nodes.Update(d.t.Context(), n)
 		d.must(err)
 		d.on("three", "b", "")
+	})
+}
+
+// A volume takes its place on a node until it is detached, not only as long as a pod uses it.
+func TestAttachedVolumesCount(t *testing.T) {
+	withDisks(t, func(d *disks) {
+		d.limit("a", 1)
+		d.limit("b", 0)
+		d.csiVolume("one", nil)
+		d.pod("one", "one")
+		d.on("one", "a", "")
+		attachments := client.For[*storagev1.VolumeAttachment](d.api)
+		_, err := attachments.Create(d.t.Context(), &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "one-a"}, Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "disks.example.com", NodeName: "a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("one")},
+		}})
+		d.must(err)
+		d.pod("again", "one") // it counts once
+		d.on("again", "a", "")
+		now := int64(0)
+		for _, name := range []string{"one", "again"} {
+			d.must(d.pods.Delete(d.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+		}
+		d.csiVolume("two", nil)
+		d.pod("two", "two")
+		d.on("two", "", "0/2 nodes are available: 2 node(s) exceed max volume count. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod. a, b: node(s) exceed max volume count.")
+		d.must(attachments.Delete(d.t.Context(), "one-a", metav1.DeleteOptions{}))
+		d.on("two", "a", "")
 	})
 }
 

@@ -38,6 +38,7 @@ type Cluster struct {
 	Drivers      []*storagev1.CSIDriver
 	Capacities   []*storagev1.CSIStorageCapacity
 	CSINodes     []*storagev1.CSINode
+	Attachments  []*storagev1.VolumeAttachment
 
 	DeviceClaims   []*resourcev1.ResourceClaim
 	ClaimTemplates []*resourcev1.ResourceClaimTemplate
@@ -117,6 +118,7 @@ func (s *Simulation) learn(c *Cluster) {
 	report(c.Drivers, s.volumes.OnDriver)
 	report(c.Capacities, s.volumes.OnCapacity)
 	report(c.CSINodes, s.volumes.OnCSINode)
+	report(c.Attachments, func(old, new *storagev1.VolumeAttachment) { s.volumes.OnAttachment(old, new) })
 	s.claims.learn(c)
 }
 

@@ -304,6 +304,14 @@ func TestPlanRespectsVolumes(t *testing.T) {
 	p := sized("p", 1, 0)
 	p.UID = "p"
 	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+	volume := func(name, zone string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}},
+			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: name},
+			}},
+		}
+	}
 	world := func(limit int32, zone string) *plan.Cluster {
 		c := &plan.Cluster{
 			Claims: []*corev1.PersistentVolumeClaim{{
@@ -313,12 +321,7 @@ func TestPlanRespectsVolumes(t *testing.T) {
 				},
 				Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"},
 			}},
-			Volumes: []*corev1.PersistentVolume{{
-				ObjectMeta: metav1.ObjectMeta{Name: "pv", Labels: map[string]string{corev1.LabelTopologyZone: zone}},
-				Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
-					CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "1"},
-				}},
-			}},
+			Volumes: []*corev1.PersistentVolume{volume("pv", zone), volume("other", zone)},
 			CSINodes: []*storagev1.CSINode{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: storagev1.CSINodeSpec{
 				Drivers: []storagev1.CSINodeDriver{{Name: driver, NodeID: "n1", Allocatable: &storagev1.VolumeNodeResources{Count: &limit}}},
 			}}},
@@ -337,9 +340,16 @@ func TestPlanRespectsVolumes(t *testing.T) {
 		"Zone":  {1, "zone-n1", "n1"},
 		"Other": {1, "zone-n2", "n2"},
 		"Limit": {0, "zone-n1", ""},
+		"Full":  {1, "zone-n1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := plan.New(world(row.limit, row.zone)).Place(p)[0]; got.Node != row.want {
+			c := world(row.limit, row.zone)
+			if name == "Full" {
+				c.Attachments = []*storagev1.VolumeAttachment{{ObjectMeta: metav1.ObjectMeta{Name: "other-n1"}, Spec: storagev1.VolumeAttachmentSpec{
+					Attacher: driver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("other")},
+				}}}
+			}
+			if got := plan.New(c).Place(p)[0]; got.Node != row.want {
 				t.Errorf("the pod lands on %q, want %q: %s", got.Node, row.want, got.Reason)
 			}
 		})

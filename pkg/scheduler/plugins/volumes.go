@@ -33,3 +33,9 @@ func (v Volumes) List() []framework.Weighted {
 
 // OnCSINode records a change of a CSINode.
 func (v Volumes) OnCSINode(old, new *storagev1.CSINode) { v.limits.OnCSINode(old, new) }
+
+// OnAttachment records a change of a VolumeAttachment. It reports whether the change may let a pod
+// fit.
+func (v Volumes) OnAttachment(old, new *storagev1.VolumeAttachment) (helps bool) {
+	return v.limits.OnAttachment(old, new)
+}

@@ -37,7 +37,7 @@ func (p *Policy) daemons() {
 		delegate("authorization.k8s.io", "subjectaccessreviews"))
 	p.clusterRoleFor("system:volume-scheduler", users(scheduler),
 		rule("list patch watch", "core", "persistentvolumeclaims persistentvolumes"),
-		rule("list watch", "storage.k8s.io", "csidrivers csinodes csistoragecapacities storageclasses"))
+		rule("list watch", "storage.k8s.io", "csidrivers csinodes csistoragecapacities storageclasses volumeattachments"))
 	p.leader("kube-scheduler", scheduler)
 
 	// It creates its controllers' service accounts, requests their tokens and

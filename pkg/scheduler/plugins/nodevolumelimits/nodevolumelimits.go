@@ -3,6 +3,7 @@
 package nodevolumelimits
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -29,13 +30,16 @@ type Storage interface {
 type Plugin struct {
 	storage Storage
 
-	mu      sync.Mutex
-	limits  map[string]map[string]int32 // by node and driver
-	version int                         // of limits: cached answers depend on it
+	mu       sync.Mutex
+	limits   map[string]map[string]int32  // by node and driver
+	attached map[string]map[string]string // persistent volumes by node and VolumeAttachment
+	version  int                          // of limits and attached: cached answers depend on it
 }
 
-// New returns the plugin. The scheduler tells it of CSINodes.
-func New(s Storage) *Plugin { return &Plugin{storage: s, limits: map[string]map[string]int32{}} }
+// New returns the plugin. The scheduler tells it of CSINodes and VolumeAttachments.
+func New(s Storage) *Plugin {
+	return &Plugin{storage: s, limits: map[string]map[string]int32{}, attached: map[string]map[string]string{}}
+}
 
 // Name is upstream's name of the plugin.
 func (*Plugin) Name() string { return "NodeVolumeLimits" }
@@ -63,6 +67,46 @@ func (p *Plugin) OnCSINode(old, new *storagev1.CSINode) {
 		delete(p.limits, name)
 	}
 	p.version++
+}
+
+// OnAttachment records a change of a VolumeAttachment. It reports whether the change may let a pod
+// fit.
+func (p *Plugin) OnAttachment(old, new *storagev1.VolumeAttachment) (helps bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := cmp.Or(new, old)
+	node, volume := a.Spec.NodeName, a.Spec.Source.PersistentVolumeName
+	if volume == nil || old != nil && new != nil { // only the status changes
+		return false
+	}
+	if new == nil {
+		delete(p.attached[node], old.Name)
+		if len(p.attached[node]) == 0 {
+			delete(p.attached, node)
+		}
+	} else {
+		if p.attached[node] == nil {
+			p.attached[node] = map[string]string{}
+		}
+		p.attached[node][new.Name] = *volume
+	}
+	_, limited := p.limits[node][a.Spec.Attacher]
+	if limited {
+		p.version++
+	}
+	return limited && new == nil
+}
+
+// addAttached adds the volumes that are attached to a node, also those that no pod of it uses any
+// more.
+func (p *Plugin) addAttached(used map[disk]bool, node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, volume := range p.attached[node] {
+		if pv := p.storage.Volume(volume); pv != nil && pv.Spec.CSI != nil {
+			used[disk{pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle}] = true
+		}
+	}
 }
 
 // disk is a volume of a driver. A claim whose volume is not provisioned yet counts too.
@@ -133,6 +177,7 @@ func (p *Plugin) PreFilter(pod *snapshot.Pod) framework.NodeFilter {
 				used[d] = true
 			}
 		}
+		p.addAttached(used, n.Name())
 		if !fits(wanted, used, limits) {
 			return framework.NewStatus(framework.Unschedulable, reason)
 		}
