@@ -145,13 +145,14 @@ func (w *portWriter) external() {
 	for _, ip := range w.p.ExternalIPs {
 		w.address(ip, "external IP", w.ext(), reachable, len(endpoints) > 0)
 	}
+	restricted := reachable && len(w.p.AllowedSource) > 0 // without endpoints all clients are refused
 	for _, ip := range w.p.Balancers {
 		target := w.ext()
-		if len(w.p.AllowedSource) > 0 {
+		if restricted {
 			target = w.fw()
 		}
 		w.address(ip, "loadbalancer IP", target, reachable, len(endpoints) > 0)
-		if len(w.p.AllowedSource) > 0 {
+		if restricted {
 			w.f.Add(firewall, netrules.Dst(netrules.Host(ip)), netrules.Port(w.p.Protocol, w.p.Port),
 				w.comment(w.p.ID()+" traffic not accepted by "+w.fw().Name), "-j DROP")
 		}
@@ -163,7 +164,7 @@ func (w *portWriter) external() {
 		return
 	}
 	w.extChain()
-	if len(w.p.AllowedSource) > 0 && len(w.p.Balancers) > 0 {
+	if restricted && len(w.p.Balancers) > 0 {
 		w.fwChain()
 	}
 }
