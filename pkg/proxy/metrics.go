@@ -7,6 +7,7 @@ import (
 
 	"podium/pkg/netrules"
 	"podium/pkg/prom"
+	"podium/pkg/proxy/services"
 )
 
 type metrics struct {
@@ -17,31 +18,63 @@ type metrics struct {
 	rulesTotal, rulesLast                       *prometheus.GaugeVec
 	failures, partialFailures                   prometheus.Counter
 	conntrackDeleted, repairs                   prometheus.Counter
+	noLocal                                     *prometheus.GaugeVec
 }
 
-// newMetrics registers the metrics, with upstream's names.
-func newMetrics(r *prometheus.Registry, p *pending) *metrics {
-	f := prom.For(r)
+// Label values of the traffic policy.
+const (
+	policyInternal = "internal"
+	policyExternal = "external"
+)
+
+// newMetrics registers the metrics, with upstream's names and labels.
+func newMetrics(r *prometheus.Registry, family services.Family, p *pending) *metrics {
+	f, ofFamily := prom.For(r), prom.For(prometheus.WrapRegistererWith(prometheus.Labels{"ip_family": family.String()}, r))
 	f.GaugeFunc("kubeproxy_sync_proxy_rules_service_changes_pending", "Service changes that wait for a sync.",
 		func() float64 { n, _ := p.counts(); return float64(n) })
 	f.GaugeFunc("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "EndpointSlice changes that wait for a sync.",
 		func() float64 { _, n := p.counts(); return float64(n) })
 	seconds := prometheus.ExponentialBuckets(0.001, 2, 15)
-	return &metrics{
-		syncDuration:     f.Histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Time of a sync.", seconds),
-		fullDuration:     f.Histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "Time of a sync that wrote everything.", seconds),
-		partialDuration:  f.Histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "Time of a sync that wrote changes only.", seconds),
-		programming:      f.Histogram("kubeproxy_network_programming_duration_seconds", "Time from the change of a pod or Service to its rules.", prometheus.ExponentialBuckets(0.01, 2, 15)),
-		lastSync:         f.Gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When rules were last written."),
-		lastQueued:       f.Gauge("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When the last sync was requested."),
+	m := &metrics{
+		syncDuration:     ofFamily.Histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Time of a sync.", seconds),
+		fullDuration:     ofFamily.Histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "Time of a sync that wrote everything.", seconds),
+		partialDuration:  ofFamily.Histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "Time of a sync that wrote changes only.", seconds),
+		programming:      ofFamily.Histogram("kubeproxy_network_programming_duration_seconds", "Time from the change of a pod or Service to its rules.", prometheus.ExponentialBuckets(0.01, 2, 15)),
+		lastSync:         ofFamily.Gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When rules were last written."),
+		lastQueued:       ofFamily.Gauge("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When the last sync was requested."),
 		serviceChanges:   f.Counter("kubeproxy_sync_proxy_rules_service_changes_total", "Service changes applied."),
 		endpointChanges:  f.Counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", "EndpointSlice changes applied."),
-		rulesTotal:       f.GaugeVec("kubeproxy_sync_proxy_rules_iptables_total", "Rules of kube-proxy in the kernel.", "table"),
-		rulesLast:        f.GaugeVec("kubeproxy_sync_proxy_rules_iptables_last", "Rules written by the last sync.", "table"),
-		failures:         f.Counter("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Batches that iptables-restore refused."),
-		partialFailures:  f.Counter("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", "Batches of changes that iptables-restore refused."),
-		conntrackDeleted: f.Counter("kubeproxy_conntrack_reconciler_deleted_entries_total", "Tracked flows that led nowhere and were ended."),
+		rulesTotal:       ofFamily.GaugeVec("kubeproxy_sync_proxy_rules_iptables_total", "Rules of kube-proxy in the kernel.", "table"),
+		rulesLast:        ofFamily.GaugeVec("kubeproxy_sync_proxy_rules_iptables_last", "Rules written by the last sync.", "table"),
+		failures:         ofFamily.Counter("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Batches that iptables-restore refused."),
+		partialFailures:  ofFamily.Counter("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", "Batches of changes that iptables-restore refused."),
+		conntrackDeleted: ofFamily.Counter("kubeproxy_conntrack_reconciler_deleted_entries_total", "Tracked flows that led nowhere and were ended."),
 		repairs:          f.Counter("kubeproxy_rules_repaired_total", "Times rules were restored after another program had changed them."),
+		noLocal:          ofFamily.GaugeVec("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Ports of Services with a Local policy that have endpoints on other nodes only.", "traffic_policy"),
+	}
+	m.noLocal.WithLabelValues(policyInternal)
+	m.noLocal.WithLabelValues(policyExternal)
+	return m
+}
+
+// replaced counts the ports of a Service without endpoints on this node anew.
+func (m *metrics) replaced(old, new services.Service) {
+	m.addNoLocal(old.Ports, -1)
+	m.addNoLocal(new.Ports, 1)
+}
+
+func (m *metrics) addNoLocal(ports []services.Port, n float64) {
+	for i := range ports {
+		p := &ports[i]
+		if !p.Any || len(p.Local) > 0 {
+			continue
+		}
+		if p.InternalLocal {
+			m.noLocal.WithLabelValues(policyInternal).Add(n)
+		}
+		if p.ExternalLocal {
+			m.noLocal.WithLabelValues(policyExternal).Add(n)
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ func New(cfg Config) (*Proxy, error) {
 		set:     netrules.NewSet(),
 		served:  map[name]served{},
 	}
-	p.metrics = newMetrics(cfg.Registry, p.pending)
+	p.metrics = newMetrics(cfg.Registry, cfg.Rules.Family(), p.pending)
 	p.lease = newLease(cfg.Client, cfg.Node, cfg.Log)
 	p.health = health{pending: p.pending, timeout: 2 * p.times.Sync, node: p.currentNode}
 	p.slices.Index(byService, func(s *discoveryv1.EndpointSlice) []string { return []string{serviceOf(s).String()} })

@@ -33,16 +33,18 @@ type world struct {
 	flows  *flows
 	proxy  *proxy.Proxy
 	stop   func()
+
+	registry *prometheus.Registry
 }
 
 func start(t *testing.T, a *api, k *iptables.Fake) *world {
-	w := &world{T: t, api: a, kernel: k, flows: &flows{}}
+	w := &world{T: t, api: a, kernel: k, flows: &flows{}, registry: prometheus.NewRegistry()}
 	c, err := client.New(a.s, client.Config{Servers: []string{"https://api"}, Transport: a})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.proxy, err = proxy.New(proxy.Config{
-		Node: "here", Client: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+		Node: "here", Client: c, Log: slog.New(slog.DiscardHandler), Registry: w.registry,
 		Kernel: k, Conntrack: w.flows,
 		Rules: proxy.RuleOptions{ClusterCIDR: netip.MustParsePrefix("10.244.0.0/16")},
 		Times: proxy.Times{MinSync: 50 * time.Millisecond},

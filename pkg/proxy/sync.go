@@ -153,6 +153,7 @@ func (p *Proxy) plan(n name, node services.Node) {
 	s := p.served[n]
 	s.was = append(s.was, s.model.Ports...)
 	s.fresh = s.fresh || !answers(s.was)
+	p.metrics.replaced(s.model, model)
 	s.model = model
 	if svc != nil && s.reported != svc.UID {
 		s.reported = svc.UID

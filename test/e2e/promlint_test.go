@@ -46,10 +46,14 @@ var upstreamNames = map[string][]string{
 	"kubelet_certificate_manager_client_expiration_renew_errors": {counterSuffix},
 	"kubelet_certificate_manager_server_expiration_renew_errors": {counterSuffix},
 	"kubelet_topology_manager_admission_duration_ms":             {"metric names should not contain abbreviated units"},
-	"kubeproxy_sync_proxy_rules_iptables_total":                  {`non-counter metrics should not have "_total" suffix`},
+	"kubeproxy_sync_proxy_rules_iptables_total":                  {notCounter},
+	"kubeproxy_sync_proxy_rules_no_local_endpoints_total":        {notCounter},
 }
 
-const counterSuffix = `counter metrics should have "_total" suffix`
+const (
+	counterSuffix = `counter metrics should have "_total" suffix`
+	notCounter    = `non-counter metrics should not have "_total" suffix`
+)
 
 // Prometheus's own parser reads the pages of all daemons, and its linter finds each metric
 // with a help text and a name by its conventions.
