@@ -105,7 +105,7 @@ func (s *scheduler) bind(ctx context.Context, b *binding) {
 		s.rollBack(ctx, b, err)
 		return
 	}
-	err = s.write(ctx, b)
+	err = s.of(b.attempt.Pod).algorithm.Measure(framework.Bind, func() error { return s.write(ctx, b) })
 	if err != nil && !definite(err) {
 		err = s.resolve(ctx, b, err)
 	}

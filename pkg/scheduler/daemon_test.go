@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -475,49 +472,6 @@ func TestAResizedPodCountsWithTheLargerRequests(t *testing.T) {
 		}
 		stop()
 	})
-}
-
-func TestMetrics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.node(node("a", "1", "4Gi"))
-		registry := prometheus.NewRegistry()
-		stop := w.start(scheduler.Config{Registry: registry})
-		w.create(pod("p1", "1"))
-		w.create(pod("p2", "1"))
-		settle()
-		want := []string{
-			"scheduler_pending_pods active 0", "scheduler_pending_pods backoff 0", "scheduler_pending_pods unschedulable 1",
-			"scheduler_schedule_attempts_total default-scheduler scheduled 1",
-			"scheduler_schedule_attempts_total default-scheduler unschedulable 1",
-		}
-		if diff := cmp.Diff(want, series(t, registry, "scheduler_pending_pods", "scheduler_schedule_attempts_total")); diff != "" {
-			t.Error(diff)
-		}
-		stop()
-	})
-}
-
-// series formats counters and gauges: name, label values, value.
-func series(t *testing.T, r *prometheus.Registry, names ...string) []string {
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, f := range families {
-		if !slices.Contains(names, f.GetName()) {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			line := f.GetName()
-			for _, l := range m.GetLabel() {
-				line += " " + l.GetValue()
-			}
-			out = append(out, fmt.Sprint(line, " ", m.GetCounter().GetValue()+m.GetGauge().GetValue()))
-		}
-	}
-	return out
 }
 
 func TestAnUnfitConfigurationIsRefused(t *testing.T) {

@@ -121,6 +121,9 @@ func (s *scheduler) onPod(old, new *corev1.Pod) {
 		s.queue.Add(new, old != nil && needsChanged(old, new))
 	default:
 		s.notPending(new)
+		if s.responsible(new) {
+			s.queue.Gate(new.UID)
+		}
 	}
 }
 
@@ -154,10 +157,13 @@ func podEvent(old, new *corev1.Pod) framework.Event {
 	return e
 }
 
-// ours reports whether this scheduler is responsible for the pod.
+// ours reports whether this scheduler is to find a node for the pod.
 func (s *scheduler) ours(p *corev1.Pod) bool {
-	return s.of(p) != nil && p.DeletionTimestamp == nil && len(p.Spec.SchedulingGates) == 0
+	return s.responsible(p) && len(p.Spec.SchedulingGates) == 0
 }
+
+// responsible reports whether this scheduler is responsible for the pod, also while it is gated.
+func (s *scheduler) responsible(p *corev1.Pod) bool { return s.of(p) != nil && p.DeletionTimestamp == nil }
 
 // needsChanged reports whether a pending pod changed in a way that may let it fit. Its labels may be what
 // other pods repel.

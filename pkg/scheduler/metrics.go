@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"podium/pkg/prom"
+	"podium/pkg/scheduler/framework"
 	"podium/pkg/scheduler/queue"
 )
 
@@ -29,6 +30,8 @@ type metrics struct {
 	incoming  *prometheus.CounterVec
 	leader    *prometheus.GaugeVec
 
+	points *prometheus.HistogramVec
+
 	preemptions prometheus.Counter
 	victims     prometheus.Histogram
 }
@@ -49,26 +52,46 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		incoming:  f.CounterVec("scheduler_queue_incoming_pods_total", "Pods added to a queue, by the event that added them.", "queue", "event"),
 		leader:    f.GaugeVec("leader_election_master_status", "1 if this replica leads.", "name"),
 
+		points: f.HistogramVec("scheduler_framework_extension_point_duration_seconds", "Time of all plugins of an extension point for a pod.",
+			prometheus.ExponentialBuckets(0.0001, 2, 12), "extension_point", "status", "profile"),
+
 		preemptions: f.Counter("scheduler_preemption_attempts_total", "Attempts to preempt pods."),
 		victims:     f.Histogram("scheduler_preemption_victims", "Number of pods evicted for a pod.", prometheus.ExponentialBuckets(1, 2, 7)),
 	}
 }
 
+// observer returns an observer of a profile's extension points. It finds the series of successes, which
+// are most, in a table: the scheduling cycle waits for it.
+func (m *metrics) observer(profile string) framework.Observer {
+	succeeded := map[string]prometheus.Observer{}
+	for _, point := range framework.Points() {
+		succeeded[point] = m.points.WithLabelValues(point, framework.ResultSuccess, profile)
+	}
+	return func(point, result string, took time.Duration) {
+		series := succeeded[point]
+		if result != framework.ResultSuccess {
+			series = m.points.WithLabelValues(point, result, profile)
+		}
+		series.Observe(took.Seconds())
+	}
+}
+
 // watch exports the number of pods in the queue that current returns; 0 if it returns nil.
 func (m *metrics) watch(current func() *queue.Queue) {
-	gauge := func(name string, pick func(a, b, u int) int) {
+	gauge := func(name string, count func(q *queue.Queue) int) {
 		labelled := prometheus.WrapRegistererWith(prometheus.Labels{"queue": name}, m.registry)
 		prom.For(labelled).GaugeFunc("scheduler_pending_pods", "Pending pods, by queue.", func() float64 {
 			q := current()
 			if q == nil {
 				return 0
 			}
-			return float64(pick(q.Counts()))
+			return float64(count(q))
 		})
 	}
-	gauge(queue.Active, func(a, _, _ int) int { return a })
-	gauge(queue.Backoff, func(_, b, _ int) int { return b })
-	gauge(queue.Unschedulable, func(_, _, u int) int { return u })
+	gauge(queue.Active, func(q *queue.Queue) int { n, _, _ := q.Counts(); return n })
+	gauge(queue.Backoff, func(q *queue.Queue) int { _, n, _ := q.Counts(); return n })
+	gauge(queue.Unschedulable, func(q *queue.Queue) int { _, _, n := q.Counts(); return n })
+	gauge(queue.Gated, (*queue.Queue).Gated)
 }
 
 func (m *metrics) moved(to, why string) { m.incoming.WithLabelValues(to, why).Inc() }

@@ -138,9 +138,11 @@ func newScheduler(cfg Config, m *metrics) (*scheduler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("profile %s: %w", p.SchedulerName, err)
 		}
+		algorithm := framework.New(slices.Concat(list, volumes.List(), []framework.Weighted{{Plugin: devices, Weight: dynamicresources.Weight}}, cfg.Plugins), rnd)
+		algorithm.Observe = m.observer(p.SchedulerName)
 		s.profiles[p.SchedulerName] = &profile{
 			name:      p.SchedulerName,
-			algorithm: framework.New(slices.Concat(list, volumes.List(), []framework.Weighted{{Plugin: devices, Weight: dynamicresources.Weight}}, cfg.Plugins), rnd),
+			algorithm: algorithm,
 			events:    events.New(cfg.Client, p.SchedulerName, "", cfg.Log),
 		}
 	}

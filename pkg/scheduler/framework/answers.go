@@ -196,13 +196,8 @@ func (v *answers) clusterRefusal(n snapshot.Node) (Plugin, *Status) {
 	return nil, nil
 }
 
-// best finds the feasible row with the highest total score; row is -1 if no
-// row is feasible.
-func (v *answers) best(snap *snapshot.Snapshot, pod *snapshot.Pod, rnd *rand.Rand) (row int, score int64) {
-	v.findFeasible(snap, pod)
-	if len(v.feasible) == 0 {
-		return -1, 0
-	}
+// best returns the feasible row with the highest total score. There must be one.
+func (v *answers) best(snap *snapshot.Snapshot, rnd *rand.Rand) (row int, score int64) {
 	v.sumScores()
 	ties := 0
 	for _, total := range v.totals {

@@ -14,15 +14,16 @@ type Cycle struct {
 
 // PostFilter calls the PostFilter plugins until one nominates a node for a pod that fits on no
 // node. It changes nothing but fit.After.
-func (s *Scheduler) PostFilter(snap *snapshot.Snapshot, pod *snapshot.Pod, fit *FitError) Nomination {
+func (s *Scheduler) PostFilter(snap *snapshot.Snapshot, pod *snapshot.Pod, fit *FitError) (out Nomination) {
+	began, result := s.now(), ResultSuccess
+	defer func() { s.took(PostFilter, result, began) }()
 	c := s.cycleOf(snap, pod, fit)
-	var out Nomination
 	for _, p := range only[PostFilterPlugin](s.plugins) {
 		if n := p.PostFilter(c); out.add(n) {
 			return n
 		}
 	}
-	fit.After = out.Message
+	fit.After, result = out.Message, ResultUnschedulable
 	return out
 }
 

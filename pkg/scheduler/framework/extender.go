@@ -33,12 +33,16 @@ func (s *Scheduler) Candidates(snap *snapshot.Snapshot, pod *snapshot.Pod) ([]Ca
 	if snap.Nodes() == 0 {
 		return nil, ErrNoNodes
 	}
+	began := s.now()
 	v := s.answersFor(snap, pod)
 	v.findFeasible(snap, pod)
+	s.took(Filter, ResultSuccess, began)
 	if len(v.feasible) == 0 {
 		return nil, v.fitError(snap, pod, nil)
 	}
+	began = s.now()
 	v.sumScores()
+	s.took(Score, ResultSuccess, began)
 	out := make([]Candidate, len(v.feasible))
 	for i, row := range v.feasible {
 		out[i] = Candidate{snap.At(int(row)).Object(), v.totals[i]}
@@ -101,6 +105,8 @@ type OptionsPlugin interface {
 // Options calls the PostFilter plugins as PostFilter does. If the first one that nominates a
 // node is an OptionsPlugin, it returns it with all of its choices.
 func (s *Scheduler) Options(snap *snapshot.Snapshot, pod *snapshot.Pod, fit *FitError) (OptionsPlugin, []Nomination, Nomination) {
+	began, result := s.now(), ResultSuccess
+	defer func() { s.took(PostFilter, result, began) }()
 	c := s.cycleOf(snap, pod, fit)
 	var out Nomination
 	for _, p := range only[PostFilterPlugin](s.plugins) {
@@ -117,6 +123,6 @@ func (s *Scheduler) Options(snap *snapshot.Snapshot, pod *snapshot.Pod, fit *Fit
 			return nil, nil, n
 		}
 	}
-	fit.After = out.Message
+	fit.After, result = out.Message, ResultUnschedulable
 	return nil, nil, out
 }

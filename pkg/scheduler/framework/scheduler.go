@@ -13,6 +13,8 @@ import (
 // Scheduler chooses nodes for pods with the plugins of a profile. Its cache belongs to the
 // snapshot of the last call. Only Permit, PreBind and PostBind are safe for concurrent use.
 type Scheduler struct {
+	Observe Observer // nil: nothing is measured
+
 	plugins []Weighted
 	rand    *rand.Rand
 
@@ -46,16 +48,22 @@ func (s *Scheduler) Schedule(snap *snapshot.Snapshot, pod *snapshot.Pod) (Placem
 	if snap.Nodes() == 0 {
 		return Placement{}, ErrNoNodes
 	}
+	began := s.now()
 	v := s.answersFor(snap, pod)
 	if n, ok := snap.Nominated(pod.UID); ok && v.refused[n.Row()] == fits {
 		if _, status := v.why(snap, pod, n.Row()); status == nil {
+			s.took(Filter, ResultSuccess, began)
 			return Placement{Node: n.Name(), Feasible: 1, Asked: 1}, nil
 		}
 	}
-	row, score := v.best(snap, pod, s.rand)
-	if row < 0 {
+	v.findFeasible(snap, pod)
+	s.took(Filter, ResultSuccess, began)
+	if len(v.feasible) == 0 {
 		return Placement{}, v.fitError(snap, pod, nil)
 	}
+	began = s.now()
+	row, score := v.best(snap, s.rand)
+	s.took(Score, ResultSuccess, began)
 	return Placement{Node: snap.At(row).Name(), Score: score, Feasible: len(v.feasible), Asked: snap.Nodes()}, nil
 }
 
@@ -122,7 +130,7 @@ func (v *answers) add(w Weighted, p *part) {
 // Reserve calls the Reserve plugins until one fails. It pushes their Unreserve onto undo, also
 // for the one that failed.
 func (s *Scheduler) Reserve(pod *snapshot.Pod, node string, undo *Undo) error {
-	return each(s.plugins, "Reserve", func(p ReservePlugin) error {
+	return each(s, Reserve, func(p ReservePlugin) error {
 		undo.Push(func() { p.Unreserve(pod, node) })
 		return p.Reserve(pod, node)
 	})
@@ -135,19 +143,21 @@ func (s *Scheduler) Waits(pod *snapshot.Pod) bool {
 
 // Permit calls the Permit plugins until one rejects the binding. It blocks as long as they do.
 func (s *Scheduler) Permit(ctx context.Context, pod *snapshot.Pod, node string) error {
-	return each(s.plugins, "Permit", func(p PermitPlugin) error { return p.Permit(ctx, pod, node) })
+	return each(s, Permit, func(p PermitPlugin) error { return p.Permit(ctx, pod, node) })
 }
 
 // PreBind calls the PreBind plugins until one fails.
 func (s *Scheduler) PreBind(ctx context.Context, pod *snapshot.Pod, node string) error {
-	return each(s.plugins, "PreBind", func(p PreBindPlugin) error { return p.PreBind(ctx, pod, node) })
+	return each(s, PreBind, func(p PreBindPlugin) error { return p.PreBind(ctx, pod, node) })
 }
 
 // PostBind calls the PostBind plugins for a bound pod.
 func (s *Scheduler) PostBind(ctx context.Context, pod *snapshot.Pod, node string) {
+	began := s.now()
 	for _, p := range only[PostBindPlugin](s.plugins) {
 		p.PostBind(ctx, pod, node)
 	}
+	s.took(PostBind, ResultSuccess, began)
 }
 
 // only returns the plugins that implement an extension point.
@@ -161,13 +171,15 @@ func only[P Plugin](plugins []Weighted) []P {
 	return out
 }
 
-func each[P Plugin](plugins []Weighted, point string, call func(P) error) error {
-	for _, p := range only[P](plugins) {
-		if err := call(p); err != nil {
-			return fmt.Errorf("running %s plugin %q: %w", point, p.Name(), err)
+func each[P Plugin](s *Scheduler, point string, call func(P) error) error {
+	return s.Measure(point, func() error {
+		for _, p := range only[P](s.plugins) {
+			if err := call(p); err != nil {
+				return fmt.Errorf("running %s plugin %q: %w", point, p.Name(), err)
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // Undo is a stack of functions that roll back an attempt. The zero value is

@@ -68,6 +68,7 @@ type Queue struct {
 	active  itemHeap
 	backoff itemHeap
 	parked  map[framework.Event]map[*item]struct{} // unschedulable, by what wakes them
+	gated   map[types.UID]struct{}                 // pods that are not in items
 
 	number  uint64 // pods queued so far
 	flushed time.Time
@@ -77,11 +78,12 @@ type Queue struct {
 	wake    chan struct{}        // wakes Pop
 }
 
-// Names of the three places and of the events that move pods there, as used in metrics.
+// Names of the places of pods and of the events that move pods there, as used in metrics.
 const (
 	Active        = "active"
 	Backoff       = "backoff"
 	Unschedulable = "unschedulable"
+	Gated         = "gated" // beside the queue: their gates are not removed yet
 
 	PodAdd           = "PodAdd"
 	PodUpdate        = "PodUpdate"
@@ -102,6 +104,7 @@ func New(cfg Config) *Queue {
 	def(&cfg.MaxWait, 5*time.Minute)
 	return &Queue{
 		cfg: cfg, items: map[types.UID]*item{}, parked: map[framework.Event]map[*item]struct{}{}, wake: make(chan struct{}, 1),
+		gated:   map[types.UID]struct{}{},
 		active:  itemHeap{less: byPriority},
 		backoff: itemHeap{less: func(a, b *item) bool { return a.ready.Before(b.ready) }},
 	}
@@ -130,6 +133,7 @@ func (q *Queue) Add(pod *corev1.Pod, helps bool) {
 	now := time.Now()
 	it := q.items[pod.UID]
 	if it == nil {
+		delete(q.gated, pod.UID)
 		it = &item{pod: pod, added: now, number: q.number}
 		q.number++
 		q.items[pod.UID] = it
@@ -164,10 +168,25 @@ func (q *Queue) renew(it *item, now time.Time) {
 	}
 }
 
-// Remove removes a pod from the queue.
+// Gate records a pod that is not queued until its scheduling gates are removed.
+func (q *Queue) Gate(uid types.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.gated[uid] = struct{}{}
+}
+
+// Gated returns the number of pods that are not queued because of their gates.
+func (q *Queue) Gated() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.gated)
+}
+
+// Remove removes a pod from the queue, or from those that are gated.
 func (q *Queue) Remove(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	delete(q.gated, uid)
 	it := q.items[uid]
 	if it == nil {
 		return
