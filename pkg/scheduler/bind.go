@@ -26,6 +26,8 @@ type binding struct {
 	began   time.Time
 	node    string
 	undo    framework.Undo // with the scheduler's lock held
+
+	expected bool // the pod's status may name the node
 }
 
 const (
@@ -50,6 +52,7 @@ func (s *scheduler) startBinding(ctx context.Context, b *binding) {
 // Config.Binds. The context of wait ends when the pod is no longer pending.
 func (s *scheduler) bindAfter(ctx context.Context, b *binding, wait func(context.Context) error) {
 	s.writes.aside(func() {
+		s.expect(ctx, b)
 		waitCtx, stop := s.whilePending(ctx, b.pod.Pod)
 		err := wait(waitCtx)
 		stop()
@@ -125,14 +128,14 @@ func (s *scheduler) rollBack(ctx context.Context, b *binding, err error) {
 	}
 	s.mu.Lock()
 	b.undo.Run()
-	pending := s.pending(b.pod.Pod)
+	pending, nomination := s.pending(b.pod.Pod), s.nominationAfter(b)
 	s.mu.Unlock()
 	s.queue.Wake(framework.PodGone | framework.DeviceChanged) // its reserved resources are free
 	if !pending {
 		s.queue.Remove(b.pod.UID)
 		return
 	}
-	s.failed(ctx, b.attempt, b.began, err)
+	s.failed(ctx, b.attempt, b.began, nomination, err)
 }
 
 func (s *scheduler) post(ctx context.Context, b *binding) error {

@@ -116,10 +116,38 @@ func TestAnAbsentClaimDoesNotEndScheduling(t *testing.T) {
 	})
 }
 
+// TestWaitingPodIsExpectedOnce has a node with room for two pods. One of them waits for its volume: what
+// its status says about the node does not take more room. When the wait is in vain, its status no
+// longer names a node.
+func TestWaitingPodIsExpectedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.node(node("a", "2", "4Gi"))
+		stop := w.start(scheduler.Config{})
+		w.create(w.delayedClaim(pod("p", "1"), "data"))
+		settle()
+		if got := w.get("p").Status.NominatedNodeName; got != "a" {
+			t.Errorf("nominated %q", got)
+		}
+		w.create(pod("q", "1"))
+		settle()
+		if got := w.where(); got != "p: q:a" {
+			t.Error(got)
+		}
+		if err := client.For[*corev1.PersistentVolumeClaim](w.api.Client(t)).In("ns").Delete(t.Context(), "data", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond) // less than the back-off
+		if got := w.get("p").Status.NominatedNodeName; got != "" {
+			t.Errorf("nominated %q without its claim", got)
+		}
+		stop()
+	})
+}
+
 // patient is a plugin that delays a binding for as long as it may. With later it does so in PreBind.
 type patient struct {
 	later bool
-	began time.Time
 	ended time.Duration // how long it has waited; 0 while it does
 }
 
@@ -128,9 +156,9 @@ func (*patient) Name() string { return "Patient" }
 func (p *patient) Waits(*snapshot.Pod) bool { return !p.later }
 
 func (p *patient) wait(ctx context.Context) error {
-	p.began = time.Now()
+	began := time.Now()
 	<-ctx.Done()
-	p.ended = time.Since(p.began)
+	p.ended = time.Since(began)
 	return ctx.Err()
 }
 
@@ -159,6 +187,7 @@ func TestDeletedPodStopsWaiting(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Second)
+				synctest.Wait()
 				if plugin.ended != 30*time.Second {
 					t.Errorf("the wait ended after %v", plugin.ended)
 				}

@@ -33,11 +33,11 @@ func (s *scheduler) unschedulable(ctx context.Context, a *queue.Attempt, began t
 }
 
 // failed ends an attempt with an error that no cluster event resolves.
-func (s *scheduler) failed(ctx context.Context, a *queue.Attempt, began time.Time, err error) {
+func (s *scheduler) failed(ctx context.Context, a *queue.Attempt, began time.Time, nomination framework.Nomination, err error) {
 	s.metrics.attempt(a.Pod, resultError, began)
 	s.queue.Fail(a, 0)
 	s.cfg.Log.Warn("schedule pod failed", "pod", a.Pod.Namespace+"/"+a.Pod.Name, "error", err)
-	s.report(ctx, a.Pod, framework.Nomination{}, corev1.PodReasonSchedulerError, err.Error())
+	s.report(ctx, a.Pod, nomination, corev1.PodReasonSchedulerError, err.Error())
 }
 
 // report records the failure in an event and in the pod's status. It does not block.
@@ -53,9 +53,7 @@ const statusTries = 3
 // the pod's resourceVersion, so that it does not apply to a pod that has been bound since.
 func (s *scheduler) writeStatus(ctx context.Context, pod *corev1.Pod, nomination framework.Nomination, reason, message string) {
 	for range statusTries {
-		if now, ok := s.pods.Get(pod.Namespace, pod.Name); ok && now.UID == pod.UID {
-			pod = now
-		}
+		pod = s.latest(pod)
 		patch, err := statusPatch(pod, nomination, reason, message)
 		if err != nil || patch == nil {
 			return

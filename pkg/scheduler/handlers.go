@@ -163,7 +163,9 @@ func (s *scheduler) ours(p *corev1.Pod) bool {
 }
 
 // responsible reports whether this scheduler is responsible for the pod, also while it is gated.
-func (s *scheduler) responsible(p *corev1.Pod) bool { return s.of(p) != nil && p.DeletionTimestamp == nil }
+func (s *scheduler) responsible(p *corev1.Pod) bool {
+	return s.of(p) != nil && p.DeletionTimestamp == nil
+}
 
 // needsChanged reports whether a pending pod changed in a way that may let it fit. Its labels may be what
 // other pods repel.

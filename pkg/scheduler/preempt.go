@@ -52,42 +52,6 @@ func (s *scheduler) preempt(ctx context.Context, pod *snapshot.Pod, n framework.
 	}
 }
 
-// nominated follows status.nominatedNodeName of a pending pod. A version of the pod without it
-// may be older than a nomination that is not in the API yet.
-func (s *scheduler) nominated(old, new *corev1.Pod) {
-	name := new.Status.NominatedNodeName
-	switch {
-	case old != nil && old.Status.NominatedNodeName == name && !needsChanged(old, new):
-	case name != "":
-		s.snap.Nominate(snapshot.NewPod(new), name)
-	case old != nil && old.Status.NominatedNodeName != "":
-		s.dropNomination(new.UID)
-	}
-}
-
-// dropNomination ends a nomination, if there is one. Other pods may then get the room.
-func (s *scheduler) dropNomination(uid types.UID) {
-	if s.snap.Unnominate(uid) {
-		s.queue.Wake(framework.PodGone)
-	}
-}
-
-// unnominate ends the nomination of a pod that is about to be bound. If the binding fails and the
-// pod still waits for a node, the nomination holds again.
-func (s *scheduler) unnominate(b *binding) {
-	n, ok := s.snap.Nominated(b.pod.UID)
-	if !ok {
-		return
-	}
-	node := n.Name()
-	s.dropNomination(b.pod.UID)
-	b.undo.Push(func() {
-		if s.pending(b.pod.Pod) {
-			s.snap.Nominate(b.pod, node)
-		}
-	})
-}
-
 const evictTries = 5
 
 // evict deletes a victim, after its status says why. If that fails, the victim counts as before,
@@ -142,23 +106,4 @@ func (s *scheduler) disrupt(ctx context.Context, pod, victim *corev1.Pod) error 
 		}
 	}
 	return api.Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
-}
-
-// clearNomination removes a nomination from a pod's status.
-func (s *scheduler) clearNomination(ctx context.Context, pod *corev1.Pod, node string) {
-	for range statusTries {
-		if now, ok := s.pods.Get(pod.Namespace, pod.Name); ok {
-			pod = now
-		}
-		if pod.Status.NominatedNodeName != node {
-			return
-		}
-		patch, err := patchOf(pod, map[string]any{"nominatedNodeName": nil})
-		if err != nil {
-			return
-		}
-		if _, err = s.api.In(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, "status"); !apierrors.IsConflict(err) {
-			return
-		}
-	}
 }

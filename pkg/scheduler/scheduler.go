@@ -218,7 +218,7 @@ func (s *scheduler) attempt(ctx context.Context, a *queue.Attempt) {
 	case errors.Is(err, framework.ErrNoNodes) || errors.As(err, new(*framework.FitError)):
 		s.unschedulable(ctx, a, b.began, nomination, err)
 	case err != nil:
-		s.failed(ctx, a, b.began, err)
+		s.failed(ctx, a, b.began, nomination, err)
 	default:
 		s.cfg.Log.Debug("node chosen", "pod", a.Pod.Namespace+"/"+a.Pod.Name, "node", b.node)
 		s.startBinding(ctx, b)

@@ -131,6 +131,16 @@ func (d *disks) on(pod, node, reason string) {
 	}
 }
 
+// nominated wants a node in the pod's status.
+func (d *disks) nominated(pod, node string) {
+	d.t.Helper()
+	p, err := d.pods.Get(d.t.Context(), pod)
+	d.must(err)
+	if got := p.Status.NominatedNodeName; got != node {
+		d.t.Errorf("%s is nominated for %q, want %q", pod, got, node)
+	}
+}
+
 func (d *disks) selected(claim string) string {
 	d.t.Helper()
 	c, err := d.claims.Get(d.t.Context(), claim)
@@ -238,6 +248,7 @@ func TestVolumesAreProvisionedForTheNodeOfThePod(t *testing.T) {
 		if first == "" {
 			d.t.Fatal("no node is selected")
 		}
+		d.nominated("p", first)
 		// The provisioner cannot: another attempt follows.
 		c, err := d.claims.Get(d.t.Context(), "data")
 		d.must(err)
@@ -249,10 +260,12 @@ func TestVolumesAreProvisionedForTheNodeOfThePod(t *testing.T) {
 		if node == "" {
 			d.t.Fatal("no node is selected again")
 		}
+		d.nominated("p", node)
 		d.on("p", "", "")
 		d.volume("v", "made", node)
 		d.bind("data", "v")
 		d.on("p", node, "")
+		d.nominated("p", "")
 	})
 }
 

@@ -219,10 +219,10 @@ func taintsOf(f *Facts) string {
 	return strings.Join(out, ", ")
 }
 
-// nominated tells that a pod waits for others to leave.
+// nominated tells that a pod waits for others to leave, or for what it needs to be ready.
 func nominated(p *corev1.Pod) []Finding {
 	if p.Status.NominatedNodeName == "" {
 		return nil
 	}
-	return []Finding{found(likely, "the pod waits until the pods that it preempts on node %s have ended", p.Status.NominatedNodeName).by("status.nominatedNodeName")}
+	return []Finding{found(likely, "the pod is to run on node %s: it waits until the pods that it preempts there have ended, or until its volumes and devices are ready", p.Status.NominatedNodeName).by("status.nominatedNodeName")}
 }

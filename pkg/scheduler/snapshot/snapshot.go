@@ -133,6 +133,9 @@ func (s *Snapshot) Assume(pod *Pod, node string) (undo func()) {
 	}
 }
 
+// Assumed reports whether a pod counts on a node that it is not bound to yet.
+func (s *Snapshot) Assumed(uid types.UID) bool { return s.assigned[uid].assumed }
+
 // PodOn returns a pod on a node, nil if it is not there.
 func (s *Snapshot) PodOn(node string, uid types.UID) *Pod {
 	if p, ok := s.assigned[uid]; ok && s.names[p.row] == node {
