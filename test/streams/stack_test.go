@@ -227,6 +227,9 @@ func (b *backend) Update(context.Context, schema.GroupVersionResource, string, s
 func (b *backend) Delete(context.Context, schema.GroupVersionResource, string, string, *metav1.DeleteOptions) error {
 	panic("not of a stream")
 }
+func (b *backend) DeleteAdmitted(context.Context, schema.GroupVersionResource, string, string, *metav1.DeleteOptions) error {
+	panic("not of a stream")
+}
 
 // fakeRuntime is the streaming part of a CRI runtime: it returns URLs on its own HTTP server, and
 // runs Go functions as commands.
