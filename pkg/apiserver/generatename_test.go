@@ -36,7 +36,7 @@ func TestAdmissionOfGeneratedNames(t *testing.T) {
 		return serveHook(t, func(http.ResponseWriter, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return resp() })
 	}
 	mutating, validating := hook(func() *admissionv1.AdmissionResponse {
-		return patched(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)
+		return patched(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}},{"op":"add","path":"/metadata/deletionTimestamp","value":"2026-01-01T00:00:00Z"}]`)
 	}), hook(allow)
 	w.register("mutating", "m", mutating.hook("m"))
 	w.register("validating", "v", validating.hook("v"))

@@ -39,8 +39,10 @@ func clearSystemMetadata(obj scheme.Object) {
 	obj.SetSelfLink("")
 }
 
-// setSystemMetadata sets the system metadata of a new object: UID and creation timestamp.
+// setSystemMetadata sets the system metadata of a new object: UID and creation timestamp. It
+// clears the rest again, which a mutating plugin may have set.
 func (a *API) setSystemMetadata(obj scheme.Object) error {
+	clearSystemMetadata(obj)
 	uid, err := uuid.NewRandomFromReader(a.Random)
 	if err != nil {
 		return fmt.Errorf("draw a UID: %w", err)
