@@ -151,6 +151,7 @@ func TestDescribeAsKubectl(t *testing.T) {
 	story, err := os.ReadFile("../../pkg/cli/testdata/describe.txtar")
 	check(t, err)
 	_, objects, _ := strings.Cut(string(story), "-- objects.yaml --\n")
+	objects, _, _ = strings.Cut(objects, "\n-- ") // the next file
 	podium.write("objects.yaml", objects)
 	podium.run("create", "serviceaccount", "default") // no controller runs
 	if out := podium.run("apply", "-f", "objects.yaml"); !strings.HasPrefix(out, "exit 0") {
