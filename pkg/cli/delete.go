@@ -248,6 +248,9 @@ func (o *deleteOptions) await(ctx context.Context, c *rest.Cluster, pending []en
 		if apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
 			continue
 		}
+		if apierrors.IsNotFound(err) {
+			continue // its kind is gone, and with it the object
+		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {
 			break

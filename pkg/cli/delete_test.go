@@ -44,6 +44,7 @@ func TestDeleteWithoutRightsToWatch(t *testing.T) {
 	}{
 		"Forbidden":    {http.StatusForbidden, metav1.StatusReasonForbidden},
 		"NotSupported": {http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed},
+		"KindIsGone":   {http.StatusNotFound, metav1.StatusReasonNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFront(t)
