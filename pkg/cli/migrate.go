@@ -164,11 +164,30 @@ func previewMigrated(ctx context.Context, c *rest.Cluster, t target, live *rest.
 	if err != nil {
 		return nil, err
 	}
+	if wanted, err = withMaps(wanted); err != nil {
+		return nil, err
+	}
 	pt, patch, err := changeSince(t, from, wanted, now)
 	if err != nil {
 		return nil, fmt.Errorf("%s: compare with the earlier apply: %w", t, err)
 	}
 	return c.Patch(ctx, t.Kind, t.Namespace, t.Name, pt, patch, q)
+}
+
+// withMaps returns an object with labels and annotations, if only empty ones: a patch would
+// remove the whole map, with what others have set, where an apply removes its own entries.
+func withMaps(text []byte) ([]byte, error) {
+	obj := &rest.Object{}
+	if err := obj.UnmarshalJSON(text); err != nil {
+		return nil, err
+	}
+	if obj.GetLabels() == nil {
+		obj.SetLabels(map[string]string{})
+	}
+	if obj.GetAnnotations() == nil {
+		obj.SetAnnotations(map[string]string{})
+	}
+	return obj.MarshalJSON()
 }
 
 // changeSince returns the patch that brings an object, now, to the wanted state, and
