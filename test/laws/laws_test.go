@@ -147,7 +147,7 @@ func TestFloors(t *testing.T) {
 		"pkg/controller": {"pkg/controller", "pkg/conditions", "pkg/daemon", "pkg/backoff", "pkg/prom", "pkg/client", "pkg/scheme", "pkg/version"},
 	}
 	// Facts and rules that several daemons share. They know nothing of each other.
-	for _, shared := range []string{"attachment", "conditions", "deviceselector", "expression", "fieldcheck", "intree", "netrules", "quota", "resourceclaim", "roles", "volumebinding", "wallclock"} {
+	for _, shared := range []string{"attachment", "conditions", "defaultclass", "deviceselector", "expression", "fieldcheck", "intree", "netrules", "quota", "resourceclaim", "roles", "volumebinding", "wallclock"} {
 		may["pkg/"+shared] = []string{"pkg/" + shared}
 	}
 	for _, p := range list(t) {

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"podium/pkg/defaultclass"
 )
 
 // accessModes returns the short names of access modes, in kubectl's order.
@@ -193,10 +195,8 @@ func usersOf(claim string, pods []corev1.Pod) []string {
 
 func (p *page) storageClass(c *storagev1.StorageClass) {
 	isDefault := "No"
-	for _, a := range []string{"storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"} {
-		if c.Annotations[a] == "true" {
-			isDefault = "Yes"
-		}
+	if defaultclass.Marked(c, defaultclass.Storage()) {
+		isDefault = "Yes"
 	}
 	p.field(0, "Name", c.Name)
 	p.line(0, "IsDefaultClass:\t%s", isDefault)

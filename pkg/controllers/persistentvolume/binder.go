@@ -12,6 +12,7 @@ import (
 	"podium/pkg/controller"
 	"podium/pkg/controller/informers"
 	"podium/pkg/controller/loop"
+	"podium/pkg/defaultclass"
 	"podium/pkg/volumebinding"
 )
 
@@ -90,7 +91,7 @@ func build(c controller.Context, resync time.Duration) *binder {
 	loop.WakeOn(b.Loop, b.volumes, b.concerned)
 	loop.WakeOn(b.Loop, b.classes, func(class *storagev1.StorageClass) []loop.Key {
 		keys := claimKeys(b.claimsOf(class.Name))
-		if isDefault(class) {
+		if defaultclass.Marked(class, defaultclass.Storage()) {
 			keys = append(keys, claimKeys(b.claimsOf(""))...)
 		}
 		return keys

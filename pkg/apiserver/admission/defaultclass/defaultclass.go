@@ -12,15 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"podium/pkg/apiserver/admission"
-	"podium/pkg/scheme"
+	"podium/pkg/defaultclass"
 )
 
 // The annotations that named the class before the field did.
 const (
-	betaStorageClass  = corev1.BetaStorageClassAnnotation
-	betaIngressClass  = "kubernetes.io/ingress.class"
-	betaStorageMarker = "storageclass.beta.kubernetes.io/is-default-class"
-	storageMarker     = "storageclass.kubernetes.io/is-default-class"
+	betaStorageClass = corev1.BetaStorageClassAnnotation
+	betaIngressClass = "kubernetes.io/ingress.class"
 )
 
 // Storage returns the plugin DefaultStorageClass.
@@ -34,7 +32,7 @@ func Storage(h admission.Host) admission.Plugin {
 				return nil
 			}
 			var err error
-			claim.Spec.StorageClassName, err = newest(ctx, h.Objects, storagev1.SchemeGroupVersion.WithResource("storageclasses"), storageMarker, betaStorageMarker)
+			claim.Spec.StorageClassName, err = newest(ctx, h.Objects, storagev1.SchemeGroupVersion.WithResource("storageclasses"), defaultclass.Storage()...)
 			return err
 		},
 	}
@@ -57,40 +55,17 @@ func Ingress(h admission.Host) admission.Plugin {
 	}
 }
 
-// newest returns the name of the newest class with one of the annotations, the
-// first by name among those of the same second; nil if there is none.
-func newest(ctx context.Context, objects admission.Objects, gvr schema.GroupVersionResource, markers ...string) (*string, error) {
+// newest returns the name of the newest class with one of the annotations; nil if there is
+// none.
+func newest(ctx context.Context, objects admission.Objects, gvr schema.GroupVersionResource, annotations ...string) (*string, error) {
 	list, err := objects.List(ctx, gvr, "")
 	if err != nil {
 		return nil, err
 	}
-	var found scheme.Object
-	for _, obj := range list {
-		if marked(obj, markers) && (found == nil || before(obj, found)) {
-			found = obj
-		}
-	}
+	found := defaultclass.Newest(list, annotations)
 	if found == nil {
 		return nil, nil
 	}
 	name := found.GetName()
 	return &name, nil
-}
-
-func marked(obj scheme.Object, markers []string) bool {
-	for _, m := range markers {
-		if obj.GetAnnotations()[m] == "true" {
-			return true
-		}
-	}
-	return false
-}
-
-// before reports whether a is preferred to b.
-func before(a, b scheme.Object) bool {
-	ta, tb := a.GetCreationTimestamp(), b.GetCreationTimestamp()
-	if ta.Unix() == tb.Unix() {
-		return a.GetName() < b.GetName()
-	}
-	return ta.After(tb.Time)
 }

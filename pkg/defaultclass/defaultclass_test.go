@@ -1,4 +1,4 @@
-package persistentvolume
+package defaultclass
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestDefaultClass(t *testing.T) {
+func TestNewest(t *testing.T) {
 	class := func(name string, at int64, annotation, value string) *storagev1.StorageClass {
 		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{
 			Name: name, CreationTimestamp: metav1.NewTime(time.Unix(at, 0)), Annotations: map[string]string{annotation: value},
@@ -28,7 +28,7 @@ func TestDefaultClass(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			if found := defaultClass(tc.classes); found != nil {
+			if found := Newest(tc.classes, Storage()); found != nil {
 				got = found.Name
 			}
 			if got != tc.want {
