@@ -235,7 +235,7 @@ func uidIn(answer *rest.Object) string {
 }
 
 // await waits until the objects are gone or replaced by others of the same
-// name. It does not wait for objects that the user, or nobody, may watch.
+// name. It does not wait for objects that the user may not watch, or that have no watch.
 func (o *deleteOptions) await(ctx context.Context, c *rest.Cluster, pending []ending) error {
 	if o.Timeout > 0 {
 		var cancel context.CancelFunc

@@ -34,7 +34,7 @@ func TestDescribeWithoutRightsToRelatedObjects(t *testing.T) {
 	}
 }
 
-// Whoever may write an object must not control the terminal of whoever looks at it.
+// A user who may write an object must not control the terminal of one who reads it.
 func TestWhatIsShownCannotControlTheTerminal(t *testing.T) {
 	f := newFront(t)
 	file := filepath.Join(t.TempDir(), "evil.yaml")

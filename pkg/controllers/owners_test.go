@@ -40,7 +40,7 @@ func TestOwners(t *testing.T) {
 			t.Errorf("one owner is left and keeps it; got %v, %v", m, err)
 		}
 		remove[*corev1.ConfigMap](c, "b", metav1.DeletePropagationBackground)
-		c.until(time.Minute, "what nobody owns any more is gone", gone("of-both"))
+		c.until(time.Minute, "an object without owners is gone", gone("of-both"))
 
 		// A cycle: x owns y owns z owns x.
 		x := create(c, configMap("x"))
@@ -49,7 +49,7 @@ func TestOwners(t *testing.T) {
 		edit(c, "x", func(m *corev1.ConfigMap) { m.OwnerReferences = configMap("x", z).OwnerReferences })
 		time.Sleep(time.Minute)
 		if gone("x")() || gone("y")() || gone("z")() {
-			t.Error("a cycle that nobody touches stays")
+			t.Error("a cycle that nothing changes stays")
 		}
 		remove[*corev1.ConfigMap](c, "x", metav1.DeletePropagationForeground)
 		c.until(time.Minute, "the cycle is gone", func() bool { return gone("x")() && gone("y")() && gone("z")() })
@@ -61,7 +61,7 @@ func TestOwners(t *testing.T) {
 		unknown := configMap("of-unknown", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "real", UID: "3"}})
 		unknown.OwnerReferences[0].APIVersion, unknown.OwnerReferences[0].Kind = "example.com/v1", "Thing"
 		create(c, unknown)
-		c.until(time.Minute, "owners that are not there own nothing", func() bool { return gone("of-nobody")() && gone("of-namesake")() })
+		c.until(time.Minute, "objects whose owners do not exist are gone", func() bool { return gone("of-nobody")() && gone("of-namesake")() })
 		time.Sleep(time.Minute)
 		if gone("of-unknown")() || gone("real")() {
 			t.Error("what cannot be known must not be deleted")

@@ -116,7 +116,7 @@ func TestADamagedAuthorityIsNotReplaced(t *testing.T) {
 }
 
 // TestAuthorityWhoseKeyIsElsewhereIsKept checks that no second authority takes
-// the name of one whose key was moved away: nobody would accept what it signs.
+// the name of one whose key was moved away: clients do not trust what another one signs.
 func TestAuthorityWhoseKeyIsElsewhereIsKept(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := pki.OpenAuthority(dir, "ca", time.Now)
